@@ -1,0 +1,214 @@
+"""Starts the real tritonserver on this repository's models, and stops it.
+
+Inside the NGC container the server on PATH is used as it is. Elsewhere it comes from the PyPI wheel
+`nvidia-pytriton`, which ships the binary, the Python backend and a stub for every minor version of Python; they are
+linked together into the backend folder that `--backend-directory` wants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ROOT / "model_repository"
+EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
+
+
+class ServerFailed(Exception):
+    """The server did not become ready; the text says why, from its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
+    """The server's command and the environment it needs."""
+    environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    found = shutil.which("tritonserver")
+    if found is not None:
+        return [found], environment
+    site = Path(sysconfig.get_paths()["purelib"])
+    wheel, libraries = site / "pytriton" / "tritonserver", site / "nvidia_pytriton.libs"
+    if not wheel.is_dir():
+        raise ServerFailed("no tritonserver on PATH and no nvidia-pytriton wheel in this environment; run tools/serve")
+    backend = scratch / "backends" / "python"
+    shutil.copytree(wheel / "backends" / "python", backend)
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = Path(shutil.copy(wheel / "python_backend_stubs" / minor / "triton_python_backend_stub", backend))
+    stub.chmod(0o755)
+    server = scratch / "tritonserver"
+    shutil.copy(wheel / "bin" / "tritonserver", server)
+    server.chmod(0o755)
+    # The stub finds the packages of a virtual environment by PYTHONPATH, its own prefix being the base Python's.
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(site)])
+    library = [str(libraries), str(sysconfig.get_config_var("LIBDIR") or "")]
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [*library, os.environ.get("LD_LIBRARY_PATH", "")]))
+    return [str(server), f"--backend-directory={backend.parent}"], environment
+
+
+class TritonServer:
+    """A running tritonserver; a context manager.
+
+    Args:
+        checkpoint: folder of the Qwen3-TTS checkpoint.
+        voices: folder of the registered voices; the models' default if None.
+        ports: gRPC, HTTP and metrics port; free ones by default.
+        log: file for the server's output; the terminal if None.
+        models: the model repository.
+        options: further options of tritonserver.
+        environment: further environment variables.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path | None = None,
+        voices: Path | None = None,
+        *,
+        ports: Sequence[int] | None = None,
+        host: str = "127.0.0.1",
+        log: Path | None = None,
+        models: Path = MODELS,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.grpc_port, self.http_port, self.metrics_port = ports or free_ports(3)
+        self._scratch = Path(tempfile.mkdtemp(prefix="voice-clone-"))
+        self._log = log
+        self._region = f"voice_clone_{os.getpid()}_{self.http_port}_"
+        command, needed = _command(self._scratch)
+        self._environment = {**os.environ, **needed, **(environment or {})}
+        if checkpoint is not None:
+            self._environment["VOICE_CLONE_CHECKPOINT_DIR"] = str(checkpoint.resolve())
+        if voices is not None:
+            self._environment["VOICE_CLONE_VOICE_DIR"] = str(voices.resolve())
+        self._command = [
+            *command,
+            f"--model-repository={models}",
+            "--disable-auto-complete-config",
+            f"--grpc-address={host}",
+            f"--http-address={host}",
+            f"--metrics-address={host}",
+            f"--grpc-port={self.grpc_port}",
+            f"--http-port={self.http_port}",
+            f"--metrics-port={self.metrics_port}",
+            f"--exit-timeout-secs={EXIT_TIMEOUT}",
+            # Names of its own, so that two servers of one machine never meet and none are left behind after a kill.
+            f"--backend-config=python,shm-region-prefix-name={self._region}",
+            "--backend-config=python,stub-timeout-seconds=300",
+            *options,
+        ]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Address of the gRPC interface."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def http(self) -> str:
+        """Address of the HTTP interface."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def start(self, timeout: float = 300.0) -> TritonServer:
+        """Start and wait until every model is ready.
+
+        Raises:
+            ServerFailed: the server exits or is not ready in time.
+        """
+        output = None if self._log is None else self._log.open("ab")
+        try:
+            self.process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if output else None,
+                start_new_session=True,  # a Ctrl-C reaches the server once, from here
+            )
+        finally:
+            if output is not None:
+                output.close()
+        deadline = time.monotonic() + timeout
+        while not self.ready():
+            if self.process.poll() is not None:
+                raise ServerFailed(f"tritonserver exited with status {self.process.returncode}{self._reasons()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise ServerFailed(f"tritonserver was not ready within {timeout:.0f} s{self._reasons()}")
+            time.sleep(0.1)
+        return self
+
+    def ready(self) -> bool:
+        """Whether every model is ready."""
+        try:
+            with urllib.request.urlopen(f"{self.http}/v2/health/ready", timeout=5.0) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def stop(self) -> int | None:
+        """Let running requests end, stop the server, leave nothing behind; returns its exit status."""
+        status = None
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.terminate()
+                try:
+                    self.process.wait(EXIT_TIMEOUT + 15)
+                except subprocess.TimeoutExpired:
+                    self.kill()
+            status = self.process.wait()
+            self._sweep()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        return status
+
+    def kill(self) -> None:
+        """SIGKILL the server and the processes of its models at once, as a crash would."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Nothing of a dead server may stay: not its models' processes, not its shared memory."""
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        for region in Path("/dev/shm").glob(f"{self._region}*"):
+            region.unlink(missing_ok=True)
+
+    def _reasons(self) -> str:
+        if self._log is None:
+            return ""
+        marks = ("failed to load", "error:", "Invalid argument", "UNAVAILABLE:", "Internal:")
+        lines = self._log.read_text(errors="replace").splitlines()
+        reasons = [line for line in lines if any(mark in line for mark in marks)][-12:]
+        return ":\n  " + "\n  ".join(reasons) if reasons else ""
+
+    def __enter__(self) -> TritonServer:
+        return self.start() if self.process is None else self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

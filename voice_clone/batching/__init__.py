@@ -1,0 +1,1 @@
+"""Continuous batching: streams join and leave at frame boundaries. Knows no model family."""

@@ -1,0 +1,112 @@
+"""The error tree. Every failure that a caller may see is one of these.
+
+    VoiceCloneError
+    ├── InvalidArgument     invalid_argument    the request is wrong; it says what would be right
+    ├── SpeakerNotFound     speaker_not_found   no voice of that name
+    ├── SpeakerExists       speaker_exists      the name is taken and may not be replaced
+    ├── Unsupported         unsupported         this checkpoint or server cannot do it
+    │   └── CheckpointError                     a checkpoint folder that cannot be served
+    ├── Overloaded          overloaded          a queue or the store is full; try again later
+    ├── Cancelled           cancelled           the client went away
+    ├── DeadlineExceeded    deadline_exceeded   not done in time
+    └── Internal            internal            anything else; the detail is in the log only
+
+A message on the wire is `<slug>: <text>`. The slug is the stable part: Triton turns every code into
+INTERNAL over BLS and HTTP cannot tell ALREADY_EXISTS from INVALID_ARG, so the class of an error is read
+back from its slug (`from_message`), never from its code.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class VoiceCloneError(Exception):
+    """Base of all errors; `str(error)` is the text for the caller, without the slug."""
+
+    slug = "internal"
+    code = "INTERNAL"  # name of the constant in pb_utils.TritonError
+
+    @property
+    def message(self) -> str:
+        """The text as it travels: `<slug>: <text>`."""
+        return f"{self.slug}: {self}"
+
+
+class InvalidArgument(VoiceCloneError):
+    """The request is wrong."""
+
+    slug = "invalid_argument"
+    code = "INVALID_ARG"
+
+
+class SpeakerNotFound(VoiceCloneError):
+    """No voice of that name is registered."""
+
+    slug = "speaker_not_found"
+    code = "NOT_FOUND"
+
+
+class SpeakerExists(VoiceCloneError):
+    """The name is taken and the policy forbids to replace it."""
+
+    slug = "speaker_exists"
+    code = "ALREADY_EXISTS"
+
+
+class Unsupported(VoiceCloneError):
+    """The checkpoint or the server cannot do what was asked."""
+
+    slug = "unsupported"
+    code = "UNSUPPORTED"
+
+
+class CheckpointError(Unsupported):
+    """A checkpoint folder cannot be served; names the file and the tensor or key."""
+
+
+class Overloaded(VoiceCloneError):
+    """A bounded queue or the store is full."""
+
+    slug = "overloaded"
+    code = "UNAVAILABLE"
+
+
+class Cancelled(VoiceCloneError):
+    """The client cancelled the request or went away."""
+
+    slug = "cancelled"
+    code = "CANCELLED"
+
+
+class DeadlineExceeded(VoiceCloneError):
+    """The request was not done within its deadline."""
+
+    slug = "deadline_exceeded"
+    code = "UNAVAILABLE"
+
+
+class Internal(VoiceCloneError):
+    """Anything else. Its text for the caller is generic; the cause goes to the log."""
+
+
+_CLASSES: tuple[type[VoiceCloneError], ...] = (
+    InvalidArgument,
+    SpeakerNotFound,
+    SpeakerExists,
+    Unsupported,
+    Overloaded,
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+)
+_BY_SLUG = {cls.slug: cls for cls in _CLASSES}
+_SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
+
+
+def from_message(message: str) -> VoiceCloneError:
+    """The error that `message` carries, whatever Triton put in front of its slug."""
+    found = _SLUG.search(message)
+    if found is None:
+        return Internal("the server failed to handle the request")
+    return _BY_SLUG[found.group(1)](found.group(2).strip())

@@ -1,0 +1,147 @@
+"""Transformer blocks that families share: RMSNorm, rotary embedding, attention, gated MLP, layer scale.
+
+Shapes: B streams, T new positions, S key positions, H query heads, G key-value heads, D head dimension.
+Every module can be built on the meta device and filled by `load_state_dict(assign=True)`: nothing but
+parameters is kept, and rotary tables are computed from positions when they are needed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm over the last dimension (Zhang & Sennrich 2019).
+
+    Normalises in fp32 and returns to the input's dtype before the weight is applied: that order decides
+    the rounding in half precision, and it is the official one.
+    """
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+def rotary_cos_sin(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Rotary tables (Su et al. 2021) in the half-split layout: dimension i turns together with i + D/2.
+
+    Args:
+        positions: integers [..., T], absolute.
+        head_dim: D, even.
+        theta: base of the wavelengths.
+
+    Returns:
+        cos and sin, fp32 [..., T, D], on the device of `positions`.
+    """
+    exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
+    angles = positions.float()[..., None] * (1.0 / theta**exponents)  # [..., T, D/2]
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
+    cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)  # [.., 1, T, D]
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def split_heads(x: Tensor, head_dim: int) -> Tensor:
+    """[B, T, H * D] -> [B, H, T, D]."""
+    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    """Grouped-query scaled-dot-product attention (Ainslie et al. 2023).
+
+    Args:
+        q: [B, H, T, D].
+        k, v: [B, G, S, D], H a multiple of G.
+        mask: bool, broadcastable to [B, H, T, S], true where a query may look; None: everywhere.
+        is_causal: instead of a mask when T == S and position t sees 0..t.
+
+    Returns:
+        [B, T, H * D], heads joined, ready for the output projection.
+    """
+    grouped = q.shape[1] != k.shape[1]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=grouped)
+    return out.transpose(1, 2).flatten(2)
+
+
+def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
+    """Who sees whom when `length` new positions follow a rolling cache of the last `window - 1`.
+
+    Args:
+        position: int [B], the absolute position of each stream's first new frame. Cache slots of
+            positions below zero were never written and are masked.
+
+    Returns:
+        bool [B, 1, length, window - 1 + length]: a query sees itself and the `window - 1` before it.
+    """
+    past = window - 1
+    query = torch.arange(length, device=position.device)[:, None]
+    key = torch.arange(-past, length, device=position.device)[None, :]  # relative to `position`
+    in_window = (key <= query) & (key > query - window)  # [T, S]
+    exists = key + position[:, None] >= 0  # [B, S]
+    return (in_window & exists[:, None, :]).unsqueeze(1)
+
+
+class SlidingWindowAttention(nn.Module):
+    """Causal self-attention over a window, exact across chunks through a rolling key-value cache.
+
+    The cache of B streams is one tensor [B, 2, G, window - 1, D]: rotated keys, then values, oldest first.
+    A fresh one is zeros; `sliding_window_mask` hides what was never written.
+    """
+
+    def __init__(
+        self, hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int, window: int, bias: bool
+    ) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.cache_shape = (2, num_key_value_heads, window - 1, head_dim)
+        self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(hidden_size, num_key_value_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(hidden_size, num_key_value_heads * head_dim, bias=bias)
+        self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias=bias)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
+        """x [B, T, C] -> ([B, T, C], the cache after these T positions)."""
+        q = apply_rotary(split_heads(self.q_proj(x), self.head_dim), cos, sin)
+        k = apply_rotary(split_heads(self.k_proj(x), self.head_dim), cos, sin)
+        v = split_heads(self.v_proj(x), self.head_dim)
+        cache = torch.cat((cache, torch.stack((k, v), dim=1)), dim=3)  # [B, 2, G, window - 1 + T, D]
+        out = self.o_proj(attend(q, cache[:, 0], cache[:, 1], mask))
+        return out, cache[:, :, :, x.shape[1] :].clone()  # a clone: a view would keep the whole chunk alive
+
+
+class GatedMLP(nn.Module):
+    """SwiGLU feed-forward (Shazeer 2020): down(silu(gate(x)) * up(x)), without biases."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class LayerScale(nn.Module):
+    """A learnt scale for each channel of a residual branch (Touvron et al. 2021)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x

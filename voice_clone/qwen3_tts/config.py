@@ -1,0 +1,308 @@
+"""Qwen3-TTS configuration, read from the official files of a checkpoint folder.
+
+`config.json` describes the talker and the speaker encoder, `speech_tokenizer/config.json` the codec,
+`generation_config.json` the sampling defaults. A field that the released files leave out has the default of
+the official configuration class (qwen-tts 0.1.1, `configuration_qwen3_tts.py`,
+`configuration_qwen3_tts_tokenizer_v2.py`; transformers `MimiConfig`). This module needs no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from voice_clone.errors import CheckpointError
+
+CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
+CODEC_FOLDER = "speech_tokenizer"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SpeakerEncoderConfig:
+    """Mel front end and ECAPA-TDNN (Desplanques et al. 2020)."""
+
+    mel_dim: int = 128
+    enc_dim: int = 1024  # the speaker embedding's dimension = the talker's hidden size
+    enc_channels: tuple[int, ...] = (512, 512, 512, 512, 1536)
+    enc_kernel_sizes: tuple[int, ...] = (5, 3, 3, 3, 1)
+    enc_dilations: tuple[int, ...] = (1, 2, 3, 4, 1)
+    enc_attention_channels: int = 128
+    enc_res2net_scale: int = 8
+    enc_se_channels: int = 128
+    sample_rate: int = 24000
+
+
+@dataclass(frozen=True)
+class CodePredictorConfig:
+    """The small transformer that predicts codebooks 1..15 of a frame."""
+
+    vocab_size: int = 2048
+    hidden_size: int = 1024
+    intermediate_size: int = 3072
+    num_hidden_layers: int = 5
+    num_attention_heads: int = 16
+    num_key_value_heads: int = 8
+    head_dim: int = 128
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    attention_bias: bool = False
+    num_code_groups: int = 32
+
+
+@dataclass(frozen=True)
+class TalkerConfig:
+    """The Qwen3 transformer that predicts codebook 0, one frame a step."""
+
+    text_vocab_size: int
+    head_dim: int = 128
+    code_predictor_config: CodePredictorConfig = field(default_factory=CodePredictorConfig)
+    vocab_size: int = 3072
+    hidden_size: int = 1024
+    intermediate_size: int = 2048
+    num_hidden_layers: int = 20
+    num_attention_heads: int = 16
+    num_key_value_heads: int = 2
+    max_position_embeddings: int = 32768
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    attention_bias: bool = False
+    num_code_groups: int = 32
+    text_hidden_size: int = 2048
+    codec_eos_token_id: int = 4198
+    codec_think_id: int = 4202
+    codec_nothink_id: int = 4203
+    codec_think_bos_id: int = 4204
+    codec_think_eos_id: int = 4205
+    codec_pad_id: int = 4196
+    codec_bos_id: int = 4197
+    codec_language_id: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CodecEncoderConfig:
+    """Mimi encoder: SEANet, transformer, split RVQ (Defossez et al. 2024)."""
+
+    audio_channels: int = 1
+    hidden_size: int = 512
+    num_filters: int = 64
+    num_residual_layers: int = 1
+    upsampling_ratios: tuple[int, ...] = (8, 6, 5, 4)
+    kernel_size: int = 7
+    last_kernel_size: int = 3
+    residual_kernel_size: int = 3
+    dilation_growth_rate: int = 2
+    compress: int = 2
+    codebook_size: int = 2048
+    codebook_dim: int = 256
+    num_quantizers: int = 32
+    vector_quantization_hidden_dimension: int = 256
+    num_semantic_quantizers: int = 1
+    num_hidden_layers: int = 8
+    intermediate_size: int = 2048
+    num_attention_heads: int = 8
+    num_key_value_heads: int = 8
+    head_dim: int = 64
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    layer_scale_initial_scale: float = 0.01
+
+
+@dataclass(frozen=True)
+class CodecDecoderConfig:
+    """code2wav: split RVQ, sliding-window transformer, ConvNeXt upsampling, SnakeBeta decoder."""
+
+    codebook_dim: int
+    head_dim: int = 64
+    codebook_size: int = 2048
+    hidden_size: int = 1024
+    latent_dim: int = 1024
+    num_attention_heads: int = 16
+    num_key_value_heads: int = 16
+    attention_bias: bool = False
+    sliding_window: int = 72
+    intermediate_size: int = 3072
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    num_hidden_layers: int = 8
+    num_quantizers: int = 16
+    upsample_rates: tuple[int, ...] = (8, 5, 4, 3)
+    upsampling_ratios: tuple[int, ...] = (2, 2)
+    decoder_dim: int = 1536
+
+
+@dataclass(frozen=True)
+class CodecConfig:
+    """`speech_tokenizer/config.json`."""
+
+    encoder_config: CodecEncoderConfig
+    decoder_config: CodecDecoderConfig
+    encoder_valid_num_quantizers: int = 16
+    input_sample_rate: int = 24000
+    output_sample_rate: int = 24000
+    decode_upsample_rate: int = 1920  # samples a frame
+    encode_downsample_rate: int = 1920
+
+
+@dataclass(frozen=True)
+class SamplingDefaults:
+    """`generation_config.json`; the fall-backs are those of the official package."""
+
+    do_sample: bool = True
+    temperature: float = 0.9
+    top_k: int = 50
+    top_p: float = 1.0
+    repetition_penalty: float = 1.05
+    subtalker_dosample: bool = True
+    subtalker_temperature: float = 0.9
+    subtalker_top_k: int = 50
+    subtalker_top_p: float = 1.0
+    max_new_tokens: int = 2048
+
+
+@dataclass(frozen=True)
+class Qwen3TTSConfig:
+    """Everything the stages need to know of a checkpoint."""
+
+    talker: TalkerConfig
+    speaker_encoder: SpeakerEncoderConfig
+    codec: CodecConfig
+    sampling: SamplingDefaults
+    tts_model_size: str | None = None
+    im_start_token_id: int = 151644
+    im_end_token_id: int = 151645
+    tts_pad_token_id: int = 151671
+    tts_bos_token_id: int = 151672
+    tts_eos_token_id: int = 151673
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Names a request may use, lower case, `auto` first; dialects are not languages."""
+        return ("auto", *(name for name in self.talker.codec_language_id if "dialect" not in name))
+
+    @property
+    def frame_samples(self) -> int:
+        """Samples of one codec frame (1920 = 80 ms at 24 kHz)."""
+        return self.codec.decode_upsample_rate
+
+
+def load_config(folder: Path) -> Qwen3TTSConfig:
+    """Read and check the configuration of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: a file is missing or malformed, or this is not a 12 Hz Base checkpoint.
+    """
+    if not folder.is_dir():
+        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    config = read_json(folder, CONFIG_FILE)
+    codec = read_json(folder, f"{CODEC_FOLDER}/{CONFIG_FILE}")
+    sampling = read_json(folder, GENERATION_FILE)
+    if config.get("model_type") != "qwen3_tts":
+        raise CheckpointError(f"{CONFIG_FILE}: model_type is {config.get('model_type')!r}, not 'qwen3_tts'")
+    if config.get("tts_model_type") != "base":
+        raise CheckpointError(
+            f"{CONFIG_FILE}: tts_model_type is {config.get('tts_model_type')!r}; voice cloning needs a 'base' checkpoint"
+        )
+    if config.get("tokenizer_type") != "qwen3_tts_tokenizer_12hz":
+        raise CheckpointError(
+            f"{CONFIG_FILE}: tokenizer_type is {config.get('tokenizer_type')!r}, not 'qwen3_tts_tokenizer_12hz'"
+        )
+    talker = _parse(TalkerConfig, config.get("talker_config", {}), f"{CONFIG_FILE}: talker_config")
+    speaker = _parse(SpeakerEncoderConfig, config.get("speaker_encoder_config", {}), CONFIG_FILE)
+    parsed = Qwen3TTSConfig(
+        talker=talker,
+        speaker_encoder=speaker,
+        codec=_parse(CodecConfig, codec, f"{CODEC_FOLDER}/{CONFIG_FILE}"),
+        sampling=_parse(SamplingDefaults, sampling, GENERATION_FILE),
+        **{key: config[key] for key in _TOP_LEVEL if key in config},
+    )
+    _check(parsed)
+    return parsed
+
+
+_TOP_LEVEL = (
+    "tts_model_size",
+    "im_start_token_id",
+    "im_end_token_id",
+    "tts_pad_token_id",
+    "tts_bos_token_id",
+    "tts_eos_token_id",
+)
+
+
+def _check(config: Qwen3TTSConfig) -> None:
+    """Refuse what the networks could load but not run."""
+    talker, decoder = config.talker, config.codec.decoder_config
+    if config.speaker_encoder.enc_dim != talker.hidden_size:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: speaker_encoder_config.enc_dim is {config.speaker_encoder.enc_dim}, "
+            f"but the talker's hidden_size is {talker.hidden_size}"
+        )
+    groups = {
+        "talker_config.num_code_groups": talker.num_code_groups,
+        "code_predictor_config.num_code_groups": talker.code_predictor_config.num_code_groups,
+        "encoder_valid_num_quantizers": config.codec.encoder_valid_num_quantizers,
+        "decoder_config.num_quantizers": decoder.num_quantizers,
+    }
+    if len(set(groups.values())) != 1:
+        raise CheckpointError(f"{CONFIG_FILE}: the numbers of codebooks disagree: {groups}")
+    upsampling = 1
+    for rate in (*decoder.upsample_rates, *decoder.upsampling_ratios):
+        upsampling *= rate
+    if upsampling != config.codec.decode_upsample_rate:
+        raise CheckpointError(
+            f"{CODEC_FOLDER}/{CONFIG_FILE}: the decoder upsamples by {upsampling}, "
+            f"but decode_upsample_rate is {config.codec.decode_upsample_rate}"
+        )
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """The JSON object in `folder/name`.
+
+    Raises:
+        CheckpointError: the file is missing or holds no JSON object.
+    """
+    try:
+        loaded = json.loads((folder / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name}: not readable as JSON ({type(error).__name__})") from None
+    if not isinstance(loaded, dict):
+        raise CheckpointError(f"{name}: holds no JSON object")
+    return loaded
+
+
+def _parse(cls: type[T], values: Any, where: str) -> T:
+    """Build the dataclass `cls` from a JSON object; unknown keys are other code's business."""
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{where}: expected a JSON object")
+    hints = get_type_hints(cls)
+    arguments: dict[str, Any] = {}
+    for entry in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if values.get(entry.name) is None:
+            if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING:
+                raise CheckpointError(f"{where}: the key {entry.name!r} is missing")
+            continue
+        arguments[entry.name] = _convert(hints[entry.name], values[entry.name], f"{where}: {entry.name}")
+    return cls(**arguments)
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return _parse(kind, value, where)  # type: ignore[arg-type]
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, bool, str) and type(value) is kind:
+        return value
+    if kind == tuple[int, ...] and isinstance(value, list) and all(type(item) is int for item in value):
+        return tuple(value)
+    if isinstance(value, dict) and kind == Mapping[str, int]:
+        return dict(value)
+    raise CheckpointError(f"{where}: unexpected value {value!r}")

@@ -1,0 +1,246 @@
+"""The one file that touches `triton_python_backend_utils`: requests in, responses out, calls between models.
+
+A model.py subclasses `Model`, loads in `load`, and implements `handle`. What it gets from here:
+
+- inputs are read and copied once, in `execute` (`Request`): the buffers belong to the server and go with the request;
+- every request is answered exactly once to the end, whatever is raised (`Responder`): a response sender that is
+  dropped without its FINAL flag hangs the client for ever and keeps the model from unloading;
+- only errors of `voice_clone.errors` reach a caller, with their slug; anything else becomes `internal` with the
+  request's id, and its traceback goes to the log alone;
+- `call` asks another model (BLS) and raises the error that it answered.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
+
+from voice_clone.errors import Cancelled, Internal, InvalidArgument, VoiceCloneError, from_message
+from voice_clone.settings import Settings
+
+Array = NDArray[Any]
+Value = Array | str | bytes | int | float | bool  # what an output may be given as; scalars become shape [1]
+
+log = logging.getLogger(__name__)
+
+_DTYPES = {
+    "TYPE_FP32": np.float32,
+    "TYPE_INT32": np.int32,
+    "TYPE_INT64": np.int64,
+    "TYPE_UINT64": np.uint64,
+    "TYPE_BOOL": np.bool_,
+    "TYPE_STRING": np.object_,
+}
+
+
+class Request:
+    """The inputs of one inference request, copied out of the server's memory. An absent optional input is None."""
+
+    def __init__(self, request: Any) -> None:
+        self.id: str = request.request_id() or uuid.uuid4().hex
+        self._inputs: dict[str, Array] = {t.name(): t.as_numpy().copy() for t in request.inputs()}
+
+    def array(self, name: str) -> Array | None:
+        """The tensor as the server declared it."""
+        return self._inputs.get(name)
+
+    def raw(self, name: str) -> bytes | None:
+        """A STRING tensor of one element as bytes."""
+        values = self._one(name)
+        if values is None:
+            return None
+        return values if isinstance(values, bytes) else str(values).encode()
+
+    def text(self, name: str) -> str | None:
+        """A STRING tensor of one element as text.
+
+        Raises:
+            InvalidArgument: the bytes are not UTF-8.
+        """
+        value = self.raw(name)
+        try:
+            return None if value is None else value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InvalidArgument(f"{name} must be UTF-8 text") from None
+
+    def number(self, name: str) -> Any:
+        """A tensor of one element as a Python bool, int or float."""
+        value = self._one(name)
+        return None if value is None else value.item()
+
+    def _one(self, name: str) -> Any:
+        values = self._inputs.get(name)
+        if values is None:
+            return None
+        if values.size != 1:
+            raise InvalidArgument(f"{name} must have exactly one element, not {values.size}")
+        return values.reshape(-1)[0]
+
+
+class Responder:
+    """Sends the responses of one request and ends it exactly once. Thread-safe."""
+
+    def __init__(self, sender: Any, request_id: str, dtypes: Mapping[str, Any]) -> None:
+        self._sender = sender
+        self._request_id = request_id
+        self._dtypes = dtypes
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def cancelled(self) -> bool:
+        """Whether the client has given this request up."""
+        return bool(self._sender.is_cancelled())
+
+    def send(self, outputs: Mapping[str, Value], final: bool = False) -> None:
+        """One response; with `final` the last one. Does nothing once the request has ended."""
+        tensors = [pb_utils.Tensor(name, _as_array(value, self._dtypes[name])) for name, value in outputs.items()]
+        self._send(pb_utils.InferenceResponse(output_tensors=tensors), final)
+
+    def fail(self, error: BaseException) -> None:
+        """End the request with an error."""
+        if not isinstance(error, VoiceCloneError):
+            log.error("request %s failed", self._request_id, exc_info=error)
+            error = Internal(f"the server failed to handle request {self._request_id}")
+        code = getattr(pb_utils.TritonError, error.code)
+        self._send(pb_utils.InferenceResponse(error=pb_utils.TritonError(error.message, code)), final=True)
+
+    def end(self) -> None:
+        """End the request without another response, if it has not ended yet."""
+        self._send(None, final=True)
+
+    def _send(self, response: Any, final: bool) -> None:
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = final
+            if response is None:
+                self._sender.send(flags=flags)
+            else:
+                self._sender.send(response, flags=flags)
+
+
+class Model:
+    """Base of every `TritonPythonModel`.
+
+    Class attributes:
+        threads: how many requests `handle` works on at once; 0 runs it in `execute` itself (for a model that only
+            hands requests on).
+        single: whether the model keeps state that all requests must share, so that a second instance (a process
+            of its own) would be wrong.
+    """
+
+    threads: ClassVar[int] = 0
+    single: ClassVar[bool] = False
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Called by Triton once at load."""
+        config = json.loads(args["model_config"])
+        _log_to_triton(args["model_name"])
+        self._dtypes = {entry["name"]: _DTYPES[entry["data_type"]] for entry in config["output"]}
+        self._pool = ThreadPoolExecutor(self.threads, args["model_name"]) if self.threads else None
+        try:
+            if self.single and not args["model_instance_name"].endswith("_0_0"):
+                raise InvalidArgument("this model keeps shared state: its instance_group must have count 1")
+            self.load(Settings(config))
+        except VoiceCloneError as error:
+            raise pb_utils.TritonModelException(f"{args['model_name']}: {error}") from None
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        """Called by Triton with each request; answers come through the response sender, now or later."""
+        for raw in requests:
+            responder = Responder(raw.get_response_sender(), raw.request_id(), self._dtypes)
+            try:
+                request = Request(raw)
+                if self._pool is None:
+                    self._run(request, responder)
+                else:
+                    self._pool.submit(self._run, request, responder)
+            except BaseException as error:
+                responder.fail(error)
+
+    def finalize(self) -> None:
+        """Called by Triton at unload, when no request is open any more."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+        self.close()
+
+    def _run(self, request: Request, responder: Responder) -> None:
+        try:
+            if responder.cancelled():
+                raise Cancelled("the client gave the request up")
+            outputs = self.handle(request, responder)
+            if outputs is not None:
+                responder.send(outputs, final=True)
+        except BaseException as error:
+            responder.fail(error)
+
+    def load(self, settings: Settings) -> None:
+        """Make the model ready to serve."""
+        raise AssertionError("a model implements load")
+
+    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value] | None:
+        """Answer with the outputs, or return None and see to it that `responder` ends the request later."""
+        raise AssertionError("a model implements handle")
+
+    def close(self) -> None:
+        """Release what `load` opened."""
+
+
+def call(model: str, inputs: Mapping[str, Value | None], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+    """Ask another model of this server and wait for its answer (BLS); inputs that are None are left out.
+
+    Returns: the outputs by name, copied; STRING outputs as object arrays of bytes.
+    Raises: the VoiceCloneError that the model answered; Unsupported where no such model is loaded.
+    """
+    tensors = [pb_utils.Tensor(name, _as_array(value)) for name, value in inputs.items() if value is not None]
+    names = list(outputs) if outputs is not None else []
+    request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=names)
+    response = request.exec()
+    if response.has_error():
+        message = response.error().message()
+        error = from_message(message)
+        if isinstance(error, Internal):
+            log.error("call of %s failed: %s", model, message)
+        raise error
+    return {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}
+
+
+def _as_array(value: Value, dtype: Any = None) -> Array:
+    if isinstance(value, (str, bytes)):
+        encoded = value.encode() if isinstance(value, str) else value
+        return np.array([encoded], dtype=np.object_)
+    array = np.asarray(value, dtype=dtype)
+    return np.ascontiguousarray(array.reshape(1) if array.ndim == 0 else array)
+
+
+class _TritonHandler(logging.Handler):
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        self._model = model
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = f"{self._model}: {self.format(record)}"
+        if record.levelno >= logging.ERROR:
+            pb_utils.Logger.log_error(line)
+        elif record.levelno >= logging.WARNING:
+            pb_utils.Logger.log_warn(line)
+        else:
+            pb_utils.Logger.log_info(line)
+
+
+def _log_to_triton(model: str) -> None:
+    """Send this process's logging through Triton's log."""
+    root = logging.getLogger("voice_clone")
+    root.handlers = [_TritonHandler(model)]
+    root.setLevel(logging.INFO)
+    root.propagate = False
