@@ -1,1 +1,38 @@
 """Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.checkpoint_maker import make_checkpoint
+
+CheckpointFactory = Callable[[str, int], Path]
+
+
+@pytest.fixture(scope="session")
+def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> CheckpointFactory:
+    """Makes the random checkpoint of a shape and seed, once a run."""
+    made: dict[tuple[str, int], Path] = {}
+
+    def folder(shape: str, seed: int) -> Path:
+        if (shape, seed) not in made:
+            made[shape, seed] = tmp_path_factory.mktemp(f"{shape}-{seed}") / "checkpoint"
+            make_checkpoint(shape, seed, made[shape, seed])
+        return made[shape, seed]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reference_clip() -> bytes:
+    """The WAV file of the shipped clip of speech: 5.2 s, 22.05 kHz."""
+    return (Path(__file__).parent.parent / "tools" / "data" / "reference.wav").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def reference_text() -> str:
+    """Its transcript."""
+    return (Path(__file__).parent.parent / "tools" / "data" / "reference.txt").read_text(encoding="utf-8").strip()

@@ -2,7 +2,6 @@
 # shellcheck shell=bash
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-cd "$ROOT"
 
 find_python() { # the newest interpreter this project supports
     local candidate
@@ -17,22 +16,24 @@ find_python() { # the newest interpreter this project supports
     return 1
 }
 
-make_environment() { # $1: extras to install; every use is additive
-    local extras="$1" stamp=".venv/.installed-$1" wanted python
-    wanted="$(cat pyproject.toml client/pyproject.toml tools/env.sh | sha256sum)"
+make_environment() { # $1: extras of pyproject.toml to install
+    local extras="$1" wanted python
+    local stamp="$ROOT/.venv/.installed-$1"
+    wanted="$(cat "$ROOT"/{pyproject.toml,client/pyproject.toml,tools/env.sh} | sha256sum)"
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
     (
         flock 9 # two tools at once: the second waits, then finds the work done
         [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
+        cd "$ROOT"
         python="$(find_python)"
         if [ ! -x .venv/bin/pip ]; then
-            echo "Making .venv (the first time takes a few minutes) ..." >&2
             rm -rf .venv
             "$python" -m venv .venv || {
                 echo "python3 -m venv failed. On Debian: apt-get install python3-venv" >&2
                 exit 1
             }
         fi
+        echo "Installing into .venv (the first time takes a few minutes) ..." >&2
         pip=(.venv/bin/pip install --quiet --disable-pip-version-check)
         # torch first and by itself: a plain '==' keeps pip from looking for another build
         "${pip[@]}" torch==2.13.0
@@ -42,8 +43,13 @@ make_environment() { # $1: extras to install; every use is additive
         if [ "$extras" = server,test ]; then
             # The official implementation, for the parity tests: without the packages of its web demo.
             "${pip[@]}" --no-deps qwen-tts==0.1.1
-            "${pip[@]}" transformers==4.57.3 accelerate==1.12.0 librosa==0.11.0 einops==0.8.2 onnxruntime==1.23.2 sox==1.5.0
         fi
         echo "$wanted" >"$stamp"
-    ) 9>.venv.lock
+    ) 9>"$ROOT/.venv.lock"
+}
+
+run() { # $1: module below tools/, then its arguments
+    local module="$1"
+    shift
+    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" exec "$ROOT/.venv/bin/python" -m "tools.$module" "$@"
 }

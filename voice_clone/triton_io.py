@@ -24,7 +24,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from voice_clone.errors import Cancelled, Internal, InvalidArgument, VoiceCloneError, from_message
+from voice_clone.errors import Cancelled, Internal, InvalidArgument, Unsupported, VoiceCloneError, from_message
 from voice_clone.settings import Settings
 
 Array = NDArray[Any]
@@ -46,7 +46,6 @@ class Request:
     """The inputs of one inference request, copied out of the server's memory. An absent optional input is None."""
 
     def __init__(self, request: Any) -> None:
-        self.id: str = request.request_id() or uuid.uuid4().hex
         self._inputs: dict[str, Array] = {t.name(): t.as_numpy().copy() for t in request.inputs()}
 
     def array(self, name: str) -> Array | None:
@@ -158,7 +157,8 @@ class Model:
     def execute(self, requests: Sequence[Any]) -> None:
         """Called by Triton with each request; answers come through the response sender, now or later."""
         for raw in requests:
-            responder = Responder(raw.get_response_sender(), raw.request_id(), self._dtypes)
+            request_id = raw.request_id() or uuid.uuid4().hex
+            responder = Responder(raw.get_response_sender(), request_id, self._dtypes)
             try:
                 request = Request(raw)
                 if self._pool is None:
@@ -196,23 +196,30 @@ class Model:
         """Release what `load` opened."""
 
 
-def call(model: str, inputs: Mapping[str, Value | None], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = False) -> dict[str, Array]:
     """Ask another model of this server and wait for its answer (BLS); inputs that are None are left out.
 
+    Args:
+        decoupled: whether that model is decoupled; the outputs of its last response count.
+
     Returns: the outputs by name, copied; STRING outputs as object arrays of bytes.
-    Raises: the VoiceCloneError that the model answered; Unsupported where no such model is loaded.
+    Raises: the VoiceCloneError that the model answered; Unsupported if no such model is loaded.
     """
     tensors = [pb_utils.Tensor(name, _as_array(value)) for name, value in inputs.items() if value is not None]
-    names = list(outputs) if outputs is not None else []
-    request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=names)
-    response = request.exec()
-    if response.has_error():
-        message = response.error().message()
-        error = from_message(message)
-        if isinstance(error, Internal):
-            log.error("call of %s failed: %s", model, message)
-        raise error
-    return {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}
+    request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=[])
+    answers = request.exec(decoupled=True) if decoupled else [request.exec()]
+    outputs: dict[str, Array] = {}
+    for answer in answers:
+        if answer.has_error():
+            message = answer.error().message()
+            error = from_message(message)
+            if isinstance(error, Internal) and not pb_utils.is_model_ready(model):
+                raise Unsupported(f"this server has no model {model}")
+            if isinstance(error, Internal):
+                log.error("the call of %s failed: %s", model, message)
+            raise error
+        outputs = {tensor.name(): tensor.as_numpy().copy() for tensor in answer.output_tensors()} or outputs
+    return outputs
 
 
 def _as_array(value: Value, dtype: Any = None) -> Array:

@@ -110,12 +110,13 @@ class Engine(Generic[R]):
             joining = [(slot, self._waiting.popleft()) for slot in free[: len(self._waiting)]]
         for slot, stream in joining:
             stream.started = time.monotonic()
-            self._live[slot] = stream
             try:
                 self._source.start(slot, stream.request)
             except Exception as error:
-                self._leave(slot, error)
+                with self._changed:
+                    self._end(stream, error)
             else:
+                self._live[slot] = stream
                 stream.prefilled = time.monotonic()
         return True
 

@@ -33,7 +33,7 @@ class FrameSource(Protocol[R]):
         """How many streams can be live at once."""
 
     def start(self, slot: int, request: R) -> None:
-        """Prefill a free slot."""
+        """Prefill a free slot; nothing is changed if this raises."""
 
     def step(self, slots: Sequence[int]) -> Sequence[Frame]:
         """One frame for each of `slots`, in that order."""

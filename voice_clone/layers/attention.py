@@ -56,7 +56,7 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def split_heads(x: Tensor, head_dim: int) -> Tensor:
     """[B, T, H * D] -> [B, H, T, D]."""
-    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+    return x.view(*x.shape[:-1], -1, head_dim).transpose(1, 2)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
@@ -97,8 +97,7 @@ def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
 class SlidingWindowAttention(nn.Module):
     """Causal self-attention over a window, exact across chunks through a rolling key-value cache.
 
-    The cache of B streams is one tensor [B, 2, G, window - 1, D]: rotated keys, then values, oldest first.
-    A fresh one is zeros; `sliding_window_mask` hides what was never written.
+    The streaming state [B, 2, G, window - 1, D] holds rotated keys, then values, oldest first.
     """
 
     def __init__(
@@ -106,20 +105,24 @@ class SlidingWindowAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.head_dim = head_dim
-        self.cache_shape = (2, num_key_value_heads, window - 1, head_dim)
+        self.state_shape = (2, num_key_value_heads, window - 1, head_dim)
         self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(hidden_size, num_key_value_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(hidden_size, num_key_value_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias=bias)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, T, C] -> ([B, T, C], the cache after these T positions)."""
+    def new_state(self, batch: int) -> Tensor:
+        """Zeros, on the weights' device and in their dtype; `sliding_window_mask` hides them."""
+        return self.k_proj.weight.new_zeros(batch, *self.state_shape)
+
+    def stream(self, x: Tensor, state: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """A chunk [B, T, C], its rotary tables and window mask -> ([B, T, C], the next state)."""
         q = apply_rotary(split_heads(self.q_proj(x), self.head_dim), cos, sin)
         k = apply_rotary(split_heads(self.k_proj(x), self.head_dim), cos, sin)
         v = split_heads(self.v_proj(x), self.head_dim)
-        cache = torch.cat((cache, torch.stack((k, v), dim=1)), dim=3)  # [B, 2, G, window - 1 + T, D]
-        out = self.o_proj(attend(q, cache[:, 0], cache[:, 1], mask))
-        return out, cache[:, :, :, x.shape[1] :].clone()  # a clone: a view would keep the whole chunk alive
+        seen = torch.cat((state, torch.stack((k, v), dim=1)), dim=3)  # [B, 2, G, window - 1 + T, D]
+        out = self.o_proj(attend(q, seen[:, 0], seen[:, 1], mask))
+        return out, seen[:, :, :, x.shape[1] :].clone()  # a view would keep the whole chunk alive
 
 
 class GatedMLP(nn.Module):

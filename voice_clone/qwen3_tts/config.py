@@ -24,6 +24,18 @@ CODEC_FOLDER = "speech_tokenizer"
 T = TypeVar("T")
 
 
+class _HeadSize:
+    """Where `head_dim` is left out (0), the heads share the hidden size."""
+
+    head_dim: int
+    hidden_size: int
+    num_attention_heads: int
+
+    def __post_init__(self) -> None:
+        if self.head_dim == 0:
+            object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
+
+
 @dataclass(frozen=True)
 class SpeakerEncoderConfig:
     """Mel front end and ECAPA-TDNN (Desplanques et al. 2020)."""
@@ -57,11 +69,11 @@ class CodePredictorConfig:
 
 
 @dataclass(frozen=True)
-class TalkerConfig:
+class TalkerConfig(_HeadSize):
     """The Qwen3 transformer that predicts codebook 0, one frame a step."""
 
     text_vocab_size: int
-    head_dim: int = 128
+    head_dim: int = 0
     code_predictor_config: CodePredictorConfig = field(default_factory=CodePredictorConfig)
     vocab_size: int = 3072
     hidden_size: int = 1024
@@ -86,7 +98,7 @@ class TalkerConfig:
 
 
 @dataclass(frozen=True)
-class CodecEncoderConfig:
+class CodecEncoderConfig(_HeadSize):
     """Mimi encoder: SEANet, transformer, split RVQ (Defossez et al. 2024)."""
 
     audio_channels: int = 1
@@ -108,18 +120,18 @@ class CodecEncoderConfig:
     intermediate_size: int = 2048
     num_attention_heads: int = 8
     num_key_value_heads: int = 8
-    head_dim: int = 64
+    head_dim: int = 0
     norm_eps: float = 1e-5
     rope_theta: float = 10000.0
     layer_scale_initial_scale: float = 0.01
 
 
 @dataclass(frozen=True)
-class CodecDecoderConfig:
+class CodecDecoderConfig(_HeadSize):
     """code2wav: split RVQ, sliding-window transformer, ConvNeXt upsampling, SnakeBeta decoder."""
 
     codebook_dim: int
-    head_dim: int = 64
+    head_dim: int = 0
     codebook_size: int = 2048
     hidden_size: int = 1024
     latent_dim: int = 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -40,7 +41,7 @@ def log_mel(waveform: Tensor, mel_dim: int, sample_rate: int) -> Tensor:
 
 
 @lru_cache(maxsize=4)
-def mel_filterbank(mel_dim: int, sample_rate: int) -> np.ndarray:
+def mel_filterbank(mel_dim: int, sample_rate: int) -> npt.NDArray[np.float32]:
     """Triangular filters, equally spaced on the Slaney mel scale, each of unit area in Hz.
 
     Slaney, "Auditory Toolbox", 1998 (the scale and normalisation that librosa calls `slaney`).
@@ -54,7 +55,7 @@ def mel_filterbank(mel_dim: int, sample_rate: int) -> np.ndarray:
     rising = (bins - low) / (centre - low)
     falling = (high - bins) / (high - centre)
     triangles = np.maximum(0.0, np.minimum(rising, falling))
-    filters: np.ndarray = (triangles * (2.0 / (high - low))).astype(np.float32)
+    filters: npt.NDArray[np.float32] = (triangles * (2.0 / (high - low))).astype(np.float32)
     return filters
 
 
@@ -64,6 +65,6 @@ def _hz_to_mel(hz: float) -> float:
     return float(_BREAK_HZ / _HZ_PER_MEL + np.log(hz / _BREAK_HZ) / _LOG_STEP)
 
 
-def _mel_to_hz(mel: np.ndarray) -> np.ndarray:
+def _mel_to_hz(mel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     break_mel = _BREAK_HZ / _HZ_PER_MEL
     return np.where(mel < break_mel, mel * _HZ_PER_MEL, _BREAK_HZ * np.exp(_LOG_STEP * (mel - break_mel)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
@@ -15,11 +16,11 @@ Mode = Literal["icl", "x_vector"]
 ROLE_LENGTH = 3  # `<|im_start|>`, `assistant`, newline
 
 
-def _no_ids() -> np.ndarray:
+def _no_ids() -> npt.NDArray[np.int32]:
     return np.zeros(0, np.int32)
 
 
-def _no_codes() -> np.ndarray:
+def _no_codes() -> npt.NDArray[np.int32]:
     return np.zeros((0, 0), np.int32)
 
 
@@ -40,11 +41,11 @@ class Prompt:
         InvalidArgument: on construction, if a shape, a type or the combination is wrong.
     """
 
-    role_ids: np.ndarray
-    text_ids: np.ndarray
-    speaker_embedding: np.ndarray
-    reference_ids: np.ndarray = field(default_factory=_no_ids)
-    reference_codes: np.ndarray = field(default_factory=_no_codes)
+    role_ids: npt.NDArray[np.int32]
+    text_ids: npt.NDArray[np.int32]
+    speaker_embedding: npt.NDArray[np.float32]
+    reference_ids: npt.NDArray[np.int32] = field(default_factory=_no_ids)
+    reference_codes: npt.NDArray[np.int32] = field(default_factory=_no_codes)
     language_id: int | None = None
     non_streaming_mode: bool = False
 
@@ -89,6 +90,6 @@ class Prompt:
             raise InvalidArgument("language_id is no language of this model")
 
 
-def _check_range(name: str, ids: np.ndarray, limit: int) -> None:
+def _check_range(name: str, ids: npt.NDArray[np.int32], limit: int) -> None:
     if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= limit):
         raise InvalidArgument(f"{name} must lie in 0..{limit - 1}")

@@ -67,7 +67,8 @@ class SERes2Block(nn.Module):
         self.se_block = SqueezeExcitation(channels, config.enc_se_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.se_block(self.tdnn2(self.res2net_block(self.tdnn1(x))))
+        out: Tensor = x + self.se_block(self.tdnn2(self.res2net_block(self.tdnn1(x))))
+        return out
 
 
 class AttentiveStatisticsPooling(nn.Module):

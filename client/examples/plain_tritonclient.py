@@ -1,0 +1,43 @@
+"""The same without this package: nothing but tritonclient.
+
+$ python plain_tritonclient.py "What shall be said." NAME out.wav
+"""
+
+import queue
+import sys
+import wave
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as triton
+
+
+def string(name: str, value: str) -> triton.InferInput:
+    tensor = triton.InferInput(name, [1], "BYTES")
+    return tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
+
+
+def main(text: str, voice: str, path: str, url: str = "localhost:8001") -> None:
+    responses: queue.Queue[Any] = queue.Queue()
+    client = triton.InferenceServerClient(url)
+    # One stream a speech; the header makes errors come with their status code.
+    client.start_stream(lambda result, error: responses.put(error or result), headers={"triton_grpc_error": "true"})
+    client.async_stream_infer("qwen3_tts", [string("text", text), string("voice", voice)])
+    with wave.open(path, "wb") as wav:
+        final = False
+        while not final:
+            result = responses.get()
+            if isinstance(result, Exception):
+                raise result
+            if (audio := result.as_numpy("audio")) is None:
+                continue  # an empty response that only ends the request
+            if result.as_numpy("chunk_index")[0] == 0:
+                wav.setparams((1, 2, int(result.as_numpy("sample_rate")[0]), 0, "NONE", ""))
+            wav.writeframes((np.clip(audio, -1, 1) * 32767).astype("<i2").tobytes())
+            final = bool(result.as_numpy("final")[0])
+    client.stop_stream()
+    client.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,56 @@
+"""Speak in cloned voices that a Triton Inference Server makes.
+
+    from voice_clone_client import Client
+
+    with Client("localhost:8001") as client:
+        client.upload("ada", "ada.wav", reference_text="What she says in the clip.", wait=True)
+        with client.speak("Any other sentence.", voice="ada") as speech:
+            for chunk in speech:  # the first one comes long before the last
+                play(chunk.samples, chunk.sample_rate)
+
+`AsyncClient` is the same for asyncio. Every failure is a `VoiceCloneError`; `voice_clone_client.errors` shows the tree.
+"""
+
+from ._version import __version__
+from .aio import AsyncClient, AsyncSpeech
+from .client import Client, Speech
+from .errors import (
+    BrokenStream,
+    Cancelled,
+    ConnectionFailed,
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    Overloaded,
+    Unsupported,
+    VoiceCloneError,
+    VoiceExists,
+    VoiceNotFound,
+)
+from .types import Artifacts, Chunk, Knobs, Voice
+from .wav import WavWriter, pcm16
+
+__all__ = [
+    "Artifacts",
+    "AsyncClient",
+    "AsyncSpeech",
+    "BrokenStream",
+    "Cancelled",
+    "Chunk",
+    "Client",
+    "ConnectionFailed",
+    "DeadlineExceeded",
+    "Internal",
+    "InvalidArgument",
+    "Knobs",
+    "Overloaded",
+    "Speech",
+    "Unsupported",
+    "Voice",
+    "VoiceCloneError",
+    "VoiceExists",
+    "VoiceNotFound",
+    "WavWriter",
+    "__version__",
+    "pcm16",
+]

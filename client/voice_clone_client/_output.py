@@ -1,0 +1,87 @@
+"""Where `voice-clone speak` puts its audio, and what it shows meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from .types import Chunk
+from .wav import WavWriter, pcm16
+
+
+class AudioOutput:
+    """A WAV file, or for `-` raw PCM (16-bit little-endian mono) on stdout.
+
+    The file is made with the first chunk, so that a speech that fails at once leaves what was there. However the `with`
+    ends, the file is a valid WAV of all that came.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open = ExitStack()
+        self._wav: WavWriter | None = None
+
+    def write(self, chunk: Chunk) -> None:
+        """Append a chunk; it has left this process when this returns."""
+        if self._path == "-":
+            sys.stdout.buffer.write(pcm16(chunk.samples))
+            sys.stdout.buffer.flush()
+            return
+        if self._wav is None:
+            file = self._open.enter_context(Path(self._path).open("wb"))  # noqa: SIM115
+            self._wav = self._open.enter_context(WavWriter(file, chunk.sample_rate))
+        self._wav.write(chunk.samples)
+
+    def __enter__(self) -> AudioOutput:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+
+class Progress:
+    """One line on stderr that counts the audio; silent where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._first: float | None = None  # seconds until the first samples
+        self._audio = 0.0  # seconds
+
+    def update(self, chunk: Chunk) -> None:
+        """Count a chunk and show the line anew."""
+        elapsed = time.monotonic() - self._began
+        self._audio += len(chunk.samples) / chunk.sample_rate
+        if self._audio and self._first is None:
+            self._first = elapsed
+        if self._shown and self._first is not None:
+            sys.stderr.write(f"\r\x1b[K{self.line(elapsed)}")
+            sys.stderr.flush()
+
+    def line(self, elapsed: float) -> str:
+        """The line after `elapsed` seconds, once there is audio; the real-time factor is work per audio, in seconds."""
+        return (
+            f"{self._audio:.1f} s of audio, first after {self._first or 0.0:.2f} s, "
+            f"real-time factor {elapsed / self._audio:.2f}"
+        )
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._shown and self._first is not None:
+            sys.stderr.write("\n")
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A `Progress` that ends with the block."""
+    shown = Progress()
+    try:
+        yield shown
+    finally:
+        shown.end()

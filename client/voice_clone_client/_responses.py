@@ -1,0 +1,102 @@
+"""Triton's answers as values; the sync and the async client read the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import InferResult
+
+from .errors import BrokenStream, Internal, VoiceCloneError, from_status
+from .types import Chunk, Voice
+
+
+def rpc_error(error: Any) -> VoiceCloneError:
+    """The error of a `grpc.RpcError`."""
+    return from_status(error.code().name, error.details() or "")
+
+
+class SpeechReader:
+    """Turns the responses of one speech into chunks and sees that none is missing."""
+
+    def __init__(self) -> None:
+        self.info: Mapping[str, Any] | None = None
+        self.finished = False
+        self.sample_rate = 0
+        self._next_index = 0
+
+    def chunk(self, message: Any) -> Chunk | None:
+        """The chunk in a ModelStreamInferResponse; None for an empty one, which only says that the request ended.
+
+        Raises:
+            VoiceCloneError: the server's, if the message carries one.
+            BrokenStream: the chunk is not the next one.
+        """
+        if message.error_message:
+            raise from_status("INTERNAL", message.error_message)
+        response = message.infer_response
+        if not response.outputs:
+            return None
+        tensors = InferResult(response)
+        index = int(_tensor(tensors, "chunk_index")[0])
+        if self.finished:
+            raise BrokenStream(f"chunk {index} came after the final one")
+        if index != self._next_index:
+            raise BrokenStream(f"chunk {index} came where chunk {self._next_index} was due")
+        self._next_index += 1
+        self.finished = bool(_tensor(tensors, "final")[0])
+        text = tensors.as_numpy("info")
+        info = json.loads(text[0]) if text is not None and text[0] else None
+        self.info = info or self.info
+        self.sample_rate = int(_tensor(tensors, "sample_rate")[0])
+        return Chunk(
+            samples=_tensor(tensors, "audio").astype(np.float32, copy=False),
+            sample_rate=self.sample_rate,
+            index=index,
+            final=self.finished,
+            info=info,
+        )
+
+    def end(self) -> None:
+        """The stream has ended.
+
+        Raises:
+            BrokenStream: before its final chunk.
+        """
+        if not self.finished:
+            raise BrokenStream(f"the stream ended after {self._next_index} chunks without a final one")
+
+
+def joined(chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+    """All samples [n] of these chunks."""
+    return np.concatenate([np.zeros(0, np.float32), *(chunk.samples for chunk in chunks)])
+
+
+def result(response: Any) -> Any:
+    """The JSON value in the `result` of a `speaker_cache` answer."""
+    return json.loads(_tensor(InferResult(response), "result")[0])
+
+
+def artifacts(response: Any) -> bytes:
+    """The bytes in the `artifacts` of a `speaker_cache` answer."""
+    return bytes(_tensor(InferResult(response), "artifacts")[0])
+
+
+def voice(response: Any) -> Voice:
+    """The voice that a `speaker_cache` answer describes."""
+    return Voice.from_record(result(response))
+
+
+def voices(response: Any) -> list[Voice]:
+    """The voices that a `speaker_cache` answer lists."""
+    return [Voice.from_record(record) for record in result(response)["speakers"]]
+
+
+def _tensor(tensors: InferResult, name: str) -> NDArray[Any]:
+    array: NDArray[Any] | None = tensors.as_numpy(name)
+    if array is None:
+        raise Internal(f"the server's answer lacks {name!r}; do client and server belong together?")
+    return array

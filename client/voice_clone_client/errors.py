@@ -1,0 +1,127 @@
+"""The error tree.
+
+    VoiceCloneError
+    ├── InvalidArgument     invalid_argument    the request is wrong; the text says what would be right
+    ├── VoiceNotFound       speaker_not_found   no voice of that name
+    ├── VoiceExists         speaker_exists      the name is taken and may not be replaced
+    ├── Unsupported         unsupported         this server or its checkpoint cannot do it
+    ├── Overloaded          overloaded          a queue or the store is full; try again later
+    ├── Cancelled           cancelled           the stream was closed before its end
+    ├── DeadlineExceeded    deadline_exceeded   not done in time
+    ├── Internal            internal            the server failed; the detail is in its log
+    ├── ConnectionFailed    connection_failed   no server there, or it is not ready, or it went away
+    └── BrokenStream        broken_stream       chunks of a speech are missing, or its end
+
+The second column is the slug. The server begins its messages with one (`speaker_not_found: ...`); the last two are the
+client's own. `str(error)` is the text without the slug.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class VoiceCloneError(Exception):
+    """Base of all errors."""
+
+    slug = "internal"
+
+
+class InvalidArgument(VoiceCloneError):
+    """The request is wrong."""
+
+    slug = "invalid_argument"
+
+
+class VoiceNotFound(VoiceCloneError):
+    """No voice of that name is registered."""
+
+    slug = "speaker_not_found"
+
+
+class VoiceExists(VoiceCloneError):
+    """The name is taken, and the policy `immutable` forbids to replace it."""
+
+    slug = "speaker_exists"
+
+
+class Unsupported(VoiceCloneError):
+    """The server or its checkpoint cannot do what was asked."""
+
+    slug = "unsupported"
+
+
+class Overloaded(VoiceCloneError):
+    """A bounded queue or the store of the server is full; try again later."""
+
+    slug = "overloaded"
+
+
+class Cancelled(VoiceCloneError):
+    """The stream was closed before its end."""
+
+    slug = "cancelled"
+
+
+class DeadlineExceeded(VoiceCloneError):
+    """The request was not done in time."""
+
+    slug = "deadline_exceeded"
+
+
+class Internal(VoiceCloneError):
+    """The server failed."""
+
+    slug = "internal"
+
+
+class ConnectionFailed(VoiceCloneError):
+    """The server cannot be reached, is not ready, or went away."""
+
+    slug = "connection_failed"
+
+
+class BrokenStream(VoiceCloneError):
+    """A speech lacks chunks or its end, so its audio is not whole."""
+
+    slug = "broken_stream"
+
+
+_FROM_SERVER = (
+    InvalidArgument,
+    VoiceNotFound,
+    VoiceExists,
+    Unsupported,
+    Overloaded,
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+)
+_BY_SLUG: dict[str, type[VoiceCloneError]] = {error.slug: error for error in _FROM_SERVER}
+_SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
+
+# What Triton and gRPC answer by themselves carries no slug: there the status code decides.
+_BY_STATUS: dict[str, type[VoiceCloneError]] = {
+    "INVALID_ARGUMENT": InvalidArgument,  # e.g. a tensor of a wrong shape
+    "NOT_FOUND": Unsupported,  # Triton knows no such model
+    "UNIMPLEMENTED": Unsupported,
+    "UNAVAILABLE": ConnectionFailed,
+    "CANCELLED": Cancelled,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+}
+
+
+def from_status(status: str, details: str) -> VoiceCloneError:
+    """The error of a failed call.
+
+    Args:
+        status: name of the gRPC status code, `NOT_FOUND`.
+        details: its message; whatever Triton put in front of the slug is dropped.
+    """
+    found = _SLUG.search(details)
+    if found is not None:
+        return _BY_SLUG[found.group(1)](found.group(2).strip())
+    if status == "DEADLINE_EXCEEDED":
+        return DeadlineExceeded("the server did not answer in time")
+    text = details.strip() or f"the call failed with status {status}"
+    return _BY_STATUS.get(status, Internal)(text)

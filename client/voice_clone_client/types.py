@@ -1,0 +1,98 @@
+"""What the client returns, and the knobs of a speech."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Knobs(TypedDict, total=False):
+    """How a text is spoken. What is left out or None takes the default of the server's checkpoint."""
+
+    language: str | None
+    """A language of the checkpoint, or `Auto`."""
+    seed: int | None
+    """0..2**64-1; the same seed gives the same audio."""
+    max_frames: int | None
+    """The longest speech, in frames of 80 ms."""
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float | None
+    do_sample: bool | None
+    """False takes the likeliest code each time."""
+    subtalker_temperature: float | None
+    """This and the next three: the same for the codes 2 to 16 of each frame."""
+    subtalker_top_k: int | None
+    subtalker_top_p: float | None
+    subtalker_do_sample: bool | None
+    non_streaming_mode: bool | None
+    """Show the model all the text before the first frame."""
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """How far a voice is prepared for one model type in one mode."""
+
+    model_type: str
+    mode: str
+    """`icl` for in-context cloning, `x_vector` for the speaker embedding alone, or a mode of another family."""
+    state: str
+    """`pending`, `processing`, `ready` or `failed`."""
+    reason: str | None = None
+    """Why it failed, or must be made again."""
+    extraction_ms: float | None = None
+    fingerprint: str | None = None
+    """Hash of the encoder that made them."""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A registered voice. `record` is all that the server told of it."""
+
+    name: str
+    generation: int | None = None
+    """Grows with each upload and each forced preparation."""
+    created_at: float | None = None
+    """Seconds since 1970."""
+    consent: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    file_size: int | None = None
+    """Bytes."""
+    duration: float | None = None
+    """Seconds."""
+    sample_rate: int | None = None
+    reference_text: str | None = None
+    embedding_source: str | None = None
+    """`audio`, or `direct` for a voice uploaded as an embedding."""
+    artifacts: tuple[Artifacts, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Voice:
+        """A voice from the server's JSON. What this client does not know yet stays in `record`."""
+        artifacts = tuple(Artifacts(**_known(Artifacts, entry)) for entry in record.get("artifacts", ()))
+        return cls(**{**_known(cls, record), "artifacts": artifacts, "record": record})
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A piece of a speech."""
+
+    samples: NDArray[np.float32]
+    """[n], mono, in [-1, 1]; the last chunk may have none."""
+    sample_rate: int
+    index: int
+    """0, 1, 2, ..."""
+    final: bool
+    info: Mapping[str, Any] | None
+    """On the first and the last chunk: stream id, voice generation, `cache`, `mode`, frames, milliseconds by stage."""
+
+
+def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {entry.name: values[entry.name] for entry in fields(cls) if entry.name in values}

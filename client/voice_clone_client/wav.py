@@ -1,0 +1,88 @@
+"""WAV files that are valid at every moment while they grow.
+
+Format: RIFF, 16-bit PCM, mono (Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991). A file
+has its sizes corrected with each write. A pipe cannot be corrected: there both sizes are 0xFFFFFFFF, which readers take
+for "until the end".
+"""
+
+from __future__ import annotations
+
+import struct
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+_UNKNOWN = 0xFFFFFFFF  # also what a size beyond 4 GiB becomes
+_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+
+
+def pcm16(samples: ArrayLike) -> bytes:
+    """Samples in [-1, 1] as signed 16-bit little-endian PCM; what lies outside is clipped.
+
+    Args:
+        samples: float [n].
+    """
+    scaled = np.rint(np.clip(np.asarray(samples, dtype=np.float32), -1.0, 1.0) * 32767.0)
+    data: bytes = scaled.astype("<i2").tobytes()
+    return data
+
+
+class WavWriter:
+    """Writes a mono WAV to a binary file, a pipe or a socket file.
+
+        with open("out.wav", "wb") as file, WavWriter(file, 24000) as wav:
+            wav.write(chunk.samples)
+
+    The file stays the caller's to close.
+
+    Args:
+        file: open for writing, in binary, at the place where the WAV begins.
+        sample_rate: Hz.
+    """
+
+    def __init__(self, file: BinaryIO, sample_rate: int) -> None:
+        self._file = file
+        self._rate = sample_rate
+        self._bytes = 0
+        self._start = file.tell() if file.seekable() else None
+        self._file.write(self._header())
+        self._file.flush()
+
+    def write(self, samples: ArrayLike) -> None:
+        """Append float samples [n] in [-1, 1]; they are in the file when this returns."""
+        data = pcm16(samples)
+        self._file.write(data)
+        self._bytes += len(data)
+        self._correct_sizes()
+
+    @property
+    def seconds(self) -> float:
+        """Duration of what is written."""
+        return self._bytes / 2 / self._rate
+
+    def __enter__(self) -> WavWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and self._start is not None:  # Ctrl-C may have torn a write
+            self._file.seek(self._start + _HEADER.size + self._bytes)
+            self._file.truncate()
+        self._correct_sizes()
+
+    def _correct_sizes(self) -> None:
+        if self._start is not None:
+            self._file.seek(self._start)
+            self._file.write(self._header())
+            self._file.seek(self._start + _HEADER.size + self._bytes)
+        self._file.flush()
+
+    def _header(self) -> bytes:
+        """44 bytes: RIFF, format and the head of the data chunk."""
+        data = _UNKNOWN if self._start is None else min(self._bytes, _UNKNOWN)
+        riff = min(data + _HEADER.size - 8, _UNKNOWN)
+        rate = self._rate
+        return _HEADER.pack(b"RIFF", riff, b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", data)

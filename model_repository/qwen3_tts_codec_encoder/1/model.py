@@ -1,0 +1,23 @@
+"""Waveform to codec codes. An empty waveform asks for the fingerprint alone; mode `x_vector` needs no codes."""
+
+import numpy as np
+import torch
+
+from voice_clone.audio import resample
+from voice_clone.qwen3_tts import stages
+from voice_clone.triton_io import Model
+
+
+class TritonPythonModel(Model):
+    def load(self, settings):
+        self._encoder, self._config, self._fingerprint = stages.load_codec_encoder(settings)
+
+    def handle(self, request, responder):
+        codec = self._config.codec
+        waveform = request.array("waveform")
+        if waveform.size == 0 or request.text("mode") == "x_vector":
+            codes = np.zeros((0, codec.encoder_valid_num_quantizers), np.int32)
+        else:
+            waveform = resample(waveform, request.number("sample_rate"), codec.input_sample_rate)
+            codes = self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy()
+        return {"codec_codes": codes, "fingerprint": self._fingerprint}

@@ -1,0 +1,78 @@
+"""Text and voice to the talker's prompt."""
+
+import json
+import time
+import uuid
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.qwen3_tts.cloned_voice import ClonedVoice, from_cache, from_embedding
+from voice_clone.qwen3_tts.config import load_config
+from voice_clone.qwen3_tts.speech_request import SpeechRequest
+from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.triton_io import Model, Request, call
+
+
+class TritonPythonModel(Model):
+    threads = 16  # a cold voice keeps one busy while its clip is encoded
+
+    def load(self, settings):
+        self._config = load_config(settings.checkpoint_dir)
+        self._tokenizer = Tokenizer(settings.checkpoint_dir)
+        self._max_tokens = settings.integer("max_text_tokens", 1024)
+
+    def handle(self, request, responder):
+        began = time.monotonic()
+        speech = _parse(request)
+        language_id = speech.language_id(self._config)
+        text_ids = self._tokenizer.text_ids(speech.text)
+        if len(text_ids) > self._max_tokens:
+            raise InvalidArgument(f"text has {len(text_ids)} tokens; at most {self._max_tokens} are allowed, split it")
+        voice = self._resolve(speech)
+        reference_ids = self._tokenizer.reference_ids(voice.transcript) if voice.transcript else text_ids[:0]
+        if len(reference_ids) > self._max_tokens:
+            raise InvalidArgument(f"reference_text has {len(reference_ids)} tokens; at most {self._max_tokens} fit")
+        stream_id = uuid.uuid4().hex
+        info = {
+            "stream_id": stream_id,
+            "mode": voice.mode,
+            **voice.info,
+            "text_tokens": len(text_ids),
+            "reference_tokens": len(reference_ids),
+            "reference_frames": len(voice.codes),
+            "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
+        }
+        return {
+            "role_ids": self._tokenizer.role_ids,
+            "text_ids": text_ids,
+            "reference_ids": reference_ids,
+            "reference_codes": voice.codes,
+            "prompt_speaker_embedding": voice.embedding,
+            "language_id": -1 if language_id is None else language_id,
+            "stream_id": stream_id,
+            "prompt_info": json.dumps(info),
+        }
+
+    def _resolve(self, speech: SpeechRequest) -> ClonedVoice:
+        if speech.speaker_embedding is not None:
+            return from_embedding(speech.speaker_embedding, self._config)
+        asked = {
+            "operation": "resolve",
+            "model_type": "qwen3_tts",
+            "name": speech.voice,
+            "audio": speech.reference_audio,
+            "options": None if speech.voice else json.dumps({"mode": speech.clip_mode}),
+        }
+        reply = call("speaker_cache", asked)
+        return from_cache(json.loads(reply["result"][0]), reply["artifacts"][0], speech, self._config)
+
+
+def _parse(request: Request) -> SpeechRequest:
+    return SpeechRequest(
+        text=request.text("text"),
+        voice=request.text("voice"),
+        reference_audio=request.raw("reference_audio"),
+        reference_text=request.text("reference_text"),
+        speaker_embedding=request.array("speaker_embedding"),
+        x_vector_only=request.number("x_vector_only"),
+        language=request.text("language"),
+    )

@@ -1,0 +1,23 @@
+"""Waveform to speaker embedding. An empty waveform asks for the fingerprint and the embedding's size alone."""
+
+import numpy as np
+import torch
+
+from voice_clone.audio import resample
+from voice_clone.qwen3_tts import stages
+from voice_clone.triton_io import Model
+
+
+class TritonPythonModel(Model):
+    def load(self, settings):
+        self._encoder, self._config, self._fingerprint = stages.load_speaker_encoder(settings)
+
+    def handle(self, request, responder):
+        config = self._config.speaker_encoder
+        waveform = request.array("waveform")
+        if waveform.size == 0:
+            embedding = np.zeros(config.enc_dim, np.float32)
+        else:
+            waveform = resample(waveform, request.number("sample_rate"), config.sample_rate)
+            embedding = self._encoder.embed(torch.from_numpy(waveform)).float().cpu().numpy()
+        return {"speaker_embedding": embedding, "fingerprint": self._fingerprint}

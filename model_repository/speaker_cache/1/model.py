@@ -1,0 +1,68 @@
+"""The registered voices: upload, get, list, delete, prepare, resolve, stats, export, import."""
+
+import hashlib
+import json
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.speakers import CacheConfig, Extraction, SpeakerCache
+from voice_clone.speakers import Request as CacheRequest
+from voice_clone.triton_io import Model, call
+
+
+class TritonPythonModel(Model):
+    threads = 32  # a cold voice keeps one busy while its clip is encoded
+    single = True  # the one authority over the voices
+
+    def load(self, settings):
+        config = CacheConfig(
+            max_bytes=settings.integer("cache_bytes", 512 << 20),
+            max_entries=settings.integer("cache_entries", 1024),
+            max_speakers=settings.integer("max_voices", 1000),
+            policy=settings.choice("upload_policy", ("replace", "immutable")),
+            extraction_timeout=settings.number("extraction_timeout", 60.0),
+        )
+        model_types = [name.strip() for name in settings.text("model_types", "qwen3_tts").split(",")]
+        self._cache = SpeakerCache(
+            settings.voice_dir, VoiceEncoder(), config=config, default_model_types=model_types
+        )
+
+    def handle(self, request, responder):
+        asked = CacheRequest(
+            name=request.text("name"),
+            model_type=request.text("model_type"),
+            audio=request.raw("audio"),
+            reference_text=request.text("reference_text"),
+            consent=request.text("consent"),
+            description=request.text("description"),
+            speaker_embedding=request.array("speaker_embedding"),
+            options=_options(request.text("options")),
+        )
+        reply = self._cache.call(request.text("operation"), asked)
+        return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
+
+    def close(self):
+        self._cache.close()
+
+
+class VoiceEncoder:
+    """The encoders of all families, found by name."""
+
+    def encode(self, model_type, waveform, sample_rate, mode):
+        outputs = call(f"{model_type}_voice_encoder", {"waveform": waveform, "sample_rate": sample_rate, "mode": mode})
+        marks = sorted(name for name in outputs if name.endswith("fingerprint"))
+        digest = hashlib.sha256()
+        for name in marks:
+            digest.update(name.encode() + b"=" + outputs.pop(name)[0] + b"\n")
+        return Extraction(outputs, digest.hexdigest())
+
+
+def _options(text):
+    if text is None:
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise InvalidArgument("options must be a JSON object")
+    return options

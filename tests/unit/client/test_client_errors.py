@@ -1,0 +1,51 @@
+"""The client's error tree against the server's."""
+
+from __future__ import annotations
+
+import pytest
+from voice_clone_client import errors as client
+
+from voice_clone import errors as server
+
+SERVER = [
+    error
+    for error in vars(server).values()
+    if isinstance(error, type) and issubclass(error, server.VoiceCloneError) and error is not server.VoiceCloneError
+]
+
+
+@pytest.mark.parametrize("error", SERVER)
+@pytest.mark.parametrize("prefix", ["", "in ensemble 'qwen3_tts', ", "Failed to process the request(s), message: "])
+def test_every_server_error_has_its_class(error: type[server.VoiceCloneError], prefix: str) -> None:
+    caught = client.from_status("INTERNAL", prefix + error("the text: with a colon").message)
+    assert caught.slug == error.slug
+    assert str(caught) == "the text: with a colon"
+    assert type(caught) is not client.VoiceCloneError
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ("INVALID_ARGUMENT", client.InvalidArgument),
+        ("NOT_FOUND", client.Unsupported),
+        ("UNIMPLEMENTED", client.Unsupported),
+        ("UNAVAILABLE", client.ConnectionFailed),
+        ("CANCELLED", client.Cancelled),
+        ("DEADLINE_EXCEEDED", client.DeadlineExceeded),
+        ("INTERNAL", client.Internal),
+        ("UNKNOWN", client.Internal),
+        ("DATA_LOSS", client.Internal),
+    ],
+)
+def test_status_decides_without_a_slug(status: str, error: type[client.VoiceCloneError]) -> None:
+    assert type(client.from_status(status, "no slug here")) is error
+    assert str(client.from_status(status, ""))  # never an empty message
+
+
+def test_slug_beats_status() -> None:
+    assert type(client.from_status("UNAVAILABLE", "deadline_exceeded: late")) is client.DeadlineExceeded
+
+
+def test_slugs_are_unique() -> None:
+    tree = client.VoiceCloneError.__subclasses__()
+    assert len({error.slug for error in tree}) == len(tree) == 10

@@ -1,0 +1,295 @@
+"""What each call sends, as the protocol double decodes it, and what it makes of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import voice_clone_client as vc
+from voice_clone_client import _requests
+
+from tests.unit.client.triton_double import Failure, Server
+
+RECORD = {
+    "name": "Ada",
+    "generation": 3,
+    "created_at": 1.5,
+    "embedding_source": "audio",
+    "duration": 2.5,
+    "colour": "unknown to this client",
+    "artifacts": [
+        {"model_type": "qwen3_tts", "mode": "icl", "state": "ready", "extraction_ms": 7.0, "new": 1},
+        {"model_type": "other", "mode": "x_vector", "state": "failed", "reason": "no encoder"},
+    ],
+}
+
+
+class Blocking:
+    """An AsyncClient with the face of a Client, so that every test runs on both."""
+
+    def __init__(self, url: str, **arguments: Any) -> None:
+        self._url, self._arguments = url, arguments
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            async def run() -> Any:
+                async with vc.AsyncClient(self._url, **self._arguments) as client:
+                    reply = getattr(client, method)(*args, **kwargs)
+                    return await (reply.read() if method == "speak" else reply)
+
+            return asyncio.run(run())
+
+        return call
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=[vc.Client, Blocking], ids=["sync", "async"])
+def client(request: pytest.FixtureRequest, triton: Server) -> Any:
+    made = request.param(triton.url, headers={"X-Key": "secret"})
+    yield made
+    made.close()
+
+
+def answer(triton: Server, value: Any, artifacts: bytes = b"") -> None:
+    triton.answer = lambda inputs: {"result": json.dumps(value).encode(), "artifacts": artifacts}
+
+
+def sent(triton: Server) -> dict[str, Any]:
+    """The inputs of the last speaker_cache call; options decoded."""
+    model, inputs = triton.calls[-1]
+    assert model == "speaker_cache"
+    return {**inputs, **({"options": json.loads(inputs["options"])} if "options" in inputs else {})}
+
+
+def test_upload_with_everything(triton: Server, client: Any, tmp_path: Path) -> None:
+    (tmp_path / "ada.wav").write_bytes(b"RIFF\0\xff")
+    answer(triton, RECORD)
+    voice = client.upload(
+        "Ada",
+        tmp_path / "ada.wav",
+        reference_text="Grüße, 世界",
+        consent="signed",
+        description="calm",
+        wait=True,
+        policy="immutable",
+    )
+    assert sent(triton) == {
+        "operation": b"upload",
+        "name": b"Ada",
+        "model_type": b"qwen3_tts",
+        "audio": b"RIFF\0\xff",
+        "reference_text": "Grüße, 世界".encode(),
+        "consent": b"signed",
+        "description": b"calm",
+        "options": {"wait": True, "policy": "immutable"},
+    }
+    assert (voice.name, voice.generation, voice.duration, voice.consent) == ("Ada", 3, 2.5, None)
+    assert voice.record["colour"] == "unknown to this client"
+    assert voice.artifacts == (
+        vc.Artifacts("qwen3_tts", "icl", "ready", extraction_ms=7.0),
+        vc.Artifacts("other", "x_vector", "failed", reason="no encoder"),
+    )
+
+
+def test_upload_sends_no_more_than_given(triton: Server, client: Any) -> None:
+    answer(triton, RECORD)
+    client.upload("Ada", b"clip")
+    assert sent(triton) == {"operation": b"upload", "name": b"Ada", "model_type": b"qwen3_tts", "audio": b"clip"}
+
+
+def test_upload_of_an_embedding(triton: Server, client: Any) -> None:
+    answer(triton, RECORD)
+    client.upload("Ada", speaker_embedding=[0.5, -1.0, 2.0])
+    embedding = sent(triton)["speaker_embedding"]
+    assert embedding.dtype == np.float32 and embedding.tolist() == [0.5, -1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "inputs"),
+    [
+        ("get", ("Ada",), {"operation": b"get", "name": b"Ada"}),
+        ("prepare", ("Ada",), {"operation": b"prepare", "name": b"Ada", "model_type": b"qwen3_tts"}),
+        (
+            "prepare",
+            ("Ada", True),
+            {"operation": b"prepare", "name": b"Ada", "model_type": b"qwen3_tts", "options": {"force": True}},
+        ),
+    ],
+)
+def test_calls_that_answer_a_voice(
+    triton: Server, client: Any, method: str, arguments: tuple[Any, ...], inputs: dict[str, Any]
+) -> None:
+    answer(triton, RECORD)
+    voice = getattr(client, method)(*arguments)
+    assert sent(triton) == inputs
+    assert voice.name == "Ada"
+
+
+def test_list(triton: Server, client: Any) -> None:
+    answer(triton, {"speakers": [RECORD, {"name": "Bob"}], "count": 2})
+    assert [voice.name for voice in client.list()] == ["Ada", "Bob"]
+    assert sent(triton) == {"operation": b"list"}
+
+
+def test_delete_and_stats(triton: Server, client: Any) -> None:
+    answer(triton, {"hits": 2})
+    assert client.delete("Ada") is None
+    assert sent(triton) == {"operation": b"delete", "name": b"Ada"}
+    assert client.stats() == {"hits": 2}
+    assert sent(triton) == {"operation": b"stats"}
+
+
+def test_export_and_import(triton: Server, client: Any) -> None:
+    bundle = bytes(range(256)) * 40000  # 10 MB: beyond gRPC's default limit of 4 MiB, both ways
+    answer(triton, {"speakers": [RECORD], "count": 1}, bundle)
+    assert client.export() == bundle
+    assert sent(triton) == {"operation": b"export"}
+    client.export("Ada")
+    assert sent(triton) == {"operation": b"export", "name": b"Ada"}
+    assert [voice.name for voice in client.import_(bundle, reextract=True)] == ["Ada"]
+    assert sent(triton) == {"operation": b"import", "audio": bundle, "options": {"reextract": True}}
+
+
+def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> None:
+    (tmp_path / "clip.ogg").write_bytes(b"OggS")
+    knobs = {
+        "language": "German",
+        "seed": 2**64 - 1,
+        "max_frames": 7,
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.25,
+        "repetition_penalty": 1.5,
+        "do_sample": False,
+        "subtalker_temperature": 2.0,
+        "subtalker_top_k": 4,
+        "subtalker_top_p": 0.75,
+        "subtalker_do_sample": True,
+        "non_streaming_mode": True,
+    }
+    assert knobs.keys() == vc.Knobs.__annotations__.keys()
+    clip = tmp_path / "clip.ogg"
+    speaking = client.speak("Hi.", reference_audio=str(clip), reference_text="Ho.", x_vector_only=False, **knobs)
+    samples, _ = speaking.read() if isinstance(speaking, vc.Speech) else speaking
+    assert len(samples) == 3 * 1920
+    model, inputs = triton.calls[-1]
+    assert model == "qwen3_tts"
+    strings = {"text": b"Hi.", "reference_audio": b"OggS", "reference_text": b"Ho.", "language": b"German"}
+    assert {name: inputs[name] for name in strings} == strings
+    numbers = {name: inputs[name] for name in inputs.keys() - strings}
+    assert {name: value.item() for name, value in numbers.items()} == {
+        **{name: value for name, value in knobs.items() if name != "language"},
+        "x_vector_only": False,
+    }
+    assert {name: value.dtype.name for name, value in numbers.items()} == {
+        "seed": "uint64",
+        **dict.fromkeys(["max_frames", "top_k", "subtalker_top_k"], "int32"),
+        **dict.fromkeys(["x_vector_only", "do_sample", "subtalker_do_sample", "non_streaming_mode"], "bool"),
+        **dict.fromkeys(
+            ["temperature", "top_p", "repetition_penalty", "subtalker_temperature", "subtalker_top_p"], "float32"
+        ),
+    }
+
+
+def test_speak_sends_no_more_than_given(triton: Server) -> None:
+    with vc.Client(triton.url, model="other") as client:
+        client.speak("Hi.", voice="Ada", seed=None, temperature=None).read()
+    assert triton.calls == [("other", {"text": b"Hi.", "voice": b"Ada"})]
+
+
+def test_headers_and_model_type(triton: Server, client: Any) -> None:
+    answer(triton, {"speakers": []})
+    client.list()
+    assert triton.metadata[-1]["x-key"] == "secret"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"seed": -1}, "seed cannot be sent: it must lie in 0..18446744073709551615"),
+        ({"seed": 2**64}, "it must lie in 0"),
+        ({"top_k": 2**31}, "top_k cannot be sent: it must lie in -2147483648..2147483647"),
+        ({"top_k": 1.5}, "it must be an integer, not 1.5"),
+        ({"top_k": True}, "it must be an integer, not True"),
+        ({"temperature": "hot"}, "temperature cannot be sent"),
+        ({"temperature": 1e300}, "temperature cannot be sent"),
+        ({"do_sample": 1}, "it must be True or False, not 1"),
+        ({"language": 3}, "language cannot be sent: it must be a string, not int"),
+        ({"reference_text": "\ud800"}, "reference_text cannot be sent"),
+        ({"speaker_embedding": [[1.0]]}, "it must have one dimension, it has 2"),
+        ({"speaker_embedding": ["a"]}, "speaker_embedding cannot be sent"),
+    ],
+)
+def test_values_without_a_place_in_their_tensor(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(vc.InvalidArgument) as caught:
+        _requests.infer("qwen3_tts", arguments)
+    assert text in str(caught.value)
+
+
+def test_numpy_scalars_are_fine() -> None:
+    request = _requests.infer("m", {"top_k": np.int64(3), "temperature": np.float32(0.5), "do_sample": np.bool_(True)})
+    assert list(request.raw_input_contents) == [b"\x03\0\0\0", b"\0\0\0?", b"\x01"]
+
+
+def test_unknown_knob_is_an_error(triton: Server) -> None:
+    with vc.Client(triton.url) as client, pytest.raises(TypeError, match="no parameter 'temprature'"):
+        client.speak("Hi.", voice="Ada", temprature=1.0)  # type: ignore[call-arg]
+    assert triton.calls == []
+
+
+def test_missing_file_is_an_os_error(triton: Server, client: Any) -> None:
+    with pytest.raises(FileNotFoundError):
+        client.upload("Ada", "no such file.wav")
+    assert triton.calls == []
+
+
+def test_errors_of_unary_calls(triton: Server, client: Any) -> None:
+    def fail(inputs: dict[str, Any]) -> dict[str, bytes]:
+        raise Failure(grpc.StatusCode.INTERNAL, "speaker_exists: the name is taken")
+
+    triton.answer = fail
+    with pytest.raises(vc.VoiceExists, match=r"^the name is taken$"):
+        client.upload("Ada", b"clip")
+
+
+def test_answer_of_another_server(triton: Server, client: Any) -> None:
+    triton.answer = lambda inputs: {"something": b"else"}
+    with pytest.raises(vc.Internal, match="lacks 'result'"):
+        client.list()
+
+
+@pytest.mark.parametrize("kind", [vc.Client, vc.AsyncClient])
+def test_url_with_a_scheme(kind: Any) -> None:
+    with pytest.raises(vc.InvalidArgument, match="give host:port"):
+        kind("http://localhost:8000")
+
+
+def test_timeout_of_unary_calls(triton: Server) -> None:
+    release = threading.Event()
+
+    def wait(inputs: dict[str, Any]) -> dict[str, bytes]:
+        release.wait(10)
+        return {}
+
+    triton.answer = wait
+    with vc.Client(triton.url, timeout=0.2) as client, pytest.raises(vc.DeadlineExceeded):
+        client.list()
+    release.set()
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def face(kind: type) -> dict[str, Any]:
+        public = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+        return {name: inspect.signature(value).parameters for name, value in public.items()}
+
+    assert face(vc.Client) == face(vc.AsyncClient)

@@ -1,0 +1,323 @@
+"""Streams of speech, sync and async, against the protocol double."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import voice_clone_client as vc
+
+from tests.unit.client.triton_double import RATE, Failure, Server, chunk, empty_final, samples_of, speech
+
+WAIT = 10.0  # seconds after which something that should have happened has not
+
+
+def endless(context: grpc.ServicerContext) -> Iterator[Any]:
+    index = 0
+    while context.is_active():
+        yield chunk(index)
+        index += 1
+        time.sleep(0.01)
+
+
+def silent_after_first(context: grpc.ServicerContext) -> Iterator[Any]:
+    yield chunk(0)
+    while context.is_active():
+        time.sleep(0.01)
+
+
+def collect_sync(url: str, **arguments: Any) -> tuple[list[vc.Chunk], Any]:
+    with vc.Client(url) as client, client.speak("Hi.", voice="ada", **arguments) as speaking:
+        return list(speaking), speaking.info
+
+
+def collect_async(url: str, **arguments: Any) -> tuple[list[vc.Chunk], Any]:
+    async def run() -> tuple[list[vc.Chunk], Any]:
+        async with vc.AsyncClient(url) as client, client.speak("Hi.", voice="ada", **arguments) as speaking:
+            return [piece async for piece in speaking], speaking.info
+
+    return asyncio.run(run())
+
+
+both = pytest.mark.parametrize("collect", [collect_sync, collect_async])
+Collect = Callable[..., tuple[list[vc.Chunk], Any]]
+
+
+def in_loop(run: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(run(), WAIT)
+
+    asyncio.run(bounded())
+
+
+@both
+@pytest.mark.parametrize("last", [1920, 480, 0])
+@pytest.mark.parametrize("tail", [[], [empty_final()]], ids=["flag-on-data", "empty-final"])
+def test_chunks_arrive_whole(triton: Server, collect: Collect, last: int, tail: list[Any]) -> None:
+    triton.play = lambda context: iter(speech(4, last) + tail)
+    chunks, info = collect(triton.url)
+    assert [piece.index for piece in chunks] == [0, 1, 2, 3]
+    assert [piece.final for piece in chunks] == [False, False, False, True]
+    assert {piece.sample_rate for piece in chunks} == {RATE}
+    for piece in chunks:
+        np.testing.assert_array_equal(piece.samples, samples_of(piece.index, last if piece.final else 1920))
+        assert piece.samples.dtype == np.float32
+    assert [piece.info for piece in chunks] == [{"cache": "miss"}, None, None, {"cache": "miss", "frames": 4}]
+    assert info == {"cache": "miss", "frames": 4}
+
+
+@both
+def test_first_chunk_arrives_before_the_second_is_made(triton: Server, collect: Collect) -> None:
+    received = threading.Event()
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        assert received.wait(WAIT)
+        yield chunk(1, final=True)
+
+    triton.play = play
+    if collect is collect_sync:
+        with vc.Client(triton.url) as client:
+            speaking = client.speak("Hi.", voice="ada")
+            assert next(speaking).index == 0
+            received.set()
+            assert [piece.index for piece in speaking] == [1]
+    else:
+
+        async def run() -> None:
+            async with vc.AsyncClient(triton.url) as client:
+                speaking = client.speak("Hi.", voice="ada")
+                assert (await anext(speaking)).index == 0
+                received.set()
+                assert [piece.index async for piece in speaking] == [1]
+
+        in_loop(run)
+
+
+def test_read_joins_what_is_left(triton: Server) -> None:
+    whole = np.concatenate([samples_of(index, 1920) for index in range(3)])
+    with vc.Client(triton.url) as client:
+        samples, rate = client.speak("Hi.", voice="ada").read()
+        np.testing.assert_array_equal(samples, whole)
+        assert rate == RATE
+        speaking = client.speak("Hi.", voice="ada")
+        next(speaking)
+        np.testing.assert_array_equal(speaking.read()[0], whole[1920:])
+        samples, rate = speaking.read()
+        assert (samples.shape, samples.dtype, rate) == ((0,), np.float32, RATE)
+
+
+def test_read_async(triton: Server) -> None:
+    async def run() -> None:
+        async with vc.AsyncClient(triton.url) as client:
+            samples, rate = await client.speak("Hi.", voice="ada").read()
+            np.testing.assert_array_equal(samples, np.concatenate([samples_of(index, 1920) for index in range(3)]))
+            assert rate == RATE
+
+    in_loop(run)
+
+
+@both
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        (speech(3)[:2], "ended after 2 chunks"),
+        ([], "ended after 0 chunks"),
+        ([empty_final()], "ended after 0 chunks"),
+        ([chunk(0), chunk(2), chunk(3, final=True)], "chunk 2 came where chunk 1 was due"),
+        ([chunk(0), chunk(0), chunk(1, final=True)], "chunk 0 came where chunk 1 was due"),
+        ([chunk(1, final=True)], "chunk 1 came where chunk 0 was due"),
+        ([chunk(0, final=True), chunk(1)], "chunk 1 came after the final one"),
+    ],
+    ids=["no-final", "nothing", "only-empty", "gap", "twice", "no-first", "after-final"],
+)
+def test_broken_stream(triton: Server, collect: Collect, messages: list[Any], text: str) -> None:
+    triton.play = lambda context: iter(messages)
+    with pytest.raises(vc.BrokenStream, match=text):
+        collect(triton.url)
+
+
+@both
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize(
+    ("code", "details", "error", "text"),
+    [
+        ("NOT_FOUND", "in ensemble 'qwen3_tts', speaker_not_found: no voice 'ada'", vc.VoiceNotFound, "no voice 'ada'"),
+        ("INTERNAL", "Failed: overloaded: 64 speeches wait already", vc.Overloaded, "64 speeches wait already"),
+        ("UNAVAILABLE", "overloaded: the queue is full", vc.Overloaded, "the queue is full"),
+        ("CANCELLED", "cancelled: the client left", vc.Cancelled, "the client left"),
+        ("INVALID_ARGUMENT", "unexpected shape for 'text'", vc.InvalidArgument, "unexpected shape for 'text'"),
+        ("UNAVAILABLE", "Server is stopping", vc.ConnectionFailed, "Server is stopping"),
+        ("INTERNAL", "internal: the server failed to handle request 7", vc.Internal, "handle request 7"),
+    ],
+)
+def test_errors_carry_their_class(
+    triton: Server, collect: Collect, before: int, code: str, details: str, error: type[Exception], text: str
+) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield from speech(9)[:before]
+        raise Failure(grpc.StatusCode[code], details)
+
+    triton.play = play
+    with pytest.raises(error, match=text) as caught:
+        collect(triton.url)
+    assert type(caught.value) is error
+    assert ": " not in str(caught.value).split(text)[0]  # neither slug nor prefix
+
+
+@both
+def test_error_inside_a_response(triton: Server, collect: Collect) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        message = chunk(0)
+        message.error_message = "speaker_not_found: no voice 'ada'"
+        yield message
+
+    triton.play = play
+    with pytest.raises(vc.VoiceNotFound):
+        collect(triton.url)
+
+
+@both
+def test_deadline(triton: Server, collect: Collect) -> None:
+    triton.play = silent_after_first
+    with pytest.raises(vc.DeadlineExceeded):
+        collect(triton.url, deadline=0.3)
+    assert triton.left.acquire(timeout=WAIT)
+
+
+@both
+def test_no_server(collect: Collect) -> None:
+    with pytest.raises(vc.ConnectionFailed):
+        collect("127.0.0.1:1")
+
+
+@both
+def test_headers_of_a_stream(triton: Server, collect: Collect) -> None:
+    collect(triton.url)
+    assert triton.metadata[0]["triton_grpc_error"] == "true"
+
+
+def test_close_reaches_the_server(triton: Server) -> None:
+    triton.play = endless
+    with vc.Client(triton.url) as client:
+        with client.speak("Hi.", voice="ada") as speaking:
+            next(speaking)
+        assert triton.left.acquire(timeout=WAIT)
+        with pytest.raises(vc.Cancelled):
+            next(speaking)
+        with pytest.raises(vc.Cancelled):  # never silently short
+            speaking.read()
+
+
+def test_close_from_another_thread(triton: Server) -> None:
+    triton.play = silent_after_first
+    with vc.Client(triton.url) as client:
+        speaking = client.speak("Hi.", voice="ada")
+        next(speaking)
+        timer = threading.Timer(0.2, speaking.close)
+        timer.start()
+        with pytest.raises(vc.Cancelled):
+            next(speaking)
+        timer.join()
+        assert triton.left.acquire(timeout=WAIT)
+
+
+def test_close_after_the_end(triton: Server) -> None:
+    with vc.Client(triton.url) as client:
+        with client.speak("Hi.", voice="ada") as speaking:
+            assert len(list(speaking)) == 3
+        assert list(speaking) == []
+
+
+def test_client_close_ends_its_speeches(triton: Server) -> None:
+    triton.play = endless
+    client = vc.Client(triton.url)
+    speaking = client.speak("Hi.", voice="ada")
+    next(speaking)
+    client.close()
+    with pytest.raises(vc.Cancelled):
+        speaking.read()
+    assert triton.left.acquire(timeout=WAIT)
+
+
+def test_async_close_reaches_the_server(triton: Server) -> None:
+    triton.play = endless
+
+    async def run() -> None:
+        async with vc.AsyncClient(triton.url) as client:
+            async with client.speak("Hi.", voice="ada") as speaking:
+                await anext(speaking)
+            assert await asyncio.to_thread(triton.left.acquire, timeout=WAIT)
+            with pytest.raises(vc.Cancelled):
+                await anext(speaking)
+
+    in_loop(run)
+
+
+@pytest.mark.parametrize("closer", ["speech", "client"])
+def test_async_close_while_another_task_waits(triton: Server, closer: str) -> None:
+    triton.play = silent_after_first
+
+    async def run() -> None:
+        client = vc.AsyncClient(triton.url)
+        speaking = client.speak("Hi.", voice="ada")
+        await anext(speaking)
+        waiting = asyncio.create_task(speaking.read())
+        await asyncio.sleep(0.1)
+        if closer == "speech":
+            speaking.close()
+        else:
+            await client.close()
+        with pytest.raises(vc.Cancelled):
+            await waiting
+        await client.close()
+        assert await asyncio.to_thread(triton.left.acquire, timeout=WAIT)
+
+    in_loop(run)
+
+
+def test_async_task_cancelled(triton: Server) -> None:
+    triton.play = silent_after_first
+
+    async def run() -> None:
+        async with vc.AsyncClient(triton.url) as client:
+            speaking = client.speak("Hi.", voice="ada")
+            await anext(speaking)
+            waiting = asyncio.create_task(speaking.read())
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert await asyncio.to_thread(triton.left.acquire, timeout=WAIT)
+
+    in_loop(run)
+
+
+def test_many_streams_over_one_client(triton: Server) -> None:
+    meeting = threading.Barrier(8)
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        meeting.wait(WAIT)  # all eight are open at once
+        yield chunk(1, final=True)
+
+    triton.play = play
+    with vc.Client(triton.url) as client:
+        speeches = [client.speak("Hi.", voice="ada") for _ in range(8)]
+        assert [[piece.index for piece in speaking] for speaking in speeches] == [[0, 1]] * 8
+
+
+def test_async_client_made_outside_a_loop(triton: Server) -> None:
+    client = vc.AsyncClient(triton.url)
+
+    async def run() -> None:
+        async with client:
+            assert len((await client.speak("Hi.", voice="ada").read())[0]) == 3 * 1920
+
+    in_loop(run)

@@ -1,0 +1,126 @@
+"""A gRPC server with Triton's protocol that plays a script: a double of the protocol, for the client's logic alone.
+
+What the true server does is tested in tests/server.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+RATE = 24000
+Play = Callable[[Any], Iterator[Any]]
+
+
+class Failure(Exception):
+    """Raised by a script: the call ends with this status."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; remembers what it was sent."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.play: Play = lambda context: iter(speech(3))
+        self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.metadata: list[dict[str, Any]] = []
+        self.left = threading.Semaphore(0)  # released by each stream that the client gave up
+
+    def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        ended = threading.Event()
+        context.add_callback(lambda: None if ended.is_set() else self.left.release())
+        self._remember(next(request_iterator), context)
+        try:
+            yield from self.play(context)
+        except Failure as failure:
+            context.abort(failure.code, failure.details)
+        finally:
+            if context.is_active():
+                ended.set()
+
+    def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._remember(request, context)
+        try:
+            outputs = self.answer(self.calls[-1][1])
+        except Failure as failure:
+            context.abort(failure.code, failure.details)
+        return response(outputs)
+
+    def _remember(self, request: Any, context: grpc.ServicerContext) -> None:
+        self.metadata.append(dict(context.invocation_metadata()))
+        self.calls.append((request.model_name, decoded(request)))
+
+
+def decoded(request: Any) -> dict[str, Any]:
+    """The inputs of a request as Triton would see them; checks shapes against bytes."""
+    kinds = {"FP32": "<f4", "INT32": "<i4", "UINT64": "<u8", "BOOL": "?"}
+    inputs = {}
+    for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True):
+        (size,) = tensor.shape
+        if tensor.datatype == "BYTES":
+            (length,) = struct.unpack_from("<I", raw)
+            assert size == 1 and len(raw) == 4 + length
+            inputs[tensor.name] = raw[4:]
+        else:
+            array = np.frombuffer(raw, kinds[tensor.datatype])
+            assert array.shape == (size,)
+            inputs[tensor.name] = array
+    return inputs
+
+
+def response(outputs: dict[str, Any]) -> Any:
+    """A ModelInferResponse; bytes become strings, arrays keep their type."""
+    message = service_pb2.ModelInferResponse(model_name="any", model_version="1")
+    names = {"f": "FP32", "i": "INT32", "b": "BOOL"}
+    for name, value in outputs.items():
+        if isinstance(value, bytes):
+            datatype, shape, raw = "BYTES", [1], struct.pack("<I", len(value)) + value
+        else:
+            datatype, shape, raw = names[value.dtype.kind], value.shape, value.tobytes()
+        message.outputs.add(name=name, datatype=datatype, shape=shape)
+        message.raw_output_contents.append(raw)
+    return message
+
+
+def samples_of(index: int, count: int) -> np.ndarray:
+    """What the double speaks in a chunk: a ramp that names its chunk."""
+    return np.linspace(index / 100, (index + 1) / 100, count, dtype=np.float32)
+
+
+def chunk(index: int, final: bool = False, count: int = 1920, info: dict[str, Any] | None = None) -> Any:
+    """A stream response with one chunk."""
+    outputs = {
+        "audio": samples_of(index, count),
+        "sample_rate": np.array([RATE], np.int32),
+        "chunk_index": np.array([index], np.int32),
+        "final": np.array([final]),
+        "info": json.dumps(info).encode() if info else b"",
+    }
+    return service_pb2.ModelStreamInferResponse(infer_response=response(outputs))
+
+
+def speech(chunks: int, last_count: int = 1920) -> list[Any]:
+    """A whole speech; info on the first and the last chunk, as the server does it."""
+    messages = [chunk(0, info={"cache": "miss"})] + [chunk(index) for index in range(1, chunks - 1)]
+    return [*messages, chunk(chunks - 1, final=True, count=last_count, info={"cache": "miss", "frames": chunks})]
+
+
+def empty_final() -> Any:
+    """The response that only says that a request ended."""
+    message = service_pb2.ModelStreamInferResponse()
+    message.infer_response.model_name = "any"
+    message.infer_response.parameters["triton_final_response"].bool_param = True
+    return message

@@ -1,0 +1,157 @@
+"""Makes a checkpoint with random weights in the exact official on-disk format.
+
+The official package and this project load it as they load a released one; what it says is noise. Same arguments,
+same bytes. Sizes: `tiny` for tests and the demo (10 MB), `0.6b` and `1.7b` with the released shapes (2.5 and 4.5 GB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tools.checkpoint_config import (
+    CODEC_PREPROCESSOR,
+    GENERATION,
+    SHAPES,
+    TEXT_PREPROCESSOR,
+    codec_config,
+    model_config,
+)
+from tools.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
+from tools.checkpoint_weights import Shapes, codec_shapes, model_shapes, random_tensor
+from voice_clone.qwen3_tts.config import load_config
+
+DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
+RELEASED_TEXT_VOCABULARY = 151936  # padded: the tokenizer has fewer
+
+
+def make_checkpoint(folder: Path, shape: str, seed: int, dtype: str = "bf16", shards: int = 1) -> None:
+    """Write a checkpoint to `folder`, which must not exist; it appears when it is whole.
+
+    Args:
+        shape: a key of `SHAPES`.
+        seed: of all weights.
+        dtype: a key of `DTYPES`, for model.safetensors; the codec is fp32 as released.
+        shards: number of files for model.safetensors' tensors; 1: one file and no index.
+
+    Raises:
+        FileExistsError: there is something at `folder`.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        partial.chmod(0o755)
+        _write(partial, shape, seed, dtype, shards)
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write(folder: Path, shape: str, seed: int, dtype: str, shards: int) -> None:
+    sizes = SHAPES[shape]
+    ids = write_tokenizer(folder, sizes.base_vocabulary)
+    vocabulary = RELEASED_TEXT_VOCABULARY
+    if sizes.base_vocabulary is None:
+        vocabulary = ids[SPECIAL_TOKENS[-1]] + 1
+    codec = folder / "speech_tokenizer"
+    codec.mkdir()
+    for path, content in (
+        (folder / "config.json", model_config(sizes, ids, vocabulary)),
+        (folder / "generation_config.json", GENERATION),
+        (folder / "preprocessor_config.json", TEXT_PREPROCESSOR),
+        (codec / "config.json", codec_config(sizes)),
+        (codec / "preprocessor_config.json", CODEC_PREPROCESSOR),
+    ):
+        _write_json(path, content)
+    config = load_config(folder)
+    _write_weights(folder, model_shapes(config), seed, dtype, shards)
+    _write_weights(codec, codec_shapes(config), seed, "fp32", 1)
+
+
+def _write_weights(folder: Path, shapes: Shapes, seed: int, dtype: str, shards: int) -> None:
+    if shards == 1:
+        _write_safetensors(folder / "model.safetensors", shapes, seed, dtype)
+        return
+    size = DTYPES[dtype][0].itemsize
+    parts = list(_split(shapes, shards))
+    weight_map = {}
+    for number, names in enumerate(parts, start=1):
+        file = f"model-{number:05}-of-{len(parts):05}.safetensors"
+        _write_safetensors(folder / file, {name: shapes[name] for name in names}, seed, dtype)
+        weight_map.update(dict.fromkeys(names, file))
+    total = sum(_elements(shape) for shape in shapes.values()) * size
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    _write_json(folder / "model.safetensors.index.json", index)
+
+
+def _split(shapes: Shapes, shards: int) -> Iterator[list[str]]:
+    """Names in order, in at most `shards` parts of about equal size, none empty."""
+    share = sum(_elements(shape) for shape in shapes.values()) / shards
+    part: list[str] = []
+    filled, limit = 0, share
+    for name, shape in shapes.items():
+        part.append(name)
+        filled += _elements(shape)
+        if filled >= limit:
+            yield part
+            part = []
+            limit = (filled // share + 1) * share
+    if part:
+        yield part
+
+
+def _write_safetensors(path: Path, shapes: Shapes, seed: int, dtype: str) -> None:
+    """One safetensors file, tensor by tensor, so that memory holds but one of them."""
+    torch_dtype, name_of_dtype = DTYPES[dtype]
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + _elements(shape) * torch_dtype.itemsize
+        header[name] = {"dtype": name_of_dtype, "shape": shape, "data_offsets": [start, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(encoded)) + encoded)
+        for name, shape in shapes.items():
+            tensor = random_tensor(name, shape, seed).to(torch_dtype)
+            file.write(tensor.view(torch.uint8).numpy().data)
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return torch.Size(shape).numel()
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make_checkpoint", description=__doc__)
+    parser.add_argument("--shape", choices=sorted(SHAPES), required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16", help="of model.safetensors (default: bf16)")
+    parser.add_argument("--shards", type=int, default=1, help="files to spread model.safetensors over (default: 1)")
+    parser.add_argument("folder", type=Path, metavar="OUT", help="a new folder")
+    arguments = parser.parse_args()
+    if arguments.shards < 1:
+        parser.error("--shards must be at least 1")
+    try:
+        make_checkpoint(arguments.folder, arguments.shape, arguments.seed, arguments.dtype, arguments.shards)
+    except FileExistsError as error:
+        parser.error(str(error))
+    print(f"{arguments.folder}: {arguments.shape}, seed {arguments.seed}")
+
+
+if __name__ == "__main__":
+    main()

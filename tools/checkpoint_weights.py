@@ -1,0 +1,115 @@
+"""Random weights under which signals neither vanish nor explode, in any stage and at any size.
+
+Default initialisation would make near silence and the same code for ever, and on those any two programs agree. The
+recipe: a layer's output has about the power of its input; what comes in raw (log-mel frames, waveform) is brought to
+unit size by the first layer; a residual branch adds a fraction, so that the input is still heard after the last layer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+
+import torch
+from torch import Tensor
+
+from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
+from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
+from voice_clone.qwen3_tts.talker import Talker
+
+Shapes = dict[str, tuple[int, ...]]
+
+# Gain by name; the first pattern found counts, else 1. A layer of gain 1 keeps the power of what it reads.
+_GAINS = (
+    # Transformers, without the codec's, whose branches have layer scales: many small branches on the residual.
+    (r"^talker.*(o_proj|down_proj)", 0.4),
+    (r"^talker.*(codec_head|lm_head)", 2.0),  # logits: spread enough for sampling to choose, and not only one
+    (r"^talker\.text_projection\.linear_fc2", 2.0),  # after SiLU
+    # Speaker encoder: log-mel frames have a spread of about 3 around their mean, which centred filters remove.
+    (r"^speaker_encoder\.blocks\.0\.conv", 0.4),
+    (r"^speaker_encoder.*res2net", 1.0),  # each group adds the one before
+    (r"^speaker_encoder.*(tdnn|mfa|se_block\.conv1)", 1.4),  # before ReLU
+    (r"^speaker_encoder\.fc", 2.0),  # what centring takes away
+    # Codec encoder: speech has an RMS near 0.1; ELU takes a part of the power.
+    (r"^encoder\.encoder\.layers\.0\.conv", 10.0),
+    (r"^encoder\.encoder\.layers\.\d+\.block\.3", 0.5),
+    (r"^encoder\.encoder\.layers", 1.3),
+    # Codec decoder: residual units, and a waveform far from the clamp.
+    (r"^decoder\.decoder\.\d+\.block\.\d\.conv2", 0.3),
+    (r"^decoder\.decoder\.[1-9]\d*\.conv", 0.07),
+)
+# Filters deaf to a constant, where the input has a large one: log-mel frames, powers after ReLU and SnakeBeta.
+_CENTRED = re.compile(r"^speaker_encoder\.(blocks\.0\.conv|.*tdnn2|mfa|fc)|^decoder\.decoder\.[1-9]\d*\.conv")
+_TRANSPOSED = re.compile(r"^decoder\.(upsample\.\d+\.0|decoder\.\d+\.block\.1)\.conv")  # [in, out, kernel]
+
+
+def model_shapes(config: Qwen3TTSConfig) -> Shapes:
+    """Names and shapes of model.safetensors."""
+    with torch.device("meta"):
+        return _shapes("talker.", Talker(config.talker)) | _shapes(
+            "speaker_encoder.", SpeakerEncoder(config.speaker_encoder)
+        )
+
+
+def codec_shapes(config: Qwen3TTSConfig) -> Shapes:
+    """Names and shapes of speech_tokenizer/model.safetensors, with what the official classes hold but never use."""
+    encoder, decoder = config.codec.encoder_config, config.codec.decoder_config
+    with torch.device("meta"):
+        shapes = _shapes("encoder.", CodecEncoder(encoder, encoder.num_quantizers))
+        shapes |= _shapes("decoder.", CodecDecoder(decoder))
+    unused: Shapes = {}
+    for name, shape in shapes.items():
+        if name.endswith("codebook.embed_sum"):
+            unused[name.replace("embed_sum", "initialized")] = (1,)
+        elif name.startswith("encoder.") and name.endswith("quantizer.input_proj.weight"):
+            unused[name.replace("input_proj", "output_proj")] = (shape[1], shape[0], 1)
+        elif name.startswith("decoder.") and name.endswith("output_proj.weight") and ".rvq_" in name:
+            unused[name.replace("output_proj", "input_proj")] = (shape[1], shape[0], 1)
+    return shapes | unused
+
+
+def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """The tensor `name`, float32; its values depend on the arguments alone."""
+    if name.endswith("initialized"):
+        return torch.ones(shape)
+    noise = _noise(name, shape, seed)
+    if name.endswith("cluster_usage"):
+        return 0.5 + noise.abs()
+    if name.endswith(("embed_sum", "embedding_sum")):  # the sum of a code's vectors = its vector x its usage
+        usage = random_tensor(name.rpartition(".")[0] + ".cluster_usage", shape[:1], seed)
+        # The encoder's nearest code of a unit-size vector must lie in its direction: small vectors leave the choice
+        # to the angle and shrink the residual; large ones would make those near zero win always.
+        return noise * (0.2 if name.startswith("encoder.") else 0.4) * usage[:, None]
+    if name.endswith("text_embedding.weight"):
+        return noise
+    if "codec_embedding" in name:
+        return 0.4 * noise  # sixteen of them make a frame
+    if name.endswith((".scale", ".gamma")):  # of residual branches
+        return 0.3 + 0.03 * noise
+    if name.endswith((".alpha", ".beta")):  # logarithms
+        return 0.3 * noise
+    if name.endswith(".bias"):
+        return 0.05 * noise
+    if len(shape) == 1:  # norms
+        return 1 + 0.1 * noise
+    if _CENTRED.search(name):
+        noise -= noise.mean(dim=tuple(range(1, len(shape))), keepdim=True)
+    fan_in = math.prod(shape[1:])
+    if _TRANSPOSED.search(name):
+        # In the upsampling the kernel equals the stride, in the decoder's blocks it is twice that.
+        fan_in = shape[0] * (1 if name.startswith("decoder.upsample") else 2)
+    gain = next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
+    return noise * (gain / math.sqrt(fan_in))
+
+
+def _shapes(prefix: str, module: torch.nn.Module) -> Shapes:
+    return {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def _noise(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.randn(shape, generator=generator)

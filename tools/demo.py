@@ -1,0 +1,160 @@
+"""Clones a voice and speaks in it: starts the server, uploads a clip, speaks twice, saves a WAV.
+
+Without --checkpoint it makes a tiny one with random weights: everything runs as with the real model, but what is
+said is noise. With `--checkpoint DIR` of Qwen3-TTS-12Hz-0.6B-Base or 1.7B-Base it is speech.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from voice_clone_client import Client, VoiceCloneError
+from voice_clone_client.wav import WavWriter
+
+from tools.triton_server import ROOT, ServerFailed, TritonServer
+
+DATA = ROOT / "tools" / "data"
+CACHE = ROOT / ".cache"
+VOICE = "demo"
+FRAME_SAMPLES = 1920
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """One synthesis, measured at the client."""
+
+    label: str
+    samples: int
+    first_audio_ms: float
+    total_s: float
+    extractions: int
+    info: dict[str, Any]
+
+    @property
+    def audio_s(self) -> float:
+        return self.samples / 24000
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", type=Path, help="folder of an official Qwen3-TTS Base checkpoint")
+    parser.add_argument("--reference", type=Path, help="a clip of 1 to 30 s of the voice to clone")
+    parser.add_argument("--reference-text", help="the words spoken in --reference; enables in-context cloning")
+    parser.add_argument("--text", default="Every morning the same boats left, and every evening they came home.")
+    parser.add_argument("--language", default="English")
+    parser.add_argument("--max-frames", type=int, default=96, help="longest speech in frames of 80 ms (default: 96)")
+    parser.add_argument("-o", "--output", type=Path, default=Path("demo.wav"), help="default: demo.wav")
+    arguments = parser.parse_args()
+    if arguments.reference_text and not arguments.reference:
+        parser.error("--reference-text belongs to --reference")
+    for path in filter(None, (arguments.reference, arguments.checkpoint)):
+        if not path.exists():
+            parser.error(f"there is no {path}")
+    reference = arguments.reference or DATA / "reference.wav"
+    transcript = arguments.reference_text
+    if arguments.reference is None:
+        transcript = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
+    try:
+        return _run(arguments, reference, transcript)
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        return 130
+    except (ServerFailed, VoiceCloneError) as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None) -> int:
+    random = arguments.checkpoint is None
+    checkpoint = arguments.checkpoint or _tiny_checkpoint()
+    log = CACHE / "demo-server.log"
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    print(f"Starting tritonserver with {checkpoint.name} ...", flush=True)
+    with TritonServer(checkpoint, CACHE / "demo-voices", log=log) as server, Client(server.url) as client:
+        restored = any(voice.name == VOICE for voice in client.list())
+        if arguments.reference is not None or not restored:
+            began = time.monotonic()
+            voice = client.upload(VOICE, reference, reference_text=transcript, wait=True)
+            print(
+                f"Registered the voice {VOICE!r} from {voice.duration:.1f} s of speech"
+                f" in {1e3 * (time.monotonic() - began):.0f} ms, extraction included."
+            )
+            labels = ("first call", "second call")
+        else:
+            print(f"The voice {VOICE!r} was registered by an earlier run and is restored from disk.")
+            labels = ("first call, restored", "second call")
+        inline = {"reference_audio": reference, "reference_text": transcript}
+        spoken = [
+            _speak(client, arguments, "clip sent along, cold", None, inline),
+            _speak(client, arguments, labels[0], None, {"voice": VOICE}),
+            _speak(client, arguments, labels[1], arguments.output, {"voice": VOICE}),
+        ]
+    _table(spoken)
+    last = spoken[-1]
+    print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames of 80 ms).")
+    if random:
+        print(
+            "The weights are random, so this is noise, not speech. To hear Qwen3-TTS, download\n"
+            "Qwen3-TTS-12Hz-0.6B-Base and pass its folder: tools/demo --checkpoint DIR"
+        )
+    complete = last.samples == last.info["frames"] * FRAME_SAMPLES
+    if not complete or last.info["cache"] != "hit" or last.extractions:
+        print("This is not what a warm call should look like; please report it.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _tiny_checkpoint() -> Path:
+    folder = CACHE / "tiny"
+    if not (folder / "config.json").exists():
+        print("Making a tiny checkpoint with random weights ...", flush=True)
+        command = [sys.executable, "-m", "tools.checkpoint_maker", "--shape", "tiny", "--seed", "0", str(folder)]
+        subprocess.run(command, check=True, cwd=ROOT)
+    return folder
+
+
+def _speak(
+    client: Client, arguments: argparse.Namespace, label: str, output: Path | None, source: dict[str, Any]
+) -> Spoken:
+    """Speak once; what arrives is written as it arrives."""
+    before = client.stats()["extractions"]
+    began = time.monotonic()
+    first = 0.0
+    chunks = []
+    speech = client.speak(
+        arguments.text, language=arguments.language, seed=1, max_frames=arguments.max_frames, **source
+    )
+    for chunk in speech:
+        first = first or time.monotonic() - began
+        chunks.append(chunk.samples)
+    total = time.monotonic() - began
+    samples = np.concatenate(chunks)
+    if output is not None:
+        with output.open("wb") as file, WavWriter(file, 24000) as wav:
+            wav.write(samples)
+    extractions = client.stats()["extractions"] - before
+    return Spoken(label, len(samples), 1e3 * first, total, extractions, dict(speech.info or {}))
+
+
+def _table(rows: list[Spoken]) -> None:
+    print(f"\n{'':24}{'cache':>10}{'extractions':>13}{'first audio':>14}{'audio':>10}{'real-time factor':>18}")
+    for row in rows:
+        print(
+            f"{row.label:24}{row.info['cache']:>10}{row.extractions:>13}{row.first_audio_ms:>11.0f} ms"
+            f"{row.audio_s:>8.2f} s{row.total_s / row.audio_s:>18.2f}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Runs tritonserver on this repository's models until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+from tools.triton_server import ServerFailed, TritonServer
+
+
+class _Stop(Exception):
+    """A signal asks the server to stop."""
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tools/serve", description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, required=True, help="folder of an official Qwen3-TTS Base checkpoint")
+    parser.add_argument("--voices", type=Path, help="folder of the registered voices (default: the user's data folder)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (0.0.0.0: all; default: %(default)s)")
+    parser.add_argument("--grpc-port", type=int, default=8001)
+    parser.add_argument("--http-port", type=int, default=8000)
+    parser.add_argument("--metrics-port", type=int, default=8002)
+    parser.add_argument("options", nargs="*", metavar="-- OPTION", help="further options for tritonserver, after --")
+    arguments = parser.parse_args()
+    if not arguments.checkpoint.is_dir():
+        parser.error(f"there is no folder {arguments.checkpoint}; tools/make_checkpoint makes one with random weights")
+    ports = (arguments.grpc_port, arguments.http_port, arguments.metrics_port)
+    for port in ports:
+        if _taken(arguments.host, port):
+            parser.error(f"port {port} is in use; choose others with --grpc-port, --http-port, --metrics-port")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    server = TritonServer(
+        arguments.checkpoint, arguments.voices, ports=ports, host=arguments.host, options=arguments.options
+    )
+    try:
+        server.start()
+        print(
+            f"\nReady. gRPC {arguments.host}:{ports[0]}   HTTP {arguments.host}:{ports[1]}"
+            f"   metrics {arguments.host}:{ports[2]}/metrics   (Ctrl-C stops)\n",
+            flush=True,
+        )
+        assert server.process is not None
+        return server.process.wait()
+    except _Stop:
+        print("\nStopping: running requests may finish ...", flush=True)
+        return 0
+    except ServerFailed as error:
+        print(f"{error}. The log above says why.", file=sys.stderr)
+        return 1
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        server.stop()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _Stop
+
+
+def _taken(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

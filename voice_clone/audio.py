@@ -1,0 +1,151 @@
+"""Reference clips: from the bytes of an audio file to a mono waveform, and from one sample rate to another.
+
+A clip comes from anybody, so nothing in it is believed: its size, sample rate, channels and length are checked
+before its samples are decoded, and decoding stops at the longest clip allowed, whatever the header promised.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from voice_clone.errors import InvalidArgument
+
+MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
+MAX_CHANNELS = 8
+_BLOCK = 1 << 16  # frames decoded at a time: bounds memory whatever the number of channels
+_MIME_TYPES = {
+    "WAV": "audio/wav",
+    "WAVEX": "audio/wav",
+    "RF64": "audio/wav",
+    "FLAC": "audio/flac",
+    "OGG": "audio/ogg",
+    "MP3": "audio/mpeg",
+}
+
+
+@dataclass(frozen=True)
+class ClipLimits:
+    """What a reference clip may be: bytes of its file, and seconds."""
+
+    max_bytes: int = 10 << 20
+    min_seconds: float = 1.0
+    max_seconds: float = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """A decoded reference clip.
+
+    Attributes:
+        waveform: float32 [samples], mono: the mean of the channels, as the official qwen-tts package makes it.
+        sample_rate: Hz, the file's own.
+        mime_type: of the file, e.g. `audio/wav`.
+        encoded: the bytes of the file, without the data URL around it.
+    """
+
+    waveform: NDArray[np.float32]
+    sample_rate: int
+    mime_type: str
+    encoded: bytes
+
+    @property
+    def seconds(self) -> float:
+        """Length of the clip."""
+        return len(self.waveform) / self.sample_rate
+
+
+def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
+    """Decode a WAV, FLAC, OGG (Vorbis, Opus) or MP3 file, or its `data:audio/...;base64,` URL.
+
+    Raises:
+        InvalidArgument: it is no such file, damaged, too short, too long, too big, or holds NaN or infinity.
+    """
+    limits = limits or ClipLimits()
+    if not data:
+        raise InvalidArgument("the audio is empty; send the bytes of a WAV, FLAC, OGG or MP3 file")
+    encoded = _from_data_url(data, limits) if data[:5].lower() == b"data:" else data
+    if len(encoded) > limits.max_bytes:
+        raise InvalidArgument(f"the audio has {len(encoded)} bytes; at most {limits.max_bytes} are allowed")
+    try:
+        with soundfile.SoundFile(io.BytesIO(encoded)) as file:
+            mime_type = _check_header(file, limits)
+            rate = int(file.samplerate)
+            waveform = _read_mono(file, math.floor(limits.max_seconds * rate) + 1)
+    except (soundfile.SoundFileError, TypeError):  # TypeError: a headerless format, which asks for its parameters
+        raise InvalidArgument(
+            "the audio cannot be decoded; send the bytes of an undamaged WAV, FLAC, OGG or MP3 file"
+        ) from None
+    _check_length(len(waveform), rate, limits)
+    if not np.isfinite(waveform).all():
+        raise InvalidArgument("the audio holds NaN or infinity; every sample must be finite")
+    return Clip(waveform, rate, mime_type, encoded)
+
+
+def resample(waveform: NDArray[np.float32], rate: int, target: int) -> NDArray[np.float32]:
+    """`waveform` (float32 [samples] at `rate` Hz) at `target` Hz: float32 [ceil(samples * target / rate)].
+
+    Equals `librosa.resample` with its defaults (soxr, quality HQ), which the official package uses.
+    """
+    if rate == target:
+        return waveform
+    length = math.ceil(len(waveform) * (float(target) / rate))
+    resampled: NDArray[np.float32] = soxr.resample(waveform, rate, target, quality="HQ")[:length]
+    return np.pad(resampled, (0, length - len(resampled)))
+
+
+def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
+    head, comma, body = data.partition(b",")
+    parts = head[5:].lower().split(b";")
+    if not comma or len(head) > 200 or not parts[0].startswith(b"audio/") or parts[-1].strip() != b"base64":
+        raise InvalidArgument("the audio's data URL is malformed; it must begin with data:audio/<type>;base64,")
+    if len(body) > limits.max_bytes * 3 // 2:
+        raise InvalidArgument(f"the audio's data URL is too long; it may encode at most {limits.max_bytes} bytes")
+    try:
+        return base64.b64decode(body, validate=True)
+    except binascii.Error:
+        raise InvalidArgument("the audio's data URL is not valid base64") from None
+
+
+def _check_header(file: soundfile.SoundFile, limits: ClipLimits) -> str:
+    """What the header says must be allowed; the MIME type."""
+    if file.format not in _MIME_TYPES:
+        raise InvalidArgument(f"the audio is a {file.format} file; send WAV, FLAC, OGG or MP3")
+    if not MIN_RATE <= file.samplerate <= MAX_RATE:
+        raise InvalidArgument(
+            f"the audio has {file.samplerate} samples a second; it must have {MIN_RATE} to {MAX_RATE}"
+        )
+    if file.channels > MAX_CHANNELS:
+        raise InvalidArgument(f"the audio has {file.channels} channels; at most {MAX_CHANNELS} are allowed")
+    _check_length(file.frames, file.samplerate, limits)
+    return _MIME_TYPES[file.format]
+
+
+def _check_length(samples: int, rate: int, limits: ClipLimits) -> None:
+    seconds = samples / rate
+    if samples <= 0:
+        raise InvalidArgument("the audio has no samples; send a clip of speech")
+    if not limits.min_seconds <= seconds <= limits.max_seconds:
+        raise InvalidArgument(
+            f"the audio is {seconds:.2f} s long; it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
+        )
+
+
+def _read_mono(file: soundfile.SoundFile, most: int) -> NDArray[np.float32]:
+    """At most `most` samples, float32 [samples]."""
+    blocks = []
+    while most > 0:
+        block = file.read(min(_BLOCK, most), dtype="float32", always_2d=True)  # [frames, channels]
+        if not len(block):
+            break
+        blocks.append(block[:, 0] if block.shape[1] == 1 else np.mean(block, axis=-1))
+        most -= len(block)
+    return np.concatenate(blocks) if blocks else np.zeros(0, np.float32)

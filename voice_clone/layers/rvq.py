@@ -1,0 +1,126 @@
+"""Residual vector quantisation, split into a semantic and an acoustic part (Defossez et al. 2024, Mimi).
+
+Encoder and decoder hold the same kind of codebook under different tensor names, and each only what it uses: the
+modules below are named so that an official checkpoint loads as it is. A codebook is stored as the running sum of
+the vectors assigned to each code and their count; a code's vector is their quotient.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_MIN_USAGE = 1e-5  # a code that was never used would divide by zero
+
+
+class EncoderCodebook(nn.Module):
+    """Finds the nearest code of a vector."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.embed_sum = nn.Parameter(torch.zeros(size, dim))
+        self.cluster_usage = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x [N, D] -> (codes int64 [N], their vectors [N, D])."""
+        vectors = self.embed_sum / self.cluster_usage.clamp(min=_MIN_USAGE)[:, None]
+        # The same distance routine on the same shapes as in Mimi: a rounding that differs could choose another code.
+        codes = torch.cdist(x[None].float(), vectors[None].float())[0].argmin(dim=-1)
+        return codes, F.embedding(codes, vectors)
+
+
+class ResidualEncoder(nn.Module):
+    """Each codebook encodes what those before it left over."""
+
+    def __init__(self, num_quantizers: int, size: int, dim: int, input_dim: int) -> None:
+        super().__init__()
+        self.input_proj = nn.Conv1d(input_dim, dim, 1, bias=False) if input_dim != dim else nn.Identity()
+        self.layers = nn.ModuleList(
+            nn.Sequential(OrderedDict(codebook=EncoderCodebook(size, dim))) for _ in range(num_quantizers)
+        )
+
+    def encode(self, x: Tensor) -> Tensor:
+        """x [B, C, T] -> codes int64 [B, K, T]."""
+        residual = self.input_proj(x).transpose(1, 2)  # [B, T, D]
+        batch, frames, _ = residual.shape
+        residual = residual.flatten(0, 1)
+        codes = []
+        for layer in self.layers:
+            chosen, vectors = layer(residual)
+            residual = residual - vectors
+            codes.append(chosen.view(batch, frames))
+        return torch.stack(codes, dim=1)
+
+
+class SplitResidualEncoder(nn.Module):
+    """The semantic codebooks and the acoustic ones encode the same input side by side."""
+
+    def __init__(self, num_quantizers: int, num_semantic: int, size: int, dim: int, input_dim: int) -> None:
+        super().__init__()
+        self.semantic_residual_vector_quantizer = ResidualEncoder(num_semantic, size, dim, input_dim)
+        self.acoustic_residual_vector_quantizer = ResidualEncoder(num_quantizers - num_semantic, size, dim, input_dim)
+
+    def encode(self, x: Tensor) -> Tensor:
+        """x [B, C, T] -> codes int64 [B, K, T], the semantic ones first."""
+        semantic = self.semantic_residual_vector_quantizer.encode(x)
+        return torch.cat((semantic, self.acoustic_residual_vector_quantizer.encode(x)), dim=1)
+
+
+class DecoderCodebook(nn.Module):
+    """Gives the vector of a code."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.embedding_sum = nn.Parameter(torch.zeros(size, dim))
+        self.cluster_usage = nn.Parameter(torch.ones(size))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """codes [B, T] -> vectors [B, T, D]. Only the rows asked for are divided."""
+        return F.embedding(codes, self.embedding_sum) / self.cluster_usage[codes].clamp(min=_MIN_USAGE)[..., None]
+
+
+class ResidualStack(nn.Module):
+    """The codebooks of one residual quantiser."""
+
+    def __init__(self, num_quantizers: int, size: int, dim: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(OrderedDict(_codebook=DecoderCodebook(size, dim))) for _ in range(num_quantizers)
+        )
+
+
+class ResidualDecoder(nn.Module):
+    """The sum of the codes' vectors, projected."""
+
+    def __init__(self, num_quantizers: int, size: int, dim: int, output_dim: int) -> None:
+        super().__init__()
+        self.vq = ResidualStack(num_quantizers, size, dim)
+        self.output_proj = nn.Conv1d(dim, output_dim, 1, bias=False)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """codes [B, K, T] -> [B, C, T]."""
+        vectors = [layer(codes[:, index]) for index, layer in enumerate(self.vq.layers)]
+        total = vectors[0]
+        for vector in vectors[1:]:
+            total = total + vector
+        out: Tensor = self.output_proj(total.transpose(1, 2))
+        return out
+
+
+class SplitResidualDecoder(nn.Module):
+    """The first `num_semantic` codebooks and the rest, each with a projection of its own, added."""
+
+    def __init__(self, num_quantizers: int, num_semantic: int, size: int, dim: int, output_dim: int) -> None:
+        super().__init__()
+        self.num_semantic = num_semantic
+        self.rvq_first = ResidualDecoder(num_semantic, size, dim, output_dim)
+        self.rvq_rest = ResidualDecoder(num_quantizers - num_semantic, size, dim, output_dim)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """codes int64 [B, K, T] -> [B, C, T]."""
+        first, rest = codes[:, : self.num_semantic], codes[:, self.num_semantic :]
+        total: Tensor = self.rvq_first.decode(first) + self.rvq_rest.decode(rest)
+        return total

@@ -1,0 +1,87 @@
+"""The code predictor: from the talker's hidden state and codebook 0 of a frame, codebooks 1..15, one after the other.
+
+qwen-tts 0.1.1, `modeling_qwen3_tts.py` (`Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`): a small Qwen3
+transformer over at most 16 positions: the hidden state, then one code a position; each codebook has an
+embedding and a head of its own. Attribute names equal the official tensor names below `talker.code_predictor.`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from voice_clone.layers.attention import RMSNorm, rotary_cos_sin
+from voice_clone.qwen3_tts.config import TalkerConfig
+from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
+
+Choose = Callable[[Tensor, int], Tensor]
+"""(logits [B, V], codebook index) -> codes int64 [B]."""
+
+
+class CodePredictorModel(nn.Module):
+    """Tables and layers; codebook i (1..15) is embedded by `codec_embedding[i - 1]`, in the talker's hidden size."""
+
+    def __init__(self, talker: TalkerConfig) -> None:
+        super().__init__()
+        config = talker.code_predictor_config
+        books = config.num_code_groups - 1
+        self.codec_embedding = nn.ModuleList(nn.Embedding(config.vocab_size, talker.hidden_size) for _ in range(books))
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class CodePredictor(nn.Module):
+    """Completes frames: [hidden state, code 0] -> 16 codes."""
+
+    def __init__(self, talker: TalkerConfig) -> None:
+        super().__init__()
+        self.config = config = talker.code_predictor_config
+        self.model = CodePredictorModel(talker)
+        self.lm_head = nn.ModuleList(
+            nn.Linear(config.hidden_size, config.vocab_size, bias=False) for _ in range(config.num_code_groups - 1)
+        )
+        self.small_to_mtp_projection: nn.Module = nn.Identity()
+        if config.hidden_size != talker.hidden_size:  # 1.7B
+            self.small_to_mtp_projection = nn.Linear(talker.hidden_size, config.hidden_size)
+
+    def new_cache(self, slots: int) -> KVCache:
+        """A cache for up to `slots` frames at once; `predict` overwrites what it reads, so it serves all calls."""
+        # The last code is never fed back, so 16 codes need 16 positions: the hidden state and codes 0..14.
+        return KVCache(self.config, slots, self.config.num_code_groups, self.model.norm.weight)
+
+    @torch.inference_mode()
+    def predict(self, cache: KVCache, hidden: Tensor, code0: Tensor, embed0: Tensor, choose: Choose) -> Tensor:
+        """Complete one frame of each of B streams.
+
+        Args:
+            cache: of `new_cache(slots)`, slots >= B.
+            hidden: [B, C], the talker's hidden state from which code 0 was chosen.
+            code0: int64 [B].
+            embed0: [B, C], code 0 embedded by the talker.
+            choose: picks each stream's code from its logits; called with codebook index 1, 2, ..., 15.
+
+        Returns:
+            int64 [B, 16], code 0 first.
+        """
+        books = self.config.num_code_groups
+        rows = slice(0, code0.shape[0])
+        positions = torch.arange(books, device=hidden.device)
+        cos, sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rope_theta)
+        cos, sin = cos.to(hidden.dtype), sin.to(hidden.dtype)
+        codes = [code0]
+        x = torch.stack([hidden, embed0], dim=1)  # [B, 2, C]
+        mask: Tensor | None = causal_mask(2, 0, self.config, hidden.device)
+        start = 0
+        for book in range(1, books):
+            x = self.small_to_mtp_projection(x)
+            end = start + x.shape[1]
+            span = Span(rows, slice(start, end), rows, end)
+            for index, layer in enumerate(self.model.layers):
+                x = layer(x, cos[start:end], sin[start:end], mask, cache, index, span)
+            codes.append(choose(self.lm_head[book - 1](self.model.norm(x[:, -1])), book))
+            if book < books - 1:
+                x = self.model.codec_embedding[book - 1](codes[-1])[:, None]  # [B, 1, C]
+            mask, start = None, end
+        return torch.stack(codes, dim=1)

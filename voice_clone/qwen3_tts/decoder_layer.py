@@ -1,0 +1,123 @@
+"""The Qwen3 decoder layer that the talker and the code predictor share, and its preallocated key-value cache.
+
+Qwen3 technical report (Yang et al. 2025): pre-norm, grouped-query attention with RMS-normed queries and keys,
+SwiGLU. Attribute names equal the official tensor names below `...layers.N.`.
+
+Shapes: B streams, T new positions, S positions read, C hidden size, H query heads, G key-value heads, D head dim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voice_clone.layers.attention import GatedMLP, RMSNorm, apply_rotary, split_heads
+from voice_clone.qwen3_tts.config import CodePredictorConfig, TalkerConfig
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where new keys and values go in the cache, and how much of it is read back.
+
+    Attributes:
+        slots: the B slots written; a slice, or int64 [B].
+        positions: with a slice of slots a slice of T positions; with int64 slots int64 [B], one position each.
+        read: the same B slots to read; a slice wherever they are neighbours, because that copies nothing.
+        length: S; positions 0..S-1 are read.
+    """
+
+    slots: Tensor | slice
+    positions: Tensor | slice
+    read: Tensor | slice
+    length: int
+
+
+class KVCache:
+    """Keys and values of all layers: two tensors [layers, slots, G, max_length, D], zero at first."""
+
+    def __init__(self, config: TalkerConfig | CodePredictorConfig, slots: int, max_length: int, like: Tensor) -> None:
+        """`like` gives dtype and device."""
+        shape = (config.num_hidden_layers, slots, config.num_key_value_heads, max_length, config.head_dim)
+        self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        self.values = torch.zeros_like(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.values.nbytes
+
+    def update(self, layer: int, k: Tensor, v: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+        """Store k and v [B, G, T, D]; return all keys and values read, [B, G, S, D]."""
+        read = []
+        for cache, new in ((self.keys[layer], k), (self.values[layer], v)):
+            if isinstance(span.positions, slice):
+                cache[span.slots, :, span.positions] = new
+            else:
+                cache[span.slots, :, span.positions] = new[:, :, 0]  # pairs (slot, position) -> [B, G, D]
+            read.append(cache[span.read, :, : span.length])
+        return read[0], read[1]
+
+    def wipe(self, slot: int, length: int) -> None:
+        """Zero the first `length` positions of a slot.
+
+        Needed only after non-finite values: a masked NaN is still a NaN in the sum.
+        """
+        self.keys[:, slot, :, :length] = 0
+        self.values[:, slot, :, :length] = 0
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention with QK-norm and RoPE over the cache."""
+
+    def __init__(self, config: TalkerConfig | CodePredictorConfig) -> None:
+        super().__init__()
+        size, bias = config.hidden_size, config.attention_bias
+        self.head_dim = config.head_dim
+        self.q_proj = nn.Linear(size, config.num_attention_heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(size, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(size, config.num_key_value_heads * self.head_dim, bias=bias)
+        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, size, bias=bias)
+        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
+    ) -> Tensor:
+        q = apply_rotary(self.q_norm(split_heads(self.q_proj(x), self.head_dim)), cos, sin)  # [B, H, T, D]
+        k = apply_rotary(self.k_norm(split_heads(self.k_proj(x), self.head_dim)), cos, sin)  # [B, G, T, D]
+        k, v = cache.update(layer, k, split_heads(self.v_proj(x), self.head_dim), span)  # [B, G, S, D]
+        batch, heads, length, _ = q.shape
+        # The H/G query heads of one key-value head are laid one after the other as queries of that head:
+        # the same products as repeating keys and values H/G times, without the copies.
+        q = q.reshape(batch, k.shape[1], -1, self.head_dim)  # [B, G, H/G * T, D]
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        out = out.reshape(batch, heads, length, self.head_dim).transpose(1, 2).flatten(2)
+        projected: Tensor = self.o_proj(out)
+        return projected
+
+
+class DecoderLayer(nn.Module):
+    """[B, T, C] -> [B, T, C]."""
+
+    def __init__(self, config: TalkerConfig | CodePredictorConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
+    ) -> Tensor:
+        """`mask` is bool, broadcastable to [B, G, H/G * T, S], true where a query may look; None: everywhere."""
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask, cache, layer, span)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+def causal_mask(length: int, offset: int, config: TalkerConfig | CodePredictorConfig, device: torch.device) -> Tensor:
+    """Mask of `length` new positions after `offset` known ones, for each of the H/G heads: bool [H/G * T, S]."""
+    mask = torch.ones(length, offset + length, dtype=torch.bool, device=device).tril(offset)
+    return mask.repeat(config.num_attention_heads // config.num_key_value_heads, 1)

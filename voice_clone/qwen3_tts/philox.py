@@ -1,0 +1,60 @@
+"""Counter-based random numbers: a draw is a pure function of (seed, frame, codebook).
+
+Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011. There is no
+state to share, so no stream's draws can depend on another stream or on the shape of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+_ROUNDS = 10
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))  # what the key grows by each round
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+
+
+def philox4x32(counter: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Ten rounds of Philox.
+
+    Args:
+        counter: uint64 [..., 4], each value below 2**32.
+        key: uint64 [..., 2], each value below 2**32; broadcast against `counter`.
+
+    Returns:
+        uint64 [..., 4], each value below 2**32.
+    """
+    c0, c1, c2, c3 = np.moveaxis(counter, -1, 0)
+    k0, k1 = np.moveaxis(key, -1, 0)
+    for _ in range(_ROUNDS):
+        product0, product1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (
+            (product1 >> _SHIFT) ^ c1 ^ k0,
+            product1 & _LOW,
+            (product0 >> _SHIFT) ^ c3 ^ k1,
+            product0 & _LOW,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1)
+
+
+def uniforms(seeds: Sequence[int], frames: Sequence[int], codebooks: int) -> npt.NDArray[np.float64]:
+    """One number in [0, 1) for each codebook of one frame of each of B streams.
+
+    Args:
+        seeds: B numbers of 64 bits.
+        frames: B frame indices.
+
+    Returns:
+        float64 [B, codebooks], multiples of 2**-32.
+    """
+    seed = np.array(seeds, dtype=np.uint64)
+    counter = np.zeros((len(seed), codebooks, 4), dtype=np.uint64)
+    counter[..., 0] = np.arange(codebooks, dtype=np.uint64)
+    counter[..., 1] = np.array(frames, dtype=np.uint64)[:, None]
+    key = np.stack([seed & _LOW, seed >> _SHIFT], axis=-1)[:, None]  # [B, 1, 2]
+    return philox4x32(counter, key)[..., 0].astype(np.float64) * 2.0**-32

@@ -1,0 +1,125 @@
+"""The talker: a Qwen3 transformer that predicts codebook 0 of the next codec frame.
+
+qwen-tts 0.1.1, `modeling_qwen3_tts.py` (`Qwen3TTSTalkerForConditionalGeneration`). Its interleaved multimodal RoPE
+(Qwen2-VL, Wang et al. 2024) picks, for each rotary dimension, one of three position axes; here no image or
+video exists, all three axes hold the same position, and whichever is picked the result is plain RoPE.
+Attribute names equal the official tensor names below `talker.`.
+
+Shapes: B streams, T positions, C hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voice_clone.layers.attention import RMSNorm, rotary_cos_sin
+from voice_clone.qwen3_tts.code_predictor import CodePredictor
+from voice_clone.qwen3_tts.config import TalkerConfig
+from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
+
+
+class TextProjection(nn.Module):
+    """Text embedding size -> hidden size."""
+
+    def __init__(self, config: TalkerConfig) -> None:
+        super().__init__()
+        self.linear_fc1 = nn.Linear(config.text_hidden_size, config.text_hidden_size)
+        self.linear_fc2 = nn.Linear(config.text_hidden_size, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear_fc2(F.silu(self.linear_fc1(x)))
+        return out
+
+
+class TalkerModel(nn.Module):
+    """Tables and layers."""
+
+    def __init__(self, config: TalkerConfig) -> None:
+        super().__init__()
+        self.codec_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.text_embedding = nn.Embedding(config.text_vocab_size, config.text_hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class Talker(nn.Module):
+    """Talker and, below it, the code predictor. It keeps no state: the key-value cache is the caller's."""
+
+    def __init__(self, config: TalkerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = TalkerModel(config)
+        self.text_projection = TextProjection(config)
+        self.codec_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.code_predictor = CodePredictor(config)
+
+    @property
+    def device(self) -> torch.device:
+        return self.codec_head.weight.device
+
+    def new_cache(self, slots: int, max_length: int) -> KVCache:
+        """A key-value cache of `slots` streams of at most `max_length` positions."""
+        return KVCache(self.config, slots, max_length, self.codec_head.weight)
+
+    @torch.inference_mode()
+    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
+        """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
+
+        Args:
+            embeds: [T, C].
+
+        Returns:
+            [C], the normed hidden state of the last position.
+        """
+        length = embeds.shape[0]
+        end = offset + length
+        positions = torch.arange(offset, end, device=self.device)
+        mask = causal_mask(length, offset, self.config, self.device)
+        row = slice(slot, slot + 1)
+        return self._run(embeds[None], positions, mask, cache, Span(row, slice(offset, end), row, end))[0]
+
+    @torch.inference_mode()
+    def decode(self, cache: KVCache, slots: Sequence[int], positions: Sequence[int], embeds: Tensor) -> Tensor:
+        """Advance B streams by one position each.
+
+        Args:
+            slots: B different slots; an ascending run of neighbours is read without a copy.
+            positions: each stream's new position = the number of positions it has in the cache.
+            embeds: [B, C].
+
+        Returns:
+            [B, C], the normed hidden states.
+        """
+        length = max(positions) + 1
+        where = torch.tensor([slots, positions], device=self.device)  # one transfer for both
+        mask = torch.arange(length, device=self.device) <= where[1, :, None]  # [B, S]
+        neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
+        read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
+        span = Span(where[0], where[1], read, length)
+        return self._run(embeds[:, None], where[1, :, None], mask[:, None, None], cache, span)
+
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, cache: KVCache, span: Span) -> Tensor:
+        """x [B, T, C] -> hidden state of the last position [B, C]."""
+        cos, sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rope_theta)
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+        for index, layer in enumerate(self.model.layers):
+            x = layer(x, cos, sin, mask, cache, index, span)
+        hidden: Tensor = self.model.norm(x[:, -1])
+        return hidden
+
+    def embed_frames(self, codes: Tensor) -> Tensor:
+        """Codec frames, int64 [N, 16] -> [N, C]: the sum of the 16 codes' embeddings."""
+        tables = [self.model.codec_embedding, *self.code_predictor.model.codec_embedding]
+        return torch.stack([table(codes[:, book]) for book, table in enumerate(tables)], dim=1).sum(1)
+
+    def embed_text(self, ids: Tensor) -> Tensor:
+        """Text tokens, int64 [N] -> [N, C]. The table may be of another dtype or device: only N rows are moved."""
+        table = self.model.text_embedding.weight
+        weight = self.codec_head.weight
+        rows = F.embedding(ids.to(table.device), table).to(weight.device, weight.dtype)
+        projected: Tensor = self.text_projection(rows)
+        return projected

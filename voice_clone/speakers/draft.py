@@ -1,0 +1,87 @@
+"""From what a caller uploads to the record of a speaker: everything is checked before anything is touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from voice_clone.audio import ClipLimits, decode
+from voice_clone.errors import InvalidArgument
+from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
+from voice_clone.speakers.request import Request, check_text
+from voice_clone.speakers.voice_file import Tensors
+
+MAX_TRANSCRIPT = 4096  # characters
+MAX_NOTE = 1024  # characters of a consent or a description
+_NO_GENERATION = 0  # until the registry gives one
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A speaker that may be registered: its record without a generation, the clip, and ready artifacts."""
+
+    record: SpeakerRecord
+    audio: bytes | None
+    artifacts: Mapping[ArtifactId, Tensors]
+
+
+def of_clip(request: Request, audio: bytes, limits: ClipLimits) -> Draft:
+    """A speaker uploaded as a clip.
+
+    Raises:
+        InvalidArgument: name, texts or clip are not what they must be.
+    """
+    texts = _texts(request)
+    clip = decode(audio, limits)
+    record = SpeakerRecord(
+        generation=_NO_GENERATION,
+        created_at=time.time(),
+        embedding_source="audio",
+        mime_type=clip.mime_type,
+        file_size=len(clip.encoded),
+        duration=round(clip.seconds, 6),
+        sample_rate=clip.sample_rate,
+        audio_digest=clip_digest(clip),
+        **texts,
+    )
+    return Draft(record, clip.encoded, {})
+
+
+def of_embedding(request: Request, artifact: ArtifactId, tensors: Tensors, info: ArtifactInfo) -> Draft:
+    """A speaker uploaded as a ready embedding, which `tensors` are made of.
+
+    Raises:
+        InvalidArgument: name or texts are not what they must be.
+    """
+    if request.reference_text is not None:
+        raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
+    record = SpeakerRecord(
+        generation=_NO_GENERATION,
+        created_at=time.time(),
+        embedding_source="direct",
+        artifacts={artifact: info},
+        **_texts(request),
+    )
+    return Draft(record, None, {artifact: tensors})
+
+
+def check_texts(source: Request | SpeakerRecord) -> dict[str, Any]:
+    """The texts that go with a speaker.
+
+    Raises:
+        InvalidArgument: one is blank or too long.
+    """
+    return {
+        "reference_text": check_text("reference_text", source.reference_text, MAX_TRANSCRIPT),
+        "consent": check_text("consent", source.consent, MAX_NOTE),
+        "description": check_text("description", source.description, MAX_NOTE),
+    }
+
+
+def _texts(request: Request) -> dict[str, Any]:
+    if request.name is None:
+        raise InvalidArgument("name is missing; give the name of a voice")
+    return {"name": parse_name(request.name).text, **check_texts(request)}

@@ -1,0 +1,58 @@
+"""The few things done to files, each either done or not: what a crash can fall between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+TEMPORARY = ".temporary-"  # how the name of a file begins that is still being written
+
+
+class Files:
+    """Operations on the file system; every change of a store is made of them."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """A new file with `data`, on the disk itself when this returns; no file of that name may exist."""
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(handle, view) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name, taking the place of what had it."""
+        os.replace(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        os.unlink(path)
+
+    def sync_directory(self, path: Path) -> None:
+        """Bring the names in a directory onto the disk."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def replace_file(files: Files, path: Path, data: bytes) -> None:
+    """Put `data` at `path`, whole or not at all. The caller syncs the directory to make it last.
+
+    Raises:
+        OSError: nothing has changed and no temporary file is left.
+    """
+    temporary = path.with_name(TEMPORARY + path.name)
+    with contextlib.suppress(FileNotFoundError):  # left by a failure whose clean-up failed, too
+        os.unlink(temporary)
+    try:
+        files.write(temporary, data)
+        files.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,189 @@
+"""Single flight: work that several callers want at once is done once, and all of them get what comes of it.
+
+Work runs on a few daemon threads, never on a caller's, so that a caller can stop waiting for work that hangs. Work that
+somebody waits for goes before work that was started in the background. A flight that has run longer than its timeout
+is over for everybody; so is one that is abandoned (its speaker was deleted or replaced): what its work still does must
+be guarded by asking `flight.over` at the point of no return.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, VoiceCloneError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Superseded(Exception):
+    """The speaker was deleted or replaced meanwhile; look it up again."""
+
+
+class Flight(Generic[T]):
+    """Work under way. `over` once it has a result or an error, was abandoned, or ran too long."""
+
+    def __init__(self, owner: str, key: Hashable, work: Callable[[Flight[T]], T]) -> None:
+        self.owner = owner
+        self.key = key
+        self.work = work
+        self.deadline: float | None = None  # on the monotonic clock; None while it has not begun
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+
+    @property
+    def running(self) -> bool:
+        """Whether its work has begun and is still wanted."""
+        return self.deadline is not None and not self.over
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing must come of its work any more."""
+        return self.done.is_set() or (self.deadline is not None and time.monotonic() >= self.deadline)
+
+    def remaining(self) -> float:
+        """Seconds until it has run too long; infinite while it has not begun."""
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+
+
+class Flights(Generic[T]):
+    """The flights of one process.
+
+    Args:
+        workers: how many run at once.
+        timeout: seconds that each may run.
+    """
+
+    def __init__(self, workers: int, timeout: float) -> None:
+        self._workers = workers
+        self._timeout = timeout
+        self._threads = 0
+        self._idle = 0
+        self._flights: dict[str, dict[Hashable, Flight[T]]] = {}  # by owner
+        self._urgent: deque[Flight[T]] = deque()
+        self._background: deque[Flight[T]] = deque()
+        self._wake = threading.Condition()
+        self._closed = False
+
+    def start(self, owner: str, key: Hashable, work: Callable[[Flight[T]], T], background: bool = False) -> Flight[T]:
+        """The flight of `key` that is under way, or else a new one of `work`, which is handed its flight.
+
+        Raises:
+            Overloaded: the server is stopping.
+        """
+        with self._wake:
+            if self._closed:
+                raise Overloaded("the speaker cache is closed; the server is stopping")
+            flight = self._flights.get(owner, {}).get(key)
+            if flight is None or flight.over:
+                flight = Flight(owner, key, work)
+                self._flights.setdefault(owner, {})[key] = flight
+                self._enqueue(flight, background)
+            elif not background and flight in self._background:
+                self._background.remove(flight)
+                self._urgent.append(flight)
+            return flight
+
+    def wait(self, flight: Flight[T], timeout: float) -> T:
+        """What came of it.
+
+        Raises:
+            Superseded: it was abandoned.
+            DeadlineExceeded: not done within `timeout` seconds, or it ran too long.
+            VoiceCloneError: its own; Internal for any other exception.
+        """
+        until = time.monotonic() + timeout
+        while not flight.done.is_set():
+            left = min(until - time.monotonic(), flight.remaining())
+            if left <= 0.0:
+                seconds = min(timeout, self._timeout)
+                raise DeadlineExceeded(f"the voice was not ready within {seconds:.3g} s; try again later")
+            flight.done.wait(left)
+        if flight.error is not None:
+            raise _again(flight.error)
+        return flight.result  # type: ignore[return-value]  # done without an error: there is a result
+
+    def of(self, owner: str) -> list[Flight[T]]:
+        """The flights of one owner that are not over."""
+        with self._wake:
+            return [flight for flight in self._flights.get(owner, {}).values() if not flight.over]
+
+    def abandon(self, owner: str) -> None:
+        """End all flights of an owner: those who wait for them get Superseded at once."""
+        with self._wake:
+            for flight in self._flights.pop(owner, {}).values():
+                self._forget_queued(flight)
+                _settle(flight, error=Superseded())
+
+    def __len__(self) -> int:
+        with self._wake:
+            return sum(map(len, self._flights.values()))
+
+    def close(self) -> None:
+        """End all flights; threads that are at work finish on their own."""
+        with self._wake:
+            self._closed = True
+            for owner in tuple(self._flights):
+                for flight in self._flights.pop(owner).values():
+                    _settle(flight, error=Overloaded("the speaker cache is closed; the server is stopping"))
+            self._urgent.clear()
+            self._background.clear()
+            self._wake.notify_all()
+
+    def _enqueue(self, flight: Flight[T], background: bool) -> None:
+        (self._background if background else self._urgent).append(flight)
+        if self._idle < len(self._urgent) + len(self._background) and self._threads < self._workers:
+            self._threads += 1
+            threading.Thread(target=self._run, name=f"extraction-{self._threads}", daemon=True).start()
+        self._wake.notify()
+
+    def _forget_queued(self, flight: Flight[T]) -> None:
+        for queue in (self._urgent, self._background):
+            if flight in queue:
+                queue.remove(flight)
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._idle += 1
+                self._wake.wait_for(lambda: self._closed or self._urgent or self._background)
+                self._idle -= 1
+                if self._closed:
+                    return
+                flight = (self._urgent or self._background).popleft()
+                flight.deadline = time.monotonic() + self._timeout
+            self._fly(flight)
+
+    def _fly(self, flight: Flight[T]) -> None:
+        try:
+            result, error = flight.work(flight), None
+        except BaseException as raised:
+            result, error = None, raised
+            if not isinstance(raised, (VoiceCloneError, Superseded)):
+                log.error("extracting a voice failed", exc_info=raised)
+        with self._wake:
+            of_owner = self._flights.get(flight.owner, {})
+            if of_owner.get(flight.key) is flight:
+                del of_owner[flight.key]
+                if not of_owner:
+                    del self._flights[flight.owner]
+            if not flight.done.is_set():
+                _settle(flight, result, error)
+
+
+def _settle(flight: Flight[T], result: T | None = None, error: BaseException | None = None) -> None:
+    flight.result, flight.error = result, error
+    flight.done.set()
+
+
+def _again(error: BaseException) -> BaseException:
+    """A fresh exception for each of those who wait, so that their tracebacks do not pile up on one."""
+    if isinstance(error, VoiceCloneError):
+        return type(error)(*error.args)
+    return error if isinstance(error, Superseded) else Internal("the voice could not be extracted")

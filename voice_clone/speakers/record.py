@@ -1,0 +1,145 @@
+"""What is known of a registered speaker, apart from the audio and the artifacts themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from voice_clone.audio import Clip
+from voice_clone.speakers.name import check_word, parse_name
+
+State = Literal["pending", "processing", "ready", "failed"]
+X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the natural modes; any other word is as good
+
+
+class ArtifactId(NamedTuple):
+    """Which artifacts of a speaker: those of one model type in one mode."""
+
+    model_type: str
+    mode: str
+
+
+class ArtifactInfo(NamedTuple):
+    """How artifacts on disk came about: by which encoder, and in how many milliseconds."""
+
+    fingerprint: str
+    extraction_ms: float
+
+
+@dataclass(frozen=True)
+class ArtifactState:
+    """How far the artifacts of a speaker are; `reason` tells why they failed or must be made again."""
+
+    state: State
+    reason: str | None = None
+    info: ArtifactInfo | None = None
+
+
+@dataclass(frozen=True)
+class SpeakerRecord:
+    """One generation of a registered speaker. Never changed: an event makes a new record.
+
+    Attributes:
+        name: as it is shown.
+        generation: of this speaker; larger than any given out before, across restarts.
+        created_at: seconds since 1970 of the upload.
+        mime_type, file_size, duration, sample_rate: of the uploaded clip (bytes, seconds, Hz), if it was one.
+        audio_digest: SHA-256 of the decoded clip, by which the same clip is found among the inline ones.
+        artifacts: what is on disk, i.e. `ready`.
+    """
+
+    name: str
+    generation: int
+    created_at: float
+    embedding_source: Literal["audio", "direct"]
+    consent: str | None = None
+    description: str | None = None
+    reference_text: str | None = None
+    mime_type: str | None = None
+    file_size: int | None = None
+    duration: float | None = None
+    sample_rate: int | None = None
+    audio_digest: str | None = None
+    artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """By which the speaker is found."""
+        return parse_name(self.name).key
+
+    @property
+    def natural_mode(self) -> str:
+        """The best mode that the upload allows: in context if there is a transcript."""
+        return IN_CONTEXT if self.reference_text is not None else X_VECTOR
+
+    def with_artifacts(self, artifact: ArtifactId, info: ArtifactInfo) -> SpeakerRecord:
+        """The record once these artifacts are on disk."""
+        return replace(self, artifacts={**self.artifacts, artifact: info})
+
+    def of_generation(self, generation: int) -> SpeakerRecord:
+        """The same speaker as a new generation."""
+        return replace(self, generation=generation)
+
+    def to_json(self) -> str:
+        """The record as it stands in the header of the speaker's file."""
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        values["artifacts"] = [[*artifact, *info] for artifact, info in self.artifacts.items()]
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> SpeakerRecord:
+        """The record of `to_json`.
+
+        Raises:
+            ValueError: it is none. (Also its kin KeyError and TypeError, and InvalidArgument for a wrong name.)
+        """
+        values: dict[str, Any] = json.loads(text)
+        artifacts = {
+            ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): ArtifactInfo(str(by), float(ms))
+            for model_type, mode, by, ms in values.pop("artifacts")
+        }
+        record = cls(**values, artifacts=artifacts)
+        if parse_name(record.name).text != record.name or record.embedding_source not in ("audio", "direct"):
+            raise ValueError("not a speaker's record")
+        for name, kind in _TYPES.items():
+            value = getattr(record, name)
+            optional = value is None and name not in ("generation", "created_at")
+            if not optional and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise ValueError(f"{name} has a wrong type")
+            if isinstance(value, (int, float)) and not 0 <= value < math.inf:
+                raise ValueError(f"{name} is out of range")
+        return record
+
+    def public(self, states: Mapping[ArtifactId, ArtifactState]) -> dict[str, Any]:
+        """What callers may see of it and of its artifacts, fit for JSON; no key for what was not given."""
+        values = {name: value for name, value in vars(self).items() if value is not None and name != "audio_digest"}
+        values["artifacts"] = [
+            {**artifact._asdict(), "state": state.state}
+            | ({} if state.reason is None else {"reason": state.reason})
+            | ({} if state.info is None else state.info._asdict())
+            for artifact, state in states.items()
+        ]
+        return values
+
+
+def clip_digest(clip: Clip) -> str:
+    """SHA-256 of the decoded samples and their rate: the same sound, the same digest, in whatever file it came."""
+    return hashlib.sha256(clip.sample_rate.to_bytes(4, "little") + clip.waveform.tobytes()).hexdigest()
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "generation": int,
+    "created_at": (int, float),
+    "consent": str,
+    "description": str,
+    "reference_text": str,
+    "mime_type": str,
+    "file_size": int,
+    "duration": (int, float),
+    "sample_rate": int,
+    "audio_digest": str,
+}

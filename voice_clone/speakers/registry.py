@@ -1,0 +1,206 @@
+"""The registered speakers: records in memory and files on disk, kept in step.
+
+Readers take no lock: a record is immutable and the map is changed by single assignments. Changes of one speaker wait
+for each other, changes of different speakers do not. A change goes to disk first; if that fails, nothing has happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from voice_clone.errors import Overloaded, SpeakerExists, SpeakerNotFound
+from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.store import NotDurable, SpeakerStore
+from voice_clone.speakers.voice_file import Tensors, file_tensors
+
+log = logging.getLogger(__name__)
+
+
+class Registry:
+    """All registered speakers.
+
+    Args:
+        store: theirs alone.
+        max_speakers: how many there may be; those already on disk are kept even if they are more.
+        immutable: whether a name that is taken may not be uploaded again.
+        on_gone: called with the record that was deleted, or replaced by an upload, before that is answered.
+    """
+
+    def __init__(
+        self, store: SpeakerStore, max_speakers: int, immutable: bool, on_gone: Callable[[SpeakerRecord], None]
+    ) -> None:
+        self._store = store
+        self._max_speakers = max_speakers
+        self._immutable = immutable
+        self._on_gone = on_gone
+        self._lock = threading.Lock()  # held for moments only, never during input or output
+        self._creating: set[str] = set()
+        self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and how many hold or want it
+        self._records = {record.key: record for record in store.restore()}
+
+    def find(self, name: str) -> SpeakerRecord:
+        """The speaker of that name.
+
+        Raises:
+            InvalidArgument: it is no name.
+            SpeakerNotFound: there is none.
+        """
+        parsed = parse_name(name)
+        record = self._records.get(parsed.key)
+        if record is None:
+            raise SpeakerNotFound(f"no voice is registered under the name {parsed.text!r}")
+        return record
+
+    def records(self) -> list[SpeakerRecord]:
+        """All speakers, by name."""
+        return [record for _, record in sorted(self._records.copy().items())]
+
+    def current(self, record: SpeakerRecord) -> SpeakerRecord:
+        """The newest record of this generation.
+
+        Raises:
+            Superseded: the speaker was deleted or replaced.
+        """
+        now = self._records.get(record.key)
+        if now is None or now.generation != record.generation:
+            raise Superseded
+        return now
+
+    def check_free(self, *names: str) -> None:
+        """A quick refusal before any work is done; `add` decides.
+
+        Raises:
+            SpeakerExists, Overloaded: as `add`.
+        """
+        parsed = [parse_name(name) for name in names]
+        for text, key in parsed:
+            if self._immutable and key in self._records:
+                raise SpeakerExists(f"a voice is registered under the name {text!r} already; delete it first")
+        held = self._records.keys() | self._creating
+        new = {key for _, key in parsed} - self._records.keys()
+        if new and len(held | new) > self._max_speakers:
+            raise Overloaded(
+                f"{len(held)} voices are registered; this server keeps at most {self._max_speakers}, delete some first"
+            )
+
+    def add(
+        self,
+        draft: SpeakerRecord,
+        audio: bytes | None,
+        artifacts: Mapping[ArtifactId, Tensors],
+    ) -> SpeakerRecord:
+        """Register a speaker as a new generation, in place of an older one of that name. Returns: its record.
+
+        Raises:
+            SpeakerExists: the name is taken, and may not be uploaded again.
+            Overloaded: there are as many speakers as may be, or the disk is full.
+        """
+        key = draft.key
+        with self._changing(key):
+            with self._lock:
+                self.check_free(draft.name)
+                self._creating.add(key)
+            try:
+                record = draft.of_generation(self._store.next_generation())
+                older = self._records.get(key)
+                with _even_if_not_durable(lambda: self._store.write(record, file_tensors(audio, artifacts))):
+                    self._records[key] = record
+                    if older is not None:
+                        self._on_gone(older)
+            finally:
+                with self._lock:
+                    self._creating.discard(key)
+        return record
+
+    def publish(
+        self,
+        record: SpeakerRecord,
+        artifact: ArtifactId,
+        tensors: Mapping[str, NDArray[Any]],
+        info: ArtifactInfo,
+        generation: int | None = None,
+        guard: Callable[[], bool] = lambda: True,
+    ) -> SpeakerRecord:
+        """Keep artifacts of a speaker; with `generation`, as that new generation of it.
+
+        Raises:
+            Superseded: the speaker was deleted or replaced, or `guard` says that they are no longer wanted.
+        """
+        with self._changing(record.key):
+            now = self.current(record)
+            if not guard():
+                raise Superseded
+            newer = now.with_artifacts(artifact, info)
+            if generation is not None:
+                newer = newer.of_generation(generation)
+            with _even_if_not_durable(lambda: self._store.amend(now, newer, artifact, tensors)):
+                self._records[newer.key] = newer
+        return newer
+
+    @contextlib.contextmanager
+    def holding(self, record: SpeakerRecord) -> Iterator[SpeakerRecord]:
+        """The newest record of this generation, which stays so for the body.
+
+        Raises:
+            Superseded: the speaker was deleted or replaced.
+        """
+        with self._changing(record.key):
+            yield self.current(record)
+
+    def remove(self, name: str) -> SpeakerRecord:
+        """Forget a speaker; nothing of it stays.
+
+        Raises:
+            SpeakerNotFound: there is none of that name.
+        """
+        with self._changing(parse_name(name).key):
+            record = self.find(name)
+            self._drop(record, lambda: self._store.remove(record))
+        return record
+
+    def set_aside(self, record: SpeakerRecord, reason: str) -> None:
+        """Forget a speaker whose file is damaged; the file goes to quarantine."""
+        with self._changing(record.key):
+            self.current(record)
+            self._drop(record, lambda: self._store.quarantine(record, reason))
+
+    def _drop(self, record: SpeakerRecord, write: Callable[[], None]) -> None:
+        with _even_if_not_durable(write):
+            del self._records[record.key]
+            self._on_gone(record)
+
+    @contextlib.contextmanager
+    def _changing(self, key: str) -> Iterator[None]:
+        """One change of a speaker at a time. The lock goes when nobody wants it any more."""
+        with self._lock:
+            lock, users = self._changes.get(key, (threading.Lock(), 0))
+            self._changes[key] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                lock, users = self._changes[key]
+                if users == 1:
+                    del self._changes[key]
+                else:
+                    self._changes[key] = (lock, users - 1)
+
+
+@contextlib.contextmanager
+def _even_if_not_durable(write: Callable[[], None]) -> Iterator[None]:
+    """Run the body once `write` has changed the disk, though it may then raise NotDurable."""
+    try:
+        write()
+    except NotDurable:
+        yield
+        raise
+    yield

@@ -1,0 +1,141 @@
+"""What an operation is asked and what it answers; the limits of the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.audio import ClipLimits
+from voice_clone.errors import InvalidArgument
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """The inputs of one operation; None (or no entry) for what was not given. An operation never changes it.
+
+    Attributes:
+        name: of a speaker.
+        model_type: a family with a `<model_type>_voice_encoder`.
+        audio: an encoded clip or its data URL; for `import` a bundle.
+        speaker_embedding: a ready speaker embedding, float32 [dimension].
+        options: see the operations of `SpeakerCache`; an unknown one is an error.
+    """
+
+    name: str | None = None
+    model_type: str | None = None
+    audio: bytes | None = None
+    reference_text: str | None = None
+    consent: str | None = None
+    description: str | None = None
+    speaker_embedding: NDArray[Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an operation answers: `result` fit for JSON, and for some operations `artifacts` (safetensors bytes)."""
+
+    result: dict[str, Any]
+    artifacts: bytes | None = None
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """Limits of the cache.
+
+    Attributes:
+        max_bytes, max_entries: of the artifacts in memory, both pools together; 0 turns the memory off.
+        inline_share: the part of both that inline clips may take; registered speakers may take all of it.
+        max_speakers: how many may be registered.
+        clip: what a reference clip may be.
+        max_bundle_bytes: the largest bundle exported or imported.
+        policy: whether an upload may replace a registered speaker.
+        extraction_timeout: seconds that one extraction may take.
+        workers: how many extractions run at once.
+    """
+
+    max_bytes: int = 512 << 20
+    max_entries: int = 1024
+    inline_share: float = 0.25
+    max_speakers: int = 1000
+    clip: ClipLimits = field(default_factory=ClipLimits)
+    max_bundle_bytes: int = 512 << 20
+    policy: Literal["replace", "immutable"] = "replace"
+    extraction_timeout: float = 60.0
+    workers: int = 4
+
+
+_OPTIONS: dict[str, type] = {
+    "wait": bool,
+    "force": bool,
+    "cache": bool,
+    "reextract": bool,
+    "include_audio": bool,
+    "mode": str,
+    "timeout": float,
+}
+
+
+def check_options(options: Mapping[str, Any], *allowed: str) -> None:
+    """Every option must be one of `allowed` and of its type.
+
+    Raises:
+        InvalidArgument: names the option, and what would be right.
+    """
+    for name, value in options.items():
+        if name not in allowed:
+            raise InvalidArgument(f"unknown option {name!r}; this operation takes {', '.join(allowed) or 'none'}")
+        kind = _OPTIONS[name]
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if kind is float:
+            if not number or not 0.0 < value < math.inf:
+                raise InvalidArgument(f"the option {name} must be a number of seconds > 0")
+        elif not isinstance(value, kind):
+            raise InvalidArgument(f"the option {name} must be {'true or false' if kind is bool else 'text'}")
+
+
+def check_absent(request: Request, *fields: str) -> None:
+    """None of these fields may be given: an operation that would ignore one refuses it.
+
+    Raises:
+        InvalidArgument: names the field.
+    """
+    for name in fields:
+        if getattr(request, name) is not None:
+            raise InvalidArgument(f"{name} has no meaning in this operation; leave it out")
+
+
+def check_text(field_name: str, text: str | None, most: int) -> str | None:
+    """A text as it is kept: not blank, at most `most` characters, without NUL.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
+    if text is None:
+        return None
+    if not text.strip():
+        raise InvalidArgument(f"{field_name} is blank; give some text or leave it out")
+    if len(text) > most:
+        raise InvalidArgument(f"{field_name} has {len(text)} characters; at most {most} are allowed")
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text):
+        raise InvalidArgument(f"{field_name} holds characters that are no text (NUL or a lone surrogate)")
+    return text
+
+
+def check_embedding(embedding: NDArray[Any]) -> NDArray[np.float32]:
+    """A ready speaker embedding as float32 [dimension].
+
+    Raises:
+        InvalidArgument: not one-dimensional, empty, or not finite.
+    """
+    if embedding.ndim != 1 or not embedding.size or embedding.dtype.kind not in "fiu":
+        raise InvalidArgument(f"speaker_embedding must be numbers of shape [dimension], not {list(embedding.shape)}")
+    values = embedding.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InvalidArgument("speaker_embedding holds NaN or infinity; every value must be finite")
+    return values

@@ -1,0 +1,278 @@
+"""Speakers on disk: one file each, written whole or not at all, in a directory that one process owns.
+
+<directory>/lock          locked while a process owns the directory; names it
+<directory>/generation    a number above every generation given out
+<directory>/voices/       <SHA-256 of the speaker's key>.safetensors: names never become paths
+<directory>/quarantine/   files that could not be read, kept for a person to look at
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from voice_clone.errors import Internal, Overloaded, VoiceCloneError
+from voice_clone.speakers import voice_file
+from voice_clone.speakers.files import TEMPORARY, Files, replace_file
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
+
+log = logging.getLogger(__name__)
+_BATCH = 1024  # generations reserved by one write
+_FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
+
+
+class NotDurable(Internal):
+    """The change is made, but the disk did not confirm it: a crash of the machine may undo it."""
+
+
+class SpeakerStore:
+    """The durable side of the registry. Changes of one speaker must not overlap; otherwise thread-safe.
+
+    Every method that touches the disk raises Overloaded if it is full and Internal if it fails in another way; then
+    nothing has changed (but see NotDurable).
+
+    Args:
+        directory: made if absent (mode 0700).
+        files: the operations on the file system.
+
+    Raises:
+        Overloaded: another process owns the directory; names it.
+    """
+
+    def __init__(self, directory: Path, files: Files | None = None) -> None:
+        self._files = files or Files()
+        self._directory = directory
+        self._voices = directory / "voices"
+        self._quarantine = directory / "quarantine"
+        with _disk_errors("opened"):
+            for path in (directory, self._voices, self._quarantine):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if path != directory and path.is_symlink():  # files would land elsewhere
+                    raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
+                _make_private(path)
+            self._lock_handle = _own(directory / "lock")
+        self._users = threading.Condition()
+        self._active = 0
+        self._closed = False
+        self._generation_lock = threading.Lock()
+        self._next = self._reserved = 0
+
+    def restore(self) -> list[SpeakerRecord]:
+        """All records on disk, in no order; reads headers alone. Called once, first.
+
+        Sets aside what is no speaker's file, and removes files that were still being written when the last owner died.
+        """
+        with _disk_errors("read"):
+            for directory in (self._directory, self._voices):
+                for leftover in directory.glob(TEMPORARY + "*"):
+                    self._files.remove(leftover)
+            found = [self._restore_one(entry) for entry in list(os.scandir(self._voices))]
+            records = [record for record in found if record is not None]
+            self._start_generations(records)
+        return records
+
+    def next_generation(self) -> int:
+        """A generation larger than any before, of this process or an earlier one."""
+        with self._generation_lock:
+            if self._next >= self._reserved:
+                self._reserve(self._next + _BATCH)
+            self._next += 1
+            return self._next
+
+    def write(self, record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None) -> None:
+        """Put the speaker's file on disk in place of an older one. `known`: see `voice_file.pack`."""
+        with self._changing(), _disk_errors("written"):
+            replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
+            self._confirm(self._voices)
+
+    def amend(self, older: SpeakerRecord, newer: SpeakerRecord, artifact: ArtifactId, tensors: Tensors) -> None:
+        """Write `newer` with the tensors of `older`, those of `artifact` replaced."""
+        prefix = voice_file.tensor_name(artifact, "")
+        header, kept = self._read(older, lambda name: not name.startswith(prefix))
+        known = {name: header.digests[name] for name in kept}
+        self.write(newer, {**kept, **voice_file.file_tensors(None, {artifact: tensors})}, known)
+
+    def remove(self, record: SpeakerRecord) -> None:
+        """Remove the speaker's file."""
+        with self._changing(), _disk_errors("changed"):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(self._path(record.key))
+            self._confirm(self._voices)
+
+    def read_audio(self, record: SpeakerRecord) -> bytes | None:
+        """The uploaded clip; None if there is none.
+
+        Raises:
+            Damaged: it is not what was written.
+        """
+        header, tensors = self._read(record, lambda name: name == AUDIO)
+        voice_file.verify(header, tensors)
+        return tensors[AUDIO].tobytes() if tensors else None
+
+    def read_artifacts(self, record: SpeakerRecord, artifact: ArtifactId) -> dict[str, NDArray[Any]]:
+        """The artifacts under the names the encoder gave them.
+
+        Raises:
+            Damaged: they are not what was written.
+        """
+        prefix = voice_file.tensor_name(artifact, "")
+        header, tensors = self._read(record, lambda name: name.startswith(prefix))
+        voice_file.verify(header, tensors)
+        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+    def read_all(self, record: SpeakerRecord) -> tuple[voice_file.Header, dict[str, NDArray[Any]]]:
+        """The header and all tensors by their names in the file, not yet verified."""
+        return self._read(record, lambda name: True)
+
+    def quarantine(self, record: SpeakerRecord, reason: str) -> None:
+        """Set the speaker's file aside."""
+        with self._changing(), _disk_errors("changed"):
+            self._set_aside(self._path(record.key), reason)
+
+    def close(self) -> None:
+        """Give the directory up, after the changes under way; later ones fail. May be called twice."""
+        with self._users:
+            if self._closed:
+                return
+            self._closed = True
+            self._users.wait_for(lambda: self._active == 0)
+        os.close(self._lock_handle)
+
+    def _path(self, key: str) -> Path:
+        return self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
+
+    def _read(
+        self, record: SpeakerRecord, wanted: Callable[[str], bool]
+    ) -> tuple[voice_file.Header, dict[str, NDArray[Any]]]:
+        with _disk_errors("read"):
+            header, tensors = voice_file.read(self._path(record.key), wanted)
+        if header.record.generation != record.generation:
+            raise Damaged("the file belongs to another generation")
+        return header, tensors
+
+    def _restore_one(self, entry: os.DirEntry[str]) -> SpeakerRecord | None:
+        path = Path(entry.path)
+        try:
+            if not entry.is_file(follow_symlinks=False) or not _FILE.fullmatch(entry.name):
+                raise Damaged("not a speaker's file")
+            record = voice_file.read_header(path).record
+            if self._path(record.key) != path:
+                raise Damaged("the file belongs to a speaker of another name")
+            return record
+        except OSError as error:  # not the file's fault, perhaps: leave it
+            log.warning("%s cannot be read and is left out: %s", path.name, error)
+        except Damaged as error:
+            try:
+                self._set_aside(path, str(error))
+            except (OSError, NotDurable) as failure:
+                log.warning("%s is damaged (%s), and could not be set aside: %s", path.name, error, failure)
+        return None
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        target = self._quarantine / f"{path.name}.{time.time_ns()}"
+        self._files.rename(path, target)
+        self._confirm(self._quarantine)
+        self._confirm(self._voices)
+        log.warning("set %s aside in quarantine: %s", path.name, reason)
+
+    def _start_generations(self, records: list[SpeakerRecord]) -> None:
+        """Go on above every generation given out, of speakers since deleted, too."""
+        path = self._directory / "generation"
+        above = max((record.generation for record in records), default=0)
+        try:
+            above = max(above, int(path.read_bytes()))
+        except FileNotFoundError:
+            pass
+        except ValueError:
+            log.warning("the generation counter is damaged; going on from the clock")
+            above = max(above, int(time.time()))
+        self._next = self._reserved = above
+
+    def _reserve(self, until: int) -> None:
+        with self._changing(), _disk_errors("written"):
+            replace_file(self._files, self._directory / "generation", str(until).encode())
+            self._files.sync_directory(self._directory)
+            self._reserved = until
+
+    def _confirm(self, directory: Path) -> None:
+        try:
+            self._files.sync_directory(directory)
+        except OSError as error:
+            log.error("the voice store was changed, but the disk did not confirm it: %s", error)
+            raise NotDurable("the disk did not confirm the change; it may not survive a crash") from None
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around each change: none may happen after `close`, when another process may own the directory."""
+        with self._users:
+            if self._closed:
+                raise Overloaded("the voice store is closed; the server is stopping")
+            self._active += 1
+        try:
+            yield
+        finally:
+            with self._users:
+                self._active -= 1
+                self._users.notify_all()
+
+
+@contextlib.contextmanager
+def _disk_errors(done: str) -> Iterator[None]:
+    """Turn what the operating system says into what a caller may know; no path."""
+    try:
+        yield
+    except VoiceCloneError:
+        raise
+    except OSError as error:
+        log.error("the voice store could not be %s", done, exc_info=error)
+        reason = os.strerror(error.errno) if error.errno else "input/output error"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Overloaded(f"the voice store is full ({reason}); free space, then try again") from None
+        raise Internal(f"the voice store could not be {done} ({reason}); nothing was changed") from None
+
+
+def _own(path: Path) -> int:
+    """Lock the directory for this process, for as long as the returned file stays open."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(os.read(handle, 4096))
+        os.close(handle)
+        raise Overloaded(
+            f"the voice directory is in use by {holder}; stop that server or give this one a directory of its own"
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+    return handle
+
+
+def _holder(text: bytes) -> str:
+    try:
+        owner = json.loads(text)
+        return f"process {owner['pid']} on {owner['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _make_private(path: Path) -> None:
+    if path.stat().st_mode & 0o077:
+        try:
+            path.chmod(0o700)
+        except PermissionError:
+            log.warning("the voice directory is open to other users and its mode cannot be changed")

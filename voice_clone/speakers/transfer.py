@@ -1,0 +1,131 @@
+"""Export and import: speakers with their artifacts, from one server to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from voice_clone.audio import decode
+from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.speakers import voice_file
+from voice_clone.speakers.bundle import group_artifacts, pack_bundle, unpack_bundle
+from voice_clone.speakers.draft import Draft, check_texts
+from voice_clone.speakers.encoding import Describer
+from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
+from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.request import CacheConfig
+from voice_clone.speakers.store import SpeakerStore
+from voice_clone.speakers.voice_file import AUDIO, Damaged
+
+
+class Transfer:
+    """Makes bundles of registered speakers, and registers those of a bundle."""
+
+    def __init__(self, registry: Registry, store: SpeakerStore, describer: Describer, config: CacheConfig) -> None:
+        self._registry = registry
+        self._store = store
+        self._describer = describer
+        self._config = config
+
+    def pack(self, records: Sequence[SpeakerRecord], include_audio: bool) -> tuple[list[str], bytes]:
+        """The names of these speakers and their bundle; a speaker deleted meanwhile is left out.
+
+        Raises:
+            InvalidArgument: it would be too large.
+            Internal: a file is damaged or cannot be read.
+        """
+        files: dict[str, bytes] = {}
+        size = 0
+        for record in records:
+            try:
+                files[record.name] = self._file(record, include_audio)
+            except Superseded:
+                continue
+            size += len(files[record.name])
+            if size > self._config.max_bundle_bytes:
+                raise InvalidArgument(
+                    f"the bundle would be larger than {self._config.max_bundle_bytes} bytes; export voices one by one"
+                )
+        return list(files), pack_bundle(list(files.values()))
+
+    def unpack(self, bundle: bytes, reextract: bool) -> list[SpeakerRecord]:
+        """Register all speakers of a bundle; all are checked before the first is registered.
+
+        Args:
+            reextract: drop artifacts of another checkpoint, where there is audio to make them again.
+
+        Raises:
+            InvalidArgument: damaged, too large, or made with another checkpoint.
+            SpeakerExists, Overloaded: as `Registry.add`.
+        """
+        if len(bundle) > self._config.max_bundle_bytes:
+            raise InvalidArgument(
+                f"the bundle has {len(bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
+            )
+        drafts = [self._draft(header, tensors, reextract) for header, tensors in unpack_bundle(bundle)]
+        if len({draft.record.key for draft in drafts}) != len(drafts):
+            raise InvalidArgument("the bundle of voices holds a name twice")
+        self._registry.check_free(*(draft.record.name for draft in drafts))
+        return [self._registry.add(draft.record, draft.audio, draft.artifacts) for draft in drafts]
+
+    def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
+        try:
+            with self._registry.holding(record) as now:
+                header, tensors = self._store.read_all(now)
+            voice_file.verify(header, tensors)
+        except Damaged:
+            raise Internal(f"the file of the voice {record.name!r} is damaged; upload it again") from None
+        if not include_audio:
+            tensors.pop(AUDIO, None)
+        return voice_file.pack(header.record, tensors, header.digests)
+
+    def _draft(self, header: voice_file.Header, tensors: dict[str, NDArray[Any]], reextract: bool) -> Draft:
+        record = header.record
+        check_texts(record)
+        audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
+        artifacts = {
+            artifact: group
+            for artifact, group in group_artifacts(header, tensors).items()
+            if self._fits(record, artifact, group, reextract and audio is not None)
+        }
+        if audio is None and not artifacts:
+            raise InvalidArgument(f"the voice {record.name!r} comes with neither audio nor artifacts")
+        kept = {artifact: record.artifacts[artifact] for artifact in artifacts}
+        if audio is not None:
+            clip = decode(audio, self._config.clip)
+            record = replace(
+                record,
+                mime_type=clip.mime_type,
+                file_size=len(audio),
+                duration=round(clip.seconds, 6),
+                sample_rate=clip.sample_rate,
+                audio_digest=clip_digest(clip),
+            )
+        return Draft(replace(record, artifacts=kept), audio, artifacts)
+
+    def _fits(
+        self, record: SpeakerRecord, artifact: ArtifactId, tensors: dict[str, NDArray[Any]], may_drop: bool
+    ) -> bool:
+        """Whether artifacts of a bundle serve here; False if they are to be made again.
+
+        Raises:
+            InvalidArgument: they do not, and may not be dropped.
+        """
+        try:
+            described = self._describer.describe(artifact)
+        except Unsupported:  # no such encoder here: they wait until there is one, and are checked then
+            return True
+        if described.fingerprint == record.artifacts[artifact].fingerprint:
+            if not self._describer.matches(artifact, tensors):
+                raise InvalidArgument(f"the artifacts of {record.name!r} are not such as {artifact.model_type} makes")
+            return True
+        if may_drop:
+            return False
+        raise InvalidArgument(
+            f"the voice {record.name!r} was made with another checkpoint of {artifact.model_type}; import it with the "
+            "option reextract (it needs the audio in the bundle), or load that checkpoint"
+        )

@@ -1,0 +1,154 @@
+"""The file of one speaker: safetensors, with the record in the header.
+
+    metadata  format   "voice-clone speaker 1"
+              record   JSON of the SpeakerRecord
+              digests  JSON {tensor name: SHA-256 of its type, shape and bytes}
+              seal     SHA-256 of record and digests
+    tensors   audio                            uint8 [bytes]: the clip as it was uploaded; absent for a ready embedding
+              <model_type>/<mode>/<tensor>     the artifacts as the encoder named them
+
+safetensors itself checks that the file is whole; the seal shows at start, without reading any tensor, that the header
+is what was written; a digest shows it of a tensor when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load, save
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+
+Tensors = Mapping[str, NDArray[Any]]
+FORMAT = "voice-clone speaker 1"
+AUDIO = "audio"
+
+
+class Damaged(Exception):
+    """The file, or a tensor of it, is not what was once written."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a speaker's file says of itself."""
+
+    record: SpeakerRecord
+    digests: Mapping[str, str]
+
+
+def tensor_name(artifact: ArtifactId, name: str) -> str:
+    """Under which an artifact stands in the file."""
+    return f"{artifact.model_type}/{artifact.mode}/{name}"
+
+
+def file_tensors(audio: bytes | None, artifacts: Mapping[ArtifactId, Tensors]) -> dict[str, NDArray[Any]]:
+    """All tensors of a file by their names in it."""
+    tensors: dict[str, NDArray[Any]] = {}
+    if audio is not None:
+        tensors[AUDIO] = np.frombuffer(audio, np.uint8)
+    for artifact, named in artifacts.items():
+        tensors |= {tensor_name(artifact, name): tensor for name, tensor in named.items()}
+    return tensors
+
+
+def pack(record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of the file. `known` digests come from an older file along with their tensors: damage still shows."""
+    digests = json.dumps({name: (known or {}).get(name) or digest(tensor) for name, tensor in tensors.items()})
+    text = record.to_json()
+    metadata = {"format": FORMAT, "record": text, "digests": digests, "seal": _seal(text, digests)}
+    return save(dict(tensors), metadata)
+
+
+def read_header(path: Path) -> Header:
+    """What the file says of itself; reads no tensor.
+
+    Raises:
+        Damaged: torn, foreign or altered.
+        OSError: it cannot be read at all.
+    """
+    with _open(path) as file:
+        return _header(file.metadata(), file.keys())
+
+
+def read(path: Path, wanted: Callable[[str], bool]) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """The header, and the tensors whose names are wanted, not yet verified.
+
+    Raises: as `read_header`.
+    """
+    with _open(path) as file:
+        names = file.keys()
+        header = _header(file.metadata(), names)
+        try:
+            return header, {name: file.get_tensor(name) for name in names if wanted(name)}
+        except SafetensorError as error:
+            raise Damaged(str(error)) from None
+
+
+def unpack(data: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """Header and verified tensors of a file given as bytes.
+
+    Raises:
+        Damaged: torn, foreign or altered.
+    """
+    try:
+        tensors = load(data)
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise Damaged(str(error)) from None
+    header = _header(metadata, tensors)
+    verify(header, tensors)
+    return header, tensors
+
+
+def verify(header: Header, tensors: Tensors) -> None:
+    """The tensors must be those that were written.
+
+    Raises:
+        Damaged: names the tensor.
+    """
+    for name, tensor in tensors.items():
+        if header.digests[name] != digest(tensor):
+            raise Damaged(f"the tensor {name} is not what was written")
+
+
+def digest(tensor: NDArray[Any]) -> str:
+    """SHA-256 of a tensor's type, shape and bytes."""
+    head = f"{tensor.dtype.str}{list(tensor.shape)}".encode()
+    return hashlib.sha256(head + b"\0" + tensor.tobytes()).hexdigest()
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="numpy")
+    except SafetensorError as error:
+        raise Damaged(str(error)) from None
+
+
+def _header(metadata: Mapping[str, str] | None, names: Iterable[str]) -> Header:
+    metadata = metadata or {}
+    if metadata.get("format") != FORMAT:
+        raise Damaged("not a speaker's file")
+    try:
+        if metadata["seal"] != _seal(metadata["record"], metadata["digests"]):
+            raise Damaged("the header is not what was written")
+        record = SpeakerRecord.from_json(metadata["record"])
+        digests: dict[str, str] = json.loads(metadata["digests"])
+    except (ValueError, KeyError, TypeError, InvalidArgument) as error:
+        raise Damaged(f"the record cannot be read: {error}") from None
+    if set(digests) != set(names):
+        raise Damaged("the tensors are not those of the record")
+    return Header(record, digests)
+
+
+def _seal(record: str, digests: str) -> str:
+    return hashlib.sha256(f"{len(record)} {record}{digests}".encode()).hexdigest()
