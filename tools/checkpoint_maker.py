@@ -1,7 +1,7 @@
 """Makes a checkpoint with random weights in the exact official on-disk format.
 
 The official package and this project load it as they load a released one; what it says is noise. Same arguments,
-same bytes. Sizes: `tiny` for tests and the demo (10 MB), `0.6b` and `1.7b` with the released shapes (2.5 and 4.5 GB).
+same bytes. Sizes: `tiny` for tests and the demo (17 MB), `0.6b` and `1.7b` with the released shapes (2.5 and 4.5 GB).
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from tools.checkpoint_config import (
 )
 from tools.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
 from tools.checkpoint_weights import Shapes, codec_shapes, model_shapes, random_tensor
-from voice_clone.qwen3_tts.config import load_config
+from voice_clone.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
 RELEASED_TEXT_VOCABULARY = 151936  # padded: the tokenizer has fewer
 
 
-def make_checkpoint(folder: Path, shape: str, seed: int, dtype: str = "bf16", shards: int = 1) -> None:
-    """Write a checkpoint to `folder`, which must not exist; it appears when it is whole.
+def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
+    """Write a checkpoint; `folder` appears when it is whole.
 
     Args:
         shape: a key of `SHAPES`.
         seed: of all weights.
+        folder: new; its parents are made.
         dtype: a key of `DTYPES`, for model.safetensors; the codec is fp32 as released.
         shards: number of files for model.safetensors' tensors; 1: one file and no index.
 
@@ -51,20 +52,23 @@ def make_checkpoint(folder: Path, shape: str, seed: int, dtype: str = "bf16", sh
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         partial.chmod(0o755)
-        _write(partial, shape, seed, dtype, shards)
+        config = write_configuration(shape, partial)
+        _write_weights(partial, model_shapes(config), seed, dtype, shards)
+        _write_weights(partial / CODEC_FOLDER, codec_shapes(config), seed, "fp32", 1)
         partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
-def _write(folder: Path, shape: str, seed: int, dtype: str, shards: int) -> None:
+def write_configuration(shape: str, folder: Path) -> Qwen3TTSConfig:
+    """Write all but the weights to the existing `folder`, and read it back."""
     sizes = SHAPES[shape]
     ids = write_tokenizer(folder, sizes.base_vocabulary)
     vocabulary = RELEASED_TEXT_VOCABULARY
     if sizes.base_vocabulary is None:
         vocabulary = ids[SPECIAL_TOKENS[-1]] + 1
-    codec = folder / "speech_tokenizer"
+    codec = folder / CODEC_FOLDER
     codec.mkdir()
     for path, content in (
         (folder / "config.json", model_config(sizes, ids, vocabulary)),
@@ -74,9 +78,7 @@ def _write(folder: Path, shape: str, seed: int, dtype: str, shards: int) -> None
         (codec / "preprocessor_config.json", CODEC_PREPROCESSOR),
     ):
         _write_json(path, content)
-    config = load_config(folder)
-    _write_weights(folder, model_shapes(config), seed, dtype, shards)
-    _write_weights(codec, codec_shapes(config), seed, "fp32", 1)
+    return load_config(folder)
 
 
 def _write_weights(folder: Path, shapes: Shapes, seed: int, dtype: str, shards: int) -> None:
@@ -147,7 +149,7 @@ def main() -> None:
     if arguments.shards < 1:
         parser.error("--shards must be at least 1")
     try:
-        make_checkpoint(arguments.folder, arguments.shape, arguments.seed, arguments.dtype, arguments.shards)
+        make_checkpoint(arguments.shape, arguments.seed, arguments.folder, arguments.dtype, arguments.shards)
     except FileExistsError as error:
         parser.error(str(error))
     print(f"{arguments.folder}: {arguments.shape}, seed {arguments.seed}")

@@ -96,8 +96,10 @@ class Responder:
         self._ended = False
 
     def cancelled(self) -> bool:
-        """Whether the client has given this request up."""
-        return bool(self._sender.is_cancelled())
+        """Whether the client has given this request up; no longer of interest once it has ended."""
+        with self._lock:
+            # Asking after the FINAL flag reads freed memory and takes the whole server down (seen on 2.51).
+            return not self._ended and bool(self._sender.is_cancelled())
 
     def send(self, outputs: Mapping[str, Value], final: bool = False) -> None:
         """One response; with `final` the last one. Does nothing once the request has ended."""
@@ -223,9 +225,12 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
 
 
 def _as_array(value: Value, dtype: Any = None) -> Array:
+    """A tensor of `value`; without `dtype`, Python numbers become INT32, FP32 or BOOL."""
     if isinstance(value, (str, bytes)):
         encoded = value.encode() if isinstance(value, str) else value
         return np.array([encoded], dtype=np.object_)
+    if dtype is None:
+        dtype = {int: np.int32, float: np.float32}.get(type(value))
     array = np.asarray(value, dtype=dtype)
     return np.ascontiguousarray(array.reshape(1) if array.ndim == 0 else array)
 

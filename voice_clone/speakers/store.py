@@ -32,7 +32,7 @@ from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
-_BATCH = 1024  # generations reserved by one write
+_BATCH = 64  # generations reserved by one write; a crash skips those not used
 _FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
@@ -149,6 +149,10 @@ class SpeakerStore:
         with self._users:
             if self._closed:
                 return
+        with contextlib.suppress(VoiceCloneError), self._generation_lock:
+            if self._next < self._reserved:
+                self._reserve(self._next)
+        with self._users:
             self._closed = True
             self._users.wait_for(lambda: self._active == 0)
         os.close(self._lock_handle)

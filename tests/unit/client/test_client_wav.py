@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import threading
 import wave
@@ -145,8 +146,6 @@ def test_size_beyond_4_gib_becomes_unknown() -> None:
 
 
 def test_real_pipe(tmp_path: Path) -> None:
-    import os
-
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     received: list[bytes] = []

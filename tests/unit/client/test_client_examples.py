@@ -1,0 +1,91 @@
+"""The examples run as they stand, against the protocol double."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import io
+import json
+import wave
+from pathlib import Path
+from types import ModuleType
+
+import grpc
+import pytest
+import voice_clone_client as vc
+
+from tests.unit.client.triton_double import Failure, Server, chunk, empty_final, speech
+
+EXAMPLES = Path(__file__).parents[3] / "client" / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def frames(path: Path) -> int:
+    with wave.open(str(path)) as wav:
+        assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (24000, 1, 2)
+        return wav.getnframes()
+
+
+@pytest.mark.parametrize("tail", [[], [empty_final()]], ids=["flag-on-data", "empty-final"])
+@pytest.mark.parametrize("last", [1920, 0])
+def test_plain_tritonclient(triton: Server, tmp_path: Path, tail: list[object], last: int) -> None:
+    triton.play = lambda context: iter(speech(3, last) + tail)
+    load("plain_tritonclient").main("Hi.", "ada", str(tmp_path / "out.wav"), triton.url)
+    assert frames(tmp_path / "out.wav") == 2 * 1920 + last
+    assert triton.calls == [("qwen3_tts", {"text": b"Hi.", "voice": b"ada"})]
+    assert triton.metadata[0]["triton_grpc_error"] == "true"
+
+
+def test_plain_tritonclient_raises(triton: Server, tmp_path: Path) -> None:
+    def play(context: grpc.ServicerContext) -> object:
+        yield chunk(0)
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice 'ada'")
+
+    triton.play = play  # type: ignore[assignment]
+    with pytest.raises(Exception, match="speaker_not_found") as caught:
+        load("plain_tritonclient").main("Hi.", "ada", str(tmp_path / "out.wav"), triton.url)
+    assert caught.value.status() == "StatusCode.NOT_FOUND"
+
+
+@pytest.fixture
+def here(triton: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory; localhost:8001 is the double."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("Client", "AsyncClient"):
+        kind = getattr(vc, name)
+        monkeypatch.setattr(vc, name, lambda url, kind=kind: kind(triton.url))
+    return tmp_path
+
+
+def test_upload_and_speak(triton: Server, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = {"name": "example", "generation": 1}
+    triton.answer = lambda inputs: {"result": json.dumps(record).encode()}
+    (here / "clip.wav").write_bytes(b"clip")
+    load("upload_and_speak").main("clip.wav", "Said.", "Hi.", "out.wav")
+    assert frames(here / "out.wav") == 3 * 1920
+    assert [model for model, _ in triton.calls] == ["speaker_cache", "qwen3_tts"]
+    assert "0.24 s in out.wav" in capsys.readouterr().out
+
+
+def test_async_many(triton: Server, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triton.answer = lambda inputs: {"result": json.dumps({"name": "ada"}).encode()}
+    refused = []
+
+    def play(context: grpc.ServicerContext) -> object:
+        if not refused:
+            refused.append(1)
+            raise Failure(grpc.StatusCode.UNAVAILABLE, "overloaded: the queue is full")
+        yield from speech(3)
+
+    triton.play = play  # type: ignore[assignment]
+    monkeypatch.setattr("sys.stdin", io.StringIO("One.\n\nTwo.\nThree.\n"))
+    asyncio.run(load("async_many").main("ada"))
+    assert [frames(here / f"00{number}.wav") for number in range(3)] == [3 * 1920] * 3
+    assert refused

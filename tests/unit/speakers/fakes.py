@@ -1,0 +1,179 @@
+"""An encoder of several families in this process, clips to feed it, and a cache on top."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from voice_clone.errors import Unsupported
+from voice_clone.speakers import CacheConfig, Extraction, Reply, Request, SpeakerCache
+from voice_clone.speakers.files import Files
+
+RATE = 16_000
+Array = NDArray[Any]
+# Artifacts by family and mode: name -> (type, shape). "t" stands for frames, at the family's rate a second.
+FAMILIES: dict[str, tuple[float, dict[str, dict[str, tuple[str, tuple[int | str, ...]]]]]] = {
+    "qwen3_tts": (
+        12.5,
+        {
+            "icl": {"speaker_embedding": ("float32", (1024,)), "codec_codes": ("int32", ("t", 16))},
+            "x_vector": {"speaker_embedding": ("float32", (1024,)), "codec_codes": ("int32", (0, 16))},
+        },
+    ),
+    "fish_speech": (44100 / 2048, {"icl": {"ref_codes_fq": ("int64", ("t", 10)), "n_frames": ("int32", ())}}),
+    "cosyvoice3": (
+        25.0,
+        {
+            "icl": {
+                "speech_feat": ("float32", (1, "t", 80)),
+                "speech_token": ("int32", (1, "t")),
+                "speech_token_len": ("int32", (1,)),
+                "embedding": ("float32", (1, 192)),
+            }
+        },
+    ),
+    "voxcpm2": (
+        6.25,
+        {
+            "reference": {"ref_audio_feat": ("float32", ("t", 4, 64))},
+            "continuation": {"ref_audio_feat": ("float32", ("t", 4, 64)), "audio_feat": ("float32", ("t", 4, 64))},
+        },
+    ),
+    "omnivoice": (25.0, {"icl": {"ref_audio_tokens": ("int64", (8, "t")), "ref_rms": ("float32", ())}}),
+    "voxtral": (12.5, {"x_vector": {"codes": ("int16", ("t", 37)), "voice_embedding": ("float16", ("t", 3072))}}),
+}
+
+
+class FakeEncoder:
+    """Makes artifacts that depend on every sample of the clip, and counts what it is asked.
+
+    Attributes:
+        calls: extractions by model type and mode.
+        describes: describe calls alike.
+        during: called in the middle of each extraction.
+    """
+
+    def __init__(self, checkpoint: str = "a", during: Callable[[], None] | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.during = during
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.describes: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def extractions(self) -> int:
+        return sum(self.calls.values())
+
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+        rate, modes = FAMILIES.get(model_type, (0.0, {}))
+        if mode not in modes:
+            raise Unsupported(f"no encoder of {model_type} in mode {mode} is loaded")
+        fingerprint = hashlib.sha256(f"{model_type} {self.checkpoint}".encode()).hexdigest()
+        with self._lock:
+            (self.calls if waveform.size else self.describes)[model_type, mode] += 1
+        if waveform.size and self.during is not None:
+            self.during()
+        frames = int(np.ceil(waveform.size / sample_rate * rate))
+        seed = hashlib.sha256(waveform.tobytes() + f"{sample_rate} {mode} {fingerprint}".encode()).digest()
+        rng = np.random.default_rng(np.frombuffer(seed, np.uint32))
+        artifacts = {}
+        for name, (dtype, shape) in modes[mode].items():
+            sizes = [frames if size == "t" else size for size in shape]
+            array = np.asarray(rng.integers(0, 1000, sizes))
+            artifacts[name] = array.astype(dtype) if waveform.size else np.zeros(sizes, dtype)
+        return Extraction(artifacts, fingerprint)
+
+
+@lru_cache(maxsize=512)
+def clip(seed: int = 0, seconds: float = 1.0, rate: int = RATE) -> bytes:
+    """A WAV file of noise, another one for every seed."""
+    samples = np.random.default_rng(seed).uniform(-0.5, 0.5, int(seconds * rate))
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+class Voices:
+    """A speaker cache under test; `restart` closes it and starts another on the same directory."""
+
+    def __init__(self, directory: Path, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
+        self.directory = directory
+        self.encoder = encoder or FakeEncoder()
+        self._config = config
+        self._defaults: tuple[str, ...] = config.pop("defaults", ("qwen3_tts",))
+        self.cache = self._open(files)
+
+    def _open(self, files: Files | None = None) -> SpeakerCache:
+        return SpeakerCache(self.directory, self.encoder, CacheConfig(**self._config), self._defaults, files)
+
+    def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
+        self.cache.close()
+        self.encoder = encoder or FakeEncoder()
+        self._config |= config
+        self.cache = self._open(files)
+
+    def call(self, operation: str, options: dict[str, Any] | None = None, **fields: Any) -> Reply:
+        return self.cache.call(operation, Request(options=options or {}, **fields))
+
+    def upload(self, name: str = "Ada", seed: int = 0, wait: bool = True, **fields: Any) -> dict[str, Any]:
+        fields.setdefault("audio", clip(seed))
+        return self.call("upload", {"wait": wait}, name=name, **fields).result
+
+    def resolve(self, name: str = "Ada", model_type: str = "qwen3_tts", **options: Any) -> Reply:
+        return self.call("resolve", options, name=name, model_type=model_type)
+
+    def get(self, name: str = "Ada") -> dict[str, Any]:
+        return self.call("get", name=name).result
+
+    def state(self, name: str = "Ada", model_type: str = "qwen3_tts") -> dict[str, Any]:
+        """The state of one model type's artifacts."""
+        found: list[dict[str, Any]] = [a for a in self.get(name)["artifacts"] if a["model_type"] == model_type]
+        assert len(found) == 1, found
+        return found[0]
+
+    def stats(self) -> dict[str, Any]:
+        return self.call("stats").result
+
+    def on_disk(self) -> list[Path]:
+        """All files of the directory but those that the store keeps for itself."""
+        own = {self.directory / "lock", self.directory / "generation"}
+        return sorted(path for path in self.directory.rglob("*") if path.is_file() and path not in own)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait until something that happens in another thread has happened."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.002)
+
+
+def together(count: int, action: Callable[[int], Any]) -> list[Any]:
+    """Run `action(0)`, `action(1)`, ... at once; what each returned or raised."""
+    barrier = threading.Barrier(count)
+    results: list[Any] = [None] * count
+
+    def run(index: int) -> None:
+        barrier.wait()
+        try:
+            results[index] = action(index)
+        except Exception as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results

@@ -1,0 +1,251 @@
+"""Loading weights: what is refused, and that only what is asked for is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tools.checkpoint_maker import make_checkpoint
+from voice_clone.errors import CheckpointError
+from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
+from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
+from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
+from voice_clone.qwen3_tts.talker import Talker
+
+Stage = tuple[Callable[[Qwen3TTSConfig], nn.Module], WeightFile, str]
+STAGES: dict[str, Stage] = {
+    "talker": (lambda config: Talker(config.talker), "model", "talker."),
+    "speaker encoder": (lambda config: SpeakerEncoder(config.speaker_encoder), "model", "speaker_encoder."),
+    "codec encoder": (
+        lambda config: CodecEncoder(config.codec.encoder_config, config.codec.encoder_valid_num_quantizers),
+        "speech_tokenizer/model",
+        "encoder.",
+    ),
+    "codec decoder": (lambda config: CodecDecoder(config.codec.decoder_config), "speech_tokenizer/model", "decoder."),
+}
+TEXT_EMBEDDING = "model.text_embedding.weight"
+
+
+def load(folder: Path, stage: str, dtype: torch.dtype | None = None, keep: tuple[str, ...] = ()) -> nn.Module:
+    build, file, prefix = STAGES[stage]
+    checkpoint = Checkpoint(folder)
+    with torch.device("meta"):
+        module = build(checkpoint.config)
+    checkpoint.load(module, file, prefix, dtype, "cpu", keep)
+    return module
+
+
+def refusal(folder: Path, stage: str = "talker") -> str:
+    with pytest.raises(CheckpointError) as caught:
+        load(folder, stage)
+    message = str(caught.value)
+    assert "\n" not in message and str(folder) not in message
+    return message
+
+
+@pytest.fixture
+def copy(checkpoint_folder: Callable[[str, int], Path], tmp_path: Path) -> Path:
+    """A checkpoint that a test may spoil."""
+    return Path(shutil.copytree(checkpoint_folder("tiny", 0), tmp_path / "copy"))
+
+
+def rewrite(path: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_holds_the_tensors_of_the_file(checkpoint_folder: Callable[[str, int], Path], stage: str) -> None:
+    folder = checkpoint_folder("tiny", 0)
+    _, file, prefix = STAGES[stage]
+    stored = load_file(folder / f"{file}.safetensors")
+    module = load(folder, stage, torch.float32)
+    assert module.state_dict()
+    for name, tensor in module.state_dict().items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, stored[prefix + name].float()), name
+
+
+def test_without_a_dtype_tensors_stay_as_stored(checkpoint_folder: Callable[[str, int], Path]) -> None:
+    module = load(checkpoint_folder("tiny", 0), "talker")
+    assert {tensor.dtype for tensor in module.state_dict().values()} == {torch.bfloat16}
+
+
+def test_kept_tensors_are_mapped_and_others_are_not(checkpoint_folder: Callable[[str, int], Path]) -> None:
+    folder = checkpoint_folder("tiny", 0)
+    state = load(folder, "talker", torch.float32, keep=(TEXT_EMBEDDING,)).state_dict()
+    assert state[TEXT_EMBEDDING].dtype == torch.bfloat16
+    mapped = [
+        tuple(int(address, 16) for address in line.split()[0].split("-"))
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if line.endswith(str(folder / "model.safetensors"))
+    ]
+
+    def is_mapped(name: str) -> bool:
+        return any(start <= state[name].data_ptr() < end for start, end in mapped)
+
+    assert [name for name in state if is_mapped(name)] == [TEXT_EMBEDDING]
+
+
+def test_a_stage_does_not_need_the_tensors_of_others(copy: Path) -> None:
+    def drop(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in tensors if name.startswith("talker.")]:
+            del tensors[name]
+
+    rewrite(copy / "model.safetensors", drop)
+    load(copy, "speaker encoder")
+    (copy / "speech_tokenizer" / "model.safetensors").unlink()
+    load(copy, "speaker encoder")
+    assert refusal(copy).startswith("model.safetensors: tensor talker.")
+
+
+def test_a_missing_tensor_is_named(copy: Path) -> None:
+    rewrite(copy / "model.safetensors", lambda tensors: tensors.pop("talker.codec_head.weight") and None)
+    assert refusal(copy) == "model.safetensors: tensor talker.codec_head.weight is missing"
+
+
+def test_a_wrong_shape_is_named(copy: Path) -> None:
+    def cut(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["talker.codec_head.weight"] = tensors["talker.codec_head.weight"][:, :32].contiguous()
+
+    rewrite(copy / "model.safetensors", cut)
+    assert refusal(copy) == "model.safetensors: talker.codec_head.weight: shape (3072, 32), expected (3072, 64)"
+
+
+def test_integers_are_refused(copy: Path) -> None:
+    def convert(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["encoder.downsample.conv.weight"] = tensors["encoder.downsample.conv.weight"].to(torch.int8)
+
+    rewrite(copy / "speech_tokenizer" / "model.safetensors", convert)
+    message = refusal(copy, "codec encoder")
+    assert message == (
+        "speech_tokenizer/model.safetensors: encoder.downsample.conv.weight: type I8, expected one of F32, F16, BF16"
+    )
+
+
+@pytest.mark.parametrize("length", [0, 4, 100, -1])
+def test_a_truncated_file_is_refused(copy: Path, length: int) -> None:
+    path = copy / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:length])
+    assert refusal(copy).startswith("model.safetensors: not a whole safetensors file")
+
+
+def test_a_missing_file_is_refused(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    assert refusal(copy) == "model.safetensors: the file is missing from the checkpoint folder"
+
+
+def test_only_a_base_model_is_served(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config["tts_model_type"] = "custom_voice"
+    (copy / "config.json").write_text(json.dumps(config))
+    assert "'base'" in refusal(copy)
+
+
+class TestShards:
+    @pytest.fixture
+    def sharded(self, tmp_path: Path) -> Path:
+        make_checkpoint("tiny", 0, tmp_path / "sharded", shards=3)
+        return tmp_path / "sharded"
+
+    def test_load_the_same(self, checkpoint_folder: Callable[[str, int], Path], sharded: Path) -> None:
+        assert len(list(sharded.glob("model-0000?-of-00003.safetensors"))) == 3
+        assert not (sharded / "model.safetensors").exists()
+        whole, parts = (load(folder, "talker").state_dict() for folder in (checkpoint_folder("tiny", 0), sharded))
+        assert whole.keys() == parts.keys()
+        assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+    def test_have_the_same_fingerprint(self, checkpoint_folder: Callable[[str, int], Path], sharded: Path) -> None:
+        names = list(load(sharded, "speaker encoder").state_dict())
+        first, second = (
+            Checkpoint(folder).fingerprint("model", "speaker_encoder.", names)
+            for folder in (checkpoint_folder("tiny", 0), sharded)
+        )
+        assert first == second
+
+    def test_a_missing_shard_is_named(self, sharded: Path) -> None:
+        shard = json.loads((sharded / "model.safetensors.index.json").read_text())["weight_map"][
+            "talker.codec_head.weight"
+        ]
+        (sharded / shard).unlink()
+        assert refusal(sharded) == f"{shard}: the file is missing from the checkpoint folder"
+
+    def test_a_tensor_missing_from_the_index_is_named(self, sharded: Path) -> None:
+        self.change_index(sharded, None)
+        message = refusal(sharded)
+        assert message == "model.safetensors.index.json: tensor talker.codec_head.weight is missing"
+
+    def test_shards_outside_the_folder_are_refused(self, sharded: Path) -> None:
+        self.change_index(sharded, "../model.safetensors")
+        assert "not in a file of this folder" in refusal(sharded)
+
+    def change_index(self, folder: Path, shard: str | None) -> None:
+        path = folder / "model.safetensors.index.json"
+        index = json.loads(path.read_text())
+        index["weight_map"]["talker.codec_head.weight"] = shard
+        path.write_text(json.dumps(index))
+
+
+class TestFingerprint:
+    NAMES = ("fc.weight", "fc.bias")
+
+    def of(self, folder: Path) -> str:
+        return Checkpoint(folder).fingerprint("model", "speaker_encoder.", self.NAMES)
+
+    def test_is_a_sha256_and_the_same_each_time(self, copy: Path) -> None:
+        first = self.of(copy)
+        assert len(first) == 64 and int(first, 16) >= 0
+        assert self.of(copy) == first
+        assert Checkpoint(copy).fingerprint("model", "speaker_encoder.", self.NAMES[::-1]) == first
+
+    def test_changes_with_one_weight(self, copy: Path) -> None:
+        first = self.of(copy)
+
+        def nudge(tensors: dict[str, torch.Tensor]) -> None:
+            tensors["speaker_encoder.fc.bias"][3] += 1
+
+        rewrite(copy / "model.safetensors", nudge)
+        assert self.of(copy) != first
+
+    def test_changes_with_the_dtype(self, copy: Path) -> None:
+        first = self.of(copy)
+
+        def widen(tensors: dict[str, torch.Tensor]) -> None:
+            tensors["speaker_encoder.fc.bias"] = tensors["speaker_encoder.fc.bias"].float()
+
+        rewrite(copy / "model.safetensors", widen)
+        assert self.of(copy) != first
+
+    def test_changes_with_the_stage_s_configuration_alone(self, copy: Path) -> None:
+        first = self.of(copy)
+        path = copy / "config.json"
+        config = json.loads(path.read_text())
+        config["talker_config"]["rope_theta"] = 12345
+        path.write_text(json.dumps(config))
+        assert self.of(copy) == first
+        config["speaker_encoder_config"]["mel_dim"] = 80
+        path.write_text(json.dumps(config))
+        assert self.of(copy) != first
+
+    def test_does_not_change_with_another_stage_s_weights(self, copy: Path) -> None:
+        first = self.of(copy)
+
+        def nudge(tensors: dict[str, torch.Tensor]) -> None:
+            tensors["talker.codec_head.weight"] += 1
+
+        rewrite(copy / "model.safetensors", nudge)
+        assert self.of(copy) == first
+
+    def test_names_a_missing_tensor(self, copy: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"^model\.safetensors: tensor speaker_encoder\.no is missing$"):
+            Checkpoint(copy).fingerprint("model", "speaker_encoder.", ["no"])
