@@ -140,10 +140,13 @@ def _check_length(samples: int, rate: int, limits: ClipLimits) -> None:
 
 
 def _read_mono(file: soundfile.SoundFile, most: int) -> NDArray[np.float32]:
-    """At most `most` samples, float32 [samples]."""
+    """At most `most` samples, float32 [samples]; the very ones that `soundfile.read` gives."""
+    # The last bit of MP3 samples depends on how they are read: from a seek on, and in one piece (two channels at most).
+    file.seek(0)
+    size = most if file.format == "MP3" else _BLOCK
     blocks = []
     while most > 0:
-        block = file.read(min(_BLOCK, most), dtype="float32", always_2d=True)  # [frames, channels]
+        block = file.read(min(size, most), dtype="float32", always_2d=True)  # [frames, channels]
         if not len(block):
             break
         blocks.append(block[:, 0] if block.shape[1] == 1 else np.mean(block, axis=-1))

@@ -159,6 +159,32 @@ def test_primed_state_serves_many_streams(decoder: CodecDecoder) -> None:
         assert state.position.tolist() == [58]
 
 
+@pytest.mark.parametrize("past", [1, 2, 7, 30, 60])
+@pytest.mark.parametrize("config", [SMALL, RELEASED_RATES], ids=["small", "released rates"])
+def test_priming_equals_decoding_the_past(config: CodecDecoderConfig, past: int) -> None:
+    decoder = make_decoder(config)
+    codes = random_codes(config, 1, past + 5, seed=past)
+    decoded, primed = decoder.new_state(1), decoder.new_state(1)
+    decoder.decode_chunk(codes[..., :past], decoded)
+    decoder.prime(codes[..., :past], primed)
+    assert primed.position == decoded.position
+    rest = codes[..., past:]
+    assert_same_audio(decoder.decode_chunk(rest, primed), decoder.decode_chunk(rest, decoded))
+
+
+def test_priming_skips_what_the_convolutions_have_forgotten() -> None:
+    decoder = make_decoder(RELEASED_RATES)
+    assert 8 <= decoder.memory <= 16
+    codes = random_codes(RELEASED_RATES, 1, 40, seed=1)
+    forgetful = decoder.new_state(1)
+    object.__setattr__(decoder, "memory", 2)
+    decoder.prime(codes, forgetful)
+    exact = decoder.new_state(1)
+    decoder.decode_chunk(codes, exact)
+    difference = decoder.decode_chunk(codes[..., :1], forgetful) - decoder.decode_chunk(codes[..., :1], exact)
+    assert difference.abs().max() > 1e-3, "a memory that is too short would pass unnoticed"
+
+
 def test_state_does_not_grow_and_owns_its_memory(decoder: CodecDecoder) -> None:
     state = decoder.new_state(2)
     size = state.nbytes

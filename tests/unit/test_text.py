@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-import tokenizers
 
 from tools.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
@@ -27,7 +27,7 @@ def vocabulary(folder: Path) -> dict[str, int]:
     return loaded
 
 
-def text_of(folder: Path, ids: np.ndarray) -> str:
+def text_of(folder: Path, ids: npt.NDArray[np.int32]) -> str:
     """The bytes that ids of plain text stand for, from vocab.json alone."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -90,7 +90,7 @@ def test_blank_text_has_its_own_ids_or_none(folder: Path) -> None:
 def test_tokenizer_json_gives_the_same_ids(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     ours = Tokenizer(folder)
     other = tmp_path_factory.mktemp("json")
-    built: tokenizers.Tokenizer = ours._tokenizer
+    built = ours._tokenizer
     built.enable_truncation(4)  # as some published files have it: not to be obeyed
     built.save(str(other / "tokenizer.json"))
     built.no_truncation()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from voice_clone.errors import Internal, InvalidArgument, Overloaded
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
@@ -88,7 +89,8 @@ class Code2Wav:
         if len(self._streams) >= self._max_streams:
             raise Overloaded(f"{self._max_streams} streams are open already; try again later")
         state = self._decoder.new_state(1)
-        self._run(context, state)
+        if (past := self._batch(context)) is not None:
+            self._decoder.prime(past, state)
         return _Stream(state, 0, time.monotonic())
 
     def _sweep(self) -> None:
@@ -97,12 +99,19 @@ class Code2Wav:
             del self._streams[stream_id]
 
     def _run(self, codes: NDArray[np.int32], state: DecoderState) -> NDArray[np.float32]:
+        batch = self._batch(codes)
+        if batch is None:
+            return np.zeros(0, np.float32)
+        waveform: NDArray[np.float32] = self._decoder.decode_chunk(batch, state)[0].float().cpu().numpy()
+        return waveform
+
+    def _batch(self, codes: NDArray[np.int32]) -> Tensor | None:
+        """Checked codes as int64 [1, codebooks, frames]; None if there are no frames."""
         if codes.ndim != 2 or (codes.size and codes.shape[1] != self._codebooks):
             raise InvalidArgument(f"codes must have shape [frames, {self._codebooks}]")
         if codes.size == 0:
-            return np.zeros(0, np.float32)
+            return None
         if codes.min() < 0 or codes.max() >= self._codebook_size:
             raise InvalidArgument(f"codes must lie in 0..{self._codebook_size - 1}")
-        batch = torch.from_numpy(codes.T[None].astype(np.int64))  # [1, codebooks, frames]
-        waveform: NDArray[np.float32] = self._decoder.decode_chunk(batch, state)[0].float().cpu().numpy()
-        return waveform
+        device = self._decoder.pre_conv.conv.weight.device
+        return torch.from_numpy(codes.T[None].astype(np.int64)).to(device)

@@ -9,8 +9,10 @@ below `decoder.`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -234,14 +236,48 @@ class CodecDecoder(nn.Module):
             waveform [B, n * 1920] in -1..1.
         """
         stream = Stream(self.slots, state.buffers)
-        hidden = stream(self.pre_conv, self.quantizer.decode(codes))  # [B, latent, n]
-        hidden = self.pre_transformer(hidden, stream, state.position)
+        waveform = self._waveform(self._latent(codes, stream, state.position), stream)
+        state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
+        return waveform.clamp(-1, 1)
+
+    @torch.inference_mode()
+    def prime(self, codes: Tensor, state: DecoderState) -> None:
+        """Move fresh streams on over frames whose audio nobody wants: codes int64 [B, K, n], n >= 1.
+
+        The transformer must see them all, but the convolutions behind it remember few frames, and they are nearly
+        all of the work: they run over the last `memory` frames alone. The state equals that after `decode_chunk`.
+        """
+        stream = Stream(self.slots, state.buffers)
+        latent = self._latent(codes, stream, state.position)
+        self._waveform(latent[..., -self.memory :], stream)
+        state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
+
+    @cached_property
+    def memory(self) -> int:
+        """How many frames back the convolutions behind the transformer look."""
+        frames, rate = 0.0, 1.0  # rate: steps of the signal a frame
+        for upsampled in (self.upsample, self.decoder):
+            for module in upsampled.modules():
+                if isinstance(module, CausalConvTranspose1d):
+                    frames += (module.conv.kernel_size[0] / module.conv.stride[0] - 1) / rate
+                    rate *= module.conv.stride[0]
+                elif isinstance(module, CausalConv1d):
+                    frames += (module.conv.kernel_size[0] - 1) * module.conv.dilation[0] / rate
+        return math.ceil(frames)
+
+    def _latent(self, codes: Tensor, stream: Stream, position: Tensor) -> Tensor:
+        """Codes [B, K, n] -> latent [B, latent, n]."""
+        hidden = stream(self.pre_conv, self.quantizer.decode(codes))
+        latent: Tensor = self.pre_transformer(hidden, stream, position)
+        return latent
+
+    def _waveform(self, latent: Tensor, stream: Stream) -> Tensor:
+        """Latent [B, latent, n] -> waveform [B, n * 1920], unclamped."""
+        hidden = latent
         for upsample in self.upsample:
             hidden = upsample(hidden, stream)
         first, *blocks, snake, last = self.decoder
         hidden = stream(first, hidden)  # [B, dim, 4 n]
         for block in blocks:
             hidden = block(hidden, stream)
-        waveform = stream(last, snake(hidden)).squeeze(1)
-        state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
-        return waveform.clamp(-1, 1)
+        return stream(last, snake(hidden)).squeeze(1)
