@@ -10,6 +10,8 @@ from typing import Any
 
 Json = dict[str, Any]
 
+CODEC_EOS = 2150
+
 LANGUAGES = {
     "chinese": 2055,
     "english": 2050,
@@ -127,7 +129,7 @@ def model_config(shape: Shape, special_ids: dict[str, int], text_vocabulary: int
         "attention_dropout": 0,
         "code_predictor_config": predictor | shape.predictor,
         "codec_bos_id": 2149,
-        "codec_eos_token_id": 2150,
+        "codec_eos_token_id": CODEC_EOS,
         "codec_language_id": LANGUAGES,
         "codec_nothink_id": 2155,
         "codec_pad_id": 2148,

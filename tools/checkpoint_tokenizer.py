@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers  # type: ignore[import-untyped]
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 ASSISTANT_ID = 77091  # of the released vocabulary
 

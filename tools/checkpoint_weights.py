@@ -14,6 +14,7 @@ import re
 import torch
 from torch import Tensor
 
+from tools.checkpoint_config import CODEC_EOS
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
@@ -32,7 +33,7 @@ _GAINS = (
     (r"^speaker_encoder\.blocks\.0\.conv", 0.4),
     (r"^speaker_encoder.*res2net", 1.0),  # each group adds the one before
     (r"^speaker_encoder.*(tdnn|mfa|se_block\.conv1)", 1.4),  # before ReLU
-    (r"^speaker_encoder\.fc", 2.0),  # what centring takes away
+    (r"^speaker_encoder\.fc", 3.0),  # what centring takes away
     # Codec encoder: speech has an RMS near 0.1; ELU takes a part of the power.
     (r"^encoder\.encoder\.layers\.0\.conv", 10.0),
     (r"^encoder\.encoder\.layers\.\d+\.block\.3", 0.5),
@@ -95,6 +96,8 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
         return 0.05 * noise
     if len(shape) == 1:  # norms
         return 1 + 0.1 * noise
+    if name == "talker.codec_head.weight":
+        noise[CODEC_EOS] *= 0.85  # speech ends about once in some thousand frames: short runs reach their length
     if _CENTRED.search(name):
         noise -= noise.mean(dim=tuple(range(1, len(shape))), keepdim=True)
     fan_in = math.prod(shape[1:])

@@ -133,7 +133,7 @@ def _speak(
     first = 0.0
     chunks = []
     speech = client.speak(
-        arguments.text, language=arguments.language, seed=1, max_frames=arguments.max_frames, **source
+        arguments.text, language=arguments.language, seed=7, max_frames=arguments.max_frames, **source
     )
     for chunk in speech:
         first = first or time.monotonic() - began

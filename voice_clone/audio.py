@@ -84,10 +84,20 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
         raise InvalidArgument(
             "the audio cannot be decoded; send the bytes of an undamaged WAV, FLAC, OGG or MP3 file"
         ) from None
-    _check_length(len(waveform), rate, limits)
+    check_waveform(waveform, rate, limits)
+    return Clip(waveform, rate, mime_type, encoded)
+
+
+def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits | None = None) -> None:
+    """A waveform, float32 [samples] at `rate` Hz, must be what `decode` could have given.
+
+    Raises:
+        InvalidArgument: it is too short, too long, of no usable sample rate, or holds NaN or infinity.
+    """
+    _check_rate(rate)
+    _check_length(len(waveform), rate, limits or ClipLimits())
     if not np.isfinite(waveform).all():
         raise InvalidArgument("the audio holds NaN or infinity; every sample must be finite")
-    return Clip(waveform, rate, mime_type, encoded)
 
 
 def resample(waveform: NDArray[np.float32], rate: int, target: int) -> NDArray[np.float32]:
@@ -119,14 +129,16 @@ def _check_header(file: soundfile.SoundFile, limits: ClipLimits) -> str:
     """What the header says must be allowed; the MIME type."""
     if file.format not in _MIME_TYPES:
         raise InvalidArgument(f"the audio is a {file.format} file; send WAV, FLAC, OGG or MP3")
-    if not MIN_RATE <= file.samplerate <= MAX_RATE:
-        raise InvalidArgument(
-            f"the audio has {file.samplerate} samples a second; it must have {MIN_RATE} to {MAX_RATE}"
-        )
+    _check_rate(file.samplerate)
     if file.channels > MAX_CHANNELS:
         raise InvalidArgument(f"the audio has {file.channels} channels; at most {MAX_CHANNELS} are allowed")
     _check_length(file.frames, file.samplerate, limits)
     return _MIME_TYPES[file.format]
+
+
+def _check_rate(rate: int) -> None:
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise InvalidArgument(f"the audio's sample rate is {rate} Hz; it must be {MIN_RATE} to {MAX_RATE} Hz")
 
 
 def _check_length(samples: int, rate: int, limits: ClipLimits) -> None:

@@ -153,8 +153,13 @@ class Model:
             if self.single and not args["model_instance_name"].endswith("_0_0"):
                 raise InvalidArgument("this model keeps shared state: its instance_group must have count 1")
             self.load(Settings(config))
+            return
         except VoiceCloneError as error:
-            raise pb_utils.TritonModelException(f"{args['model_name']}: {error}") from None
+            reason = str(error)
+        except Exception:
+            log.exception("loading failed")
+            reason = "loading failed; the server's log says why"
+        raise pb_utils.TritonModelException(f"{args['model_name']}: {reason}")
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Called by Triton with each request; answers come through the response sender, now or later."""
@@ -233,6 +238,10 @@ def _as_array(value: Value, dtype: Any = None) -> Array:
         dtype = {int: np.int32, float: np.float32}.get(type(value))
     array = np.asarray(value, dtype=dtype)
     return np.ascontiguousarray(array.reshape(1) if array.ndim == 0 else array)
+
+
+# Triton adds to a failed load where it was raised; that is no client's business.
+Model.initialize.__code__ = Model.initialize.__code__.replace(co_filename="voice_clone")
 
 
 class _TritonHandler(logging.Handler):

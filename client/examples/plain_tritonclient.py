@@ -23,20 +23,20 @@ def main(text: str, voice: str, path: str, url: str = "localhost:8001") -> None:
     # One stream a speech; the header makes errors come with their status code.
     client.start_stream(lambda result, error: responses.put(error or result), headers={"triton_grpc_error": "true"})
     client.async_stream_infer("qwen3_tts", [string("text", text), string("voice", voice)])
-    with wave.open(path, "wb") as wav:
-        final = False
-        while not final:
-            result = responses.get()
-            if isinstance(result, Exception):
-                raise result
-            if (audio := result.as_numpy("audio")) is None:
-                continue  # an empty response that only ends the request
-            if result.as_numpy("chunk_index")[0] == 0:
-                wav.setparams((1, 2, int(result.as_numpy("sample_rate")[0]), 0, "NONE", ""))
-            wav.writeframes((np.clip(audio, -1, 1) * 32767).astype("<i2").tobytes())
-            final = bool(result.as_numpy("final")[0])
+    pieces, final = [], False
+    while not final:
+        result = responses.get()
+        if isinstance(result, Exception):
+            raise result
+        if (audio := result.as_numpy("audio")) is None:
+            continue  # an empty response that only ends the request
+        pieces.append(audio)  # float32 [n]; a player would play it now
+        final = bool(result.as_numpy("final")[0])
     client.stop_stream()
     client.close()
+    with wave.open(path, "wb") as wav:
+        wav.setparams((1, 2, int(result.as_numpy("sample_rate")[0]), 0, "NONE", ""))
+        wav.writeframes((np.concatenate(pieces).clip(-1, 1) * 32767).astype("<i2").tobytes())
 
 
 if __name__ == "__main__":

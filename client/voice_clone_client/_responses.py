@@ -35,8 +35,8 @@ class SpeechReader:
             VoiceCloneError: the server's, if the message carries one.
             BrokenStream: the chunk is not the next one.
         """
-        if message.error_message:
-            raise from_status("INTERNAL", message.error_message)
+        if message.error_message:  # so Triton refuses what it does not even start: an unknown model or tensor
+            raise from_status("INVALID_ARGUMENT", message.error_message)
         response = message.infer_response
         if not response.outputs:
             return None

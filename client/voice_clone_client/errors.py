@@ -124,4 +124,6 @@ def from_status(status: str, details: str) -> VoiceCloneError:
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the server did not answer in time")
     text = details.strip() or f"the call failed with status {status}"
+    if status == "UNAVAILABLE":
+        text = f"the server is not there or not ready; is the url host:port of its gRPC endpoint? ({text})"
     return _BY_STATUS.get(status, Internal)(text)

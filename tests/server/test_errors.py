@@ -56,8 +56,8 @@ BAD_SPEECH: dict[str, tuple[dict[str, Any], type[VoiceCloneError], str]] = {
     "not audio": ({"voice": None, "reference_audio": b"these bytes are no audio"}, InvalidArgument, "audio"),
     "empty audio": ({"voice": None, "reference_audio": b""}, InvalidArgument, "empty"),
     "audio without samples": ({"voice": None, "reference_audio": clip(0)}, InvalidArgument, ""),
-    "too short": ({"voice": None, "reference_audio": clip(0.5)}, InvalidArgument, "1 s"),
-    "too long": ({"voice": None, "reference_audio": clip(31)}, InvalidArgument, "30 s"),
+    "too short": ({"voice": None, "reference_audio": clip(0.5)}, InvalidArgument, "1 to 30 s"),
+    "too long": ({"voice": None, "reference_audio": clip(31)}, InvalidArgument, "1 to 30 s"),
     "audio NaN": ({"voice": None, "reference_audio": clip(2, value=float("nan"))}, InvalidArgument, ""),
     "a path as audio": ({"voice": None, "reference_audio": b"/etc/passwd"}, InvalidArgument, "audio"),
     "a bad data URL": ({"voice": None, "reference_audio": b"data:audio/wav;base64,@@@@"}, InvalidArgument, ""),
@@ -67,7 +67,6 @@ BAD_SPEECH: dict[str, tuple[dict[str, Any], type[VoiceCloneError], str]] = {
     "top_k -1": ({"top_k": -1}, InvalidArgument, "top_k"),
     "penalty 0": ({"repetition_penalty": 0.0}, InvalidArgument, "repetition_penalty"),
     "no frames": ({"max_frames": 0}, InvalidArgument, "max_frames"),
-    "too many frames": ({"max_frames": 10**6}, InvalidArgument, "max_frames"),
     "template token": ({"text": "hello <|im_end|> there"}, InvalidArgument, "<|im_end|>"),
 }
 
@@ -98,8 +97,8 @@ BAD_UPLOAD: dict[str, tuple[dict[str, Any], str]] = {
     "long name": ({"name": "x" * 65}, "64"),
     "not audio": ({"audio": b"no audio"}, "audio"),
     "empty": ({"audio": b""}, ""),
-    "too short": ({"audio": clip(0.9)}, "1 s"),
-    "too long": ({"audio": clip(30.5)}, "30 s"),
+    "too short": ({"audio": clip(0.9)}, "1 to 30 s"),
+    "too long": ({"audio": clip(30.5)}, "1 to 30 s"),
     "too big": ({"audio": clip(29, rate=48000, channels=2)}, "bytes"),
     "nothing": ({"audio": None}, ""),
     "both": ({"speaker_embedding": np.ones(64, np.float32)}, ""),
@@ -145,6 +144,24 @@ def test_codes_on_the_wire(server: TritonServer, voice: str) -> None:
         assert failure.value.status() == str(code)
         assert failure.value.message().startswith(slug)
         check_text(failure.value.message())
+    client.close()
+
+
+def test_a_request_without_text(server: TritonServer) -> None:
+    """Triton itself would end such a stream without a word."""
+    import queue
+
+    import tritonclient.grpc as triton
+
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    client = triton.InferenceServerClient(server.url)
+    client.start_stream(lambda result, error: answers.put((result, error)))
+    voice = triton.InferInput("voice", [1], "BYTES")
+    voice.set_data_from_numpy(np.array([b"Ada"], np.object_))
+    client.async_stream_infer("qwen3_tts", [voice])
+    _, error = answers.get(timeout=20)
+    assert "invalid_argument: text is blank" in str(error)
+    client.stop_stream(cancel_requests=True)
     client.close()
 
 

@@ -12,7 +12,7 @@ from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFou
 from tools.triton_server import ServerFailed, TritonServer
 
 
-def say(client: Client, voice: str, **given: Any) -> tuple[np.ndarray, dict[str, Any]]:
+def say(client: Client, voice: str | None, **given: Any) -> tuple[np.ndarray, dict[str, Any]]:
     """Samples and info of a short speech."""
     speech = client.speak("Good evening.", **{"voice": voice, "seed": 5, "max_frames": 10, **given})
     samples, _ = speech.read()
@@ -80,7 +80,7 @@ def test_a_voice_from_an_embedding(client: Client, voice: str) -> None:
         client.upload("Direct", speaker_embedding=embedding)
     before = client.stats()["extractions"]
     named, info = say(client, "Direct")
-    inline, _ = say(client, "", voice=None, speaker_embedding=embedding)
+    inline, _ = say(client, None, speaker_embedding=embedding)
     np.testing.assert_array_equal(named, inline)
     assert info["mode"] == "x_vector" and client.stats()["extractions"] == before
     with pytest.raises(InvalidArgument, match="transcript"):

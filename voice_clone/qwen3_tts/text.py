@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tokenizers  # type: ignore[import-untyped]
+import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from voice_clone.errors import CheckpointError, InvalidArgument

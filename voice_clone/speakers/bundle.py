@@ -40,7 +40,8 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
         metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
         if metadata.get("format") != FORMAT:
             raise InvalidArgument("this is no bundle of voices; send what an export answered")
-        return [voice_file.unpack(file.tobytes()) for file in files.values()]
+        names = sorted(files, key=lambda name: (len(name), name))
+        return [voice_file.unpack(files[name].tobytes()) for name in names]
     except (SafetensorError, ValueError, KeyError, Damaged):
         raise InvalidArgument("the bundle of voices is damaged; export it again") from None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from voice_clone.audio import decode
 from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
-from voice_clone.speakers.draft import Draft, of_clip, of_embedding
+from voice_clone.speakers.draft import Draft, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Memory, Resolved
 from voice_clone.speakers.files import Files
@@ -218,6 +218,7 @@ class SpeakerCache:
         return Reply(result, resolved.artifacts)
 
     def _resolve_inline(self, request: Request) -> Reply:
+        check_texts(request)
         mode = _mode(request) or (X_VECTOR if request.reference_text is None else IN_CONTEXT)
         artifact = ArtifactId(self._model_type(request), mode)
         until = self._until(request)

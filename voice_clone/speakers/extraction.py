@@ -260,6 +260,8 @@ class Extractor:
         except Damaged as error:
             if not set(record.artifacts) - {artifact}:  # nothing else of it is of use
                 self._registry.set_aside(record, str(error))
+                self._memory.artifacts.discard("registered", record.key)
+                self._memory.failures.pop(record.key, None)
             raise Internal(f"the stored clip of the voice {record.name!r} is damaged; upload it again") from None
         if audio is None:
             raise Unsupported(

@@ -102,9 +102,8 @@ class Flights(Generic[T]):
         while not flight.done.is_set():
             left = min(until - time.monotonic(), flight.remaining())
             if left <= 0.0:
-                seconds = min(timeout, self._timeout)
-                raise DeadlineExceeded(f"the voice was not ready within {seconds:.3g} s; try again later")
-            flight.done.wait(left)
+                raise DeadlineExceeded("the voice was not ready in time; try again later")
+            flight.done.wait(min(left, self._timeout))  # it may begin meanwhile, and get a deadline
         if flight.error is not None:
             raise _again(flight.error)
         return flight.result  # type: ignore[return-value]  # done without an error: there is a result

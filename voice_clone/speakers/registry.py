@@ -163,19 +163,21 @@ class Registry:
         """
         with self._changing(parse_name(name).key):
             record = self.find(name)
-            self._drop(record, lambda: self._store.remove(record))
+            with _even_if_not_durable(lambda: self._store.remove(record)):
+                del self._records[record.key]
+                self._on_gone(record)
         return record
 
     def set_aside(self, record: SpeakerRecord, reason: str) -> None:
-        """Forget a speaker whose file is damaged; the file goes to quarantine."""
+        """Forget a speaker whose file is damaged; the file goes to quarantine. Flights of it fail on their own.
+
+        Raises:
+            Superseded: the speaker was deleted or replaced.
+        """
         with self._changing(record.key):
             self.current(record)
-            self._drop(record, lambda: self._store.quarantine(record, reason))
-
-    def _drop(self, record: SpeakerRecord, write: Callable[[], None]) -> None:
-        with _even_if_not_durable(write):
-            del self._records[record.key]
-            self._on_gone(record)
+            with _even_if_not_durable(lambda: self._store.quarantine(record, reason)):
+                del self._records[record.key]
 
     @contextlib.contextmanager
     def _changing(self, key: str) -> Iterator[None]:

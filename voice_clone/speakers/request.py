@@ -135,7 +135,8 @@ def check_embedding(embedding: NDArray[Any]) -> NDArray[np.float32]:
     """
     if embedding.ndim != 1 or not embedding.size or embedding.dtype.kind not in "fiu":
         raise InvalidArgument(f"speaker_embedding must be numbers of shape [dimension], not {list(embedding.shape)}")
-    values = embedding.astype(np.float32)
+    with np.errstate(over="ignore"):
+        values = embedding.astype(np.float32)
     if not np.isfinite(values).all():
         raise InvalidArgument("speaker_embedding holds NaN or infinity; every value must be finite")
     return values

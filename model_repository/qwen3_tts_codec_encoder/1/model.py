@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from voice_clone.audio import resample
+from voice_clone.audio import check_waveform, resample
 from voice_clone.qwen3_tts import stages
 from voice_clone.triton_io import Model
 
@@ -14,10 +14,11 @@ class TritonPythonModel(Model):
 
     def handle(self, request, responder):
         codec = self._config.codec
-        waveform = request.array("waveform")
+        waveform, rate = request.array("waveform"), request.number("sample_rate")
         if waveform.size == 0 or request.text("mode") == "x_vector":
             codes = np.zeros((0, codec.encoder_valid_num_quantizers), np.int32)
         else:
-            waveform = resample(waveform, request.number("sample_rate"), codec.input_sample_rate)
+            check_waveform(waveform, rate)
+            waveform = resample(waveform, rate, codec.input_sample_rate)
             codes = self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy()
         return {"codec_codes": codes, "fingerprint": self._fingerprint}

@@ -68,7 +68,7 @@ class TritonPythonModel(Model):
 
 def _parse(request: Request) -> SpeechRequest:
     return SpeechRequest(
-        text=request.text("text"),
+        text=request.text("text") or "",
         voice=request.text("voice"),
         reference_audio=request.raw("reference_audio"),
         reference_text=request.text("reference_text"),

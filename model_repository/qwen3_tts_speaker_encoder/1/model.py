@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from voice_clone.audio import resample
+from voice_clone.audio import check_waveform, resample
 from voice_clone.qwen3_tts import stages
 from voice_clone.triton_io import Model
 
@@ -14,10 +14,11 @@ class TritonPythonModel(Model):
 
     def handle(self, request, responder):
         config = self._config.speaker_encoder
-        waveform = request.array("waveform")
+        waveform, rate = request.array("waveform"), request.number("sample_rate")
         if waveform.size == 0:
             embedding = np.zeros(config.enc_dim, np.float32)
         else:
-            waveform = resample(waveform, request.number("sample_rate"), config.sample_rate)
+            check_waveform(waveform, rate)
+            waveform = resample(waveform, rate, config.sample_rate)
             embedding = self._encoder.embed(torch.from_numpy(waveform)).float().cpu().numpy()
         return {"speaker_embedding": embedding, "fingerprint": self._fingerprint}

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import wave
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ VOICE = {
     "duration": 2.5,
     "artifacts": [{"model_type": "qwen3_tts", "mode": "icl", "state": "ready"}],
 }
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 LINE = "Ada\tgeneration 3\t2.5 s\tqwen3_tts icl ready\n"
 Run = Callable[..., int]
 
@@ -64,7 +66,7 @@ def pcm_of(path: Path) -> bytes:
     with wave.open(str(path)) as wav:
         assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (RATE, 1, 2)
         assert path.stat().st_size == 44 + 2 * wav.getnframes()
-        return wav.readframes(wav.getnframes())
+        return bytes(wav.readframes(wav.getnframes()))
 
 
 def pcm_of_chunks(count: int) -> bytes:
@@ -226,6 +228,7 @@ def test_speak_from_stdin_to_stdout(triton: Server) -> None:
         command(triton, "speak", "-", "--voice", "Ada", "-o", "-"),
         input=b"From stdin.",
         capture_output=True,
+        env=BUFFERED,
         timeout=30,
     )
     assert (process.returncode, process.stderr) == (0, b"")
@@ -262,12 +265,16 @@ def test_speak_that_breaks_off_leaves_a_valid_file(
     assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
 
 
+def start(triton: Server, output: object) -> subprocess.Popen[bytes]:
+    """`voice-clone speak` in a process of its own."""
+    speak = command(triton, "speak", "Hi.", "--voice", "Ada", "-o", output)
+    return subprocess.Popen(speak, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED)
+
+
 def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_path: Path) -> None:
     triton.play = endless
     out = tmp_path / "out.wav"
-    process = subprocess.Popen(
-        command(triton, "speak", "Hi.", "--voice", "Ada", "-o", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = start(triton, out)
     until = time.monotonic() + 20
     while not (out.exists() and out.stat().st_size > 20000):
         assert time.monotonic() < until and process.poll() is None
@@ -282,13 +289,19 @@ def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_pat
 
 
 def test_reader_of_stdout_goes_away(triton: Server) -> None:
-    triton.play = endless
-    process = subprocess.Popen(
-        command(triton, "speak", "Hi.", "--voice", "Ada", "-o", "-"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    received = threading.Event()
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        assert received.wait(20)
+        yield from (chunk(index) for index in range(1, 10000))
+
+    triton.play = play
+    process = start(triton, "-")
     assert process.stdout is not None and process.stderr is not None
-    assert len(process.stdout.read(3840)) == 3840
+    assert process.stdout.read(3840) == pcm_of_chunks(1)  # nothing is held back
     process.stdout.close()
+    received.set()
     assert process.wait(timeout=20) == 1
     assert process.stderr.read() == b"voice-clone: the reader of the output went away\n"
     process.stderr.close()
@@ -347,5 +360,5 @@ def test_installed_command_has_a_version() -> None:
     script = Path(sys.executable).with_name("voice-clone")
     if not script.exists():
         pytest.skip("the client is not installed in this environment")
-    process = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=30, env={**os.environ})
+    process = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=30)
     assert process.stdout.strip() == "0.1.0"

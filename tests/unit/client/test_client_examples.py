@@ -13,6 +13,7 @@ from types import ModuleType
 import grpc
 import pytest
 import voice_clone_client as vc
+from tritonclient.utils import InferenceServerException
 
 from tests.unit.client.triton_double import Failure, Server, chunk, empty_final, speech
 
@@ -30,7 +31,7 @@ def load(name: str) -> ModuleType:
 def frames(path: Path) -> int:
     with wave.open(str(path)) as wav:
         assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (24000, 1, 2)
-        return wav.getnframes()
+        return int(wav.getnframes())
 
 
 @pytest.mark.parametrize("tail", [[], [empty_final()]], ids=["flag-on-data", "empty-final"])
@@ -43,13 +44,14 @@ def test_plain_tritonclient(triton: Server, tmp_path: Path, tail: list[object], 
     assert triton.metadata[0]["triton_grpc_error"] == "true"
 
 
-def test_plain_tritonclient_raises(triton: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+def test_plain_tritonclient_raises(triton: Server, tmp_path: Path, before: int) -> None:
     def play(context: grpc.ServicerContext) -> object:
-        yield chunk(0)
+        yield from [chunk(0)][:before]
         raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice 'ada'")
 
     triton.play = play  # type: ignore[assignment]
-    with pytest.raises(Exception, match="speaker_not_found") as caught:
+    with pytest.raises(InferenceServerException, match="speaker_not_found") as caught:
         load("plain_tritonclient").main("Hi.", "ada", str(tmp_path / "out.wav"), triton.url)
     assert caught.value.status() == "StatusCode.NOT_FOUND"
 
@@ -76,7 +78,7 @@ def test_upload_and_speak(triton: Server, here: Path, capsys: pytest.CaptureFixt
 
 def test_async_many(triton: Server, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     triton.answer = lambda inputs: {"result": json.dumps({"name": "ada"}).encode()}
-    refused = []
+    refused: list[int] = []
 
     def play(context: grpc.ServicerContext) -> object:
         if not refused:

@@ -110,7 +110,15 @@ def test_read_joins_what_is_left(triton: Server) -> None:
         next(speaking)
         np.testing.assert_array_equal(speaking.read()[0], whole[1920:])
         samples, rate = speaking.read()
-        assert (samples.shape, samples.dtype, rate) == ((0,), np.float32, RATE)
+        assert (samples.size, samples.dtype.name, rate) == (0, "float32", RATE)
+
+
+def test_info_is_the_latest(triton: Server) -> None:
+    with vc.Client(triton.url) as client:
+        speaking = client.speak("Hi.", voice="ada")
+        assert speaking.info is None
+        told = [speaking.info for _ in speaking]
+        assert told == [{"cache": "miss"}, {"cache": "miss"}, {"cache": "miss", "frames": 3}]
 
 
 def test_read_async(triton: Server) -> None:
@@ -172,14 +180,21 @@ def test_errors_carry_their_class(
 
 
 @both
-def test_error_inside_a_response(triton: Server, collect: Collect) -> None:
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("Request for unknown model: 'any' is not found", vc.InvalidArgument),
+        ("speaker_not_found: no voice 'ada'", vc.VoiceNotFound),
+    ],
+)
+def test_error_inside_a_response(triton: Server, collect: Collect, text: str, error: type[Exception]) -> None:
     def play(context: grpc.ServicerContext) -> Iterator[Any]:
-        message = chunk(0)
-        message.error_message = "speaker_not_found: no voice 'ada'"
+        message = empty_final()
+        message.error_message = text
         yield message
 
     triton.play = play
-    with pytest.raises(vc.VoiceNotFound):
+    with pytest.raises(error):
         collect(triton.url)
 
 

@@ -36,7 +36,7 @@ FAMILIES: dict[str, tuple[float, dict[str, dict[str, tuple[str, tuple[int | str,
         25.0,
         {
             "icl": {
-                "speech_feat": ("float32", (1, "t", 80)),
+                "speech_feat": ("float32", (1, "2t", 80)),
                 "speech_token": ("int32", (1, "t")),
                 "speech_token_len": ("int32", (1,)),
                 "embedding": ("float32", (1, 192)),
@@ -89,7 +89,7 @@ class FakeEncoder:
         rng = np.random.default_rng(np.frombuffer(seed, np.uint32))
         artifacts = {}
         for name, (dtype, shape) in modes[mode].items():
-            sizes = [frames if size == "t" else size for size in shape]
+            sizes = [{"t": frames, "2t": 2 * frames}.get(str(size), size) for size in shape]
             array = np.asarray(rng.integers(0, 1000, sizes))
             artifacts[name] = array.astype(dtype) if waveform.size else np.zeros(sizes, dtype)
         return Extraction(artifacts, fingerprint)

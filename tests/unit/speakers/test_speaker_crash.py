@@ -1,0 +1,155 @@
+"""SIGKILL at every step: what was acknowledged survives, what was not is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.speakers.fakes import RATE, FakeEncoder, Voices, clip
+from voice_clone.audio import decode
+from voice_clone.errors import SpeakerNotFound
+from voice_clone.speakers.encoding import pack_artifacts
+
+ROOT = Path(__file__).parents[3]
+SCRIPTED = 7  # operations of the script
+
+
+class Worker:
+    """The process that forks caches to be killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._runs = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.unit.speakers.crash_worker"],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, kill_at: int = 0, seed: int = 0, operations: int = SCRIPTED, kill_after: float | None = None) -> int:
+        """One life of a cache, then the check of what it left. The steps it did, or -1 if it was killed."""
+        self._runs += 1
+        directory, log = self._directory / str(self._runs), self._directory / f"{self._runs}.log"
+        job = {"directory": str(directory), "log": str(log), "kill_at": kill_at, "seed": seed, "operations": operations}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        pid = int(self._process.stdout.readline())
+        if kill_after is not None:
+            time.sleep(kill_after)
+            os.kill(pid, signal.SIGKILL)
+        steps = int(self._process.stdout.readline())
+        lines = log.read_text().splitlines() if log.exists() else []
+        check(directory, [json.loads(line) for line in lines if line.endswith("}")])
+        shutil.rmtree(directory)
+        return steps
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    made = Worker(tmp_path)
+    yield made
+    made.close()
+
+
+def check(directory: Path, log: list[dict[str, Any]]) -> None:
+    """Restart on what was left and compare with what was acknowledged."""
+    acknowledged: dict[str, tuple[int, int] | None] = {}  # generation and clip
+    pending: dict[str, Any] | None = None
+    for line in log:
+        if "begin" in line:
+            pending = line
+            continue
+        pending = None
+        name = line["name"]
+        if "deleted" in line:
+            acknowledged[name] = None
+        elif "generation" in line:
+            held = acknowledged.get(name)
+            seed = line["seed"] if "seed" in line else (held or (0, 0))[1]
+            acknowledged[name] = (line["generation"], seed)
+    voices = Voices(directory)
+    try:
+        left = {path.relative_to(directory).parts[0] for path in voices.on_disk()}
+        assert left <= {"voices"}, "a temporary file or something in quarantine"
+        assert not list(directory.rglob(".temporary-*"))
+        for name in {*acknowledged, *([pending["name"]] if pending else [])}:
+            in_doubt = pending if pending is not None and pending["name"] == name else None
+            _check_one(voices, name, acknowledged.get(name), in_doubt)
+        assert voices.call("list").result["count"] == len(voices.on_disk())
+        newest = max((held[0] for held in acknowledged.values() if held), default=0)
+        assert voices.upload("New", 0)["generation"] > newest
+    finally:
+        voices.cache.close()
+
+
+def _check_one(voices: Voices, name: str, held: tuple[int, int] | None, in_doubt: dict[str, Any] | None) -> None:
+    """The voice must be as acknowledged, or as the operation in doubt would have made it."""
+    extractions = voices.encoder.extractions
+    try:
+        reply = voices.resolve(name)
+    except SpeakerNotFound:
+        assert held is None or (in_doubt is not None and in_doubt["begin"] == "delete"), "an acknowledged voice is lost"
+        return
+    generation = reply.result["generation"]
+    as_acknowledged = held is not None and generation == held[0] and reply.artifacts == made_of(held[1])
+    if as_acknowledged:
+        assert voices.encoder.extractions == extractions, "its artifacts were lost"
+        return
+    assert in_doubt is not None, "not what was acknowledged"
+    assert held is None or generation > held[0]
+    if in_doubt["begin"] == "upload":
+        assert reply.artifacts == made_of(in_doubt["seed"])
+    else:
+        assert in_doubt["begin"] == "force" and held is not None and reply.artifacts == made_of(held[1])
+
+
+def made_of(seed: int) -> bytes:
+    decoded = decode(clip(seed))
+    return pack_artifacts(FakeEncoder().encode("qwen3_tts", decoded.waveform, RATE, "x_vector").artifacts)
+
+
+def test_killed_at_every_step_of_upload_prepare_replace_and_delete(worker: Worker) -> None:  # B13, B3, C8, C10
+    steps = worker.run()
+    assert steps > 40
+    for kill_at in range(1, steps + 1):
+        assert worker.run(kill_at=kill_at) == -1, "it was not killed: the steps are not what they were"
+
+
+def test_killed_at_random_steps_and_moments(worker: Worker) -> None:  # B13, B10
+    _random_cycles(worker, 20)
+
+
+@pytest.mark.long
+def test_killed_many_times(worker: Worker) -> None:  # B13, B10
+    _random_cycles(worker, 400)
+
+
+def _random_cycles(worker: Worker, cycles: int) -> None:
+    rng = random.Random(cycles)
+    for cycle in range(cycles):
+        seed = rng.randrange(1, 1 << 30)
+        if cycle % 2:
+            assert worker.run(seed=seed, operations=10_000, kill_after=rng.uniform(0.0, 0.15)) == -1
+        else:
+            worker.run(kill_at=rng.randrange(1, 150), seed=seed, operations=30)

@@ -1,0 +1,239 @@
+"""Deletes, uploads, extractions and reads of the same voices at the same time."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.speakers.fakes import RATE, FakeEncoder, Voices, clip, eventually, together
+from voice_clone.audio import decode
+from voice_clone.errors import Overloaded, SpeakerNotFound
+from voice_clone.speakers.encoding import pack_artifacts
+
+Make = Callable[..., Voices]
+
+
+class Paused(FakeEncoder):
+    """An encoder that stops in the middle of each extraction until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(during=self._pause)
+        self.inside = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+
+    def _pause(self) -> None:
+        self.inside.release()
+        assert self.go.acquire(timeout=10)
+
+    def wait_inside(self) -> None:
+        assert self.inside.acquire(timeout=10)
+
+
+@pytest.mark.parametrize("operation", ["upload", "resolve", "prepare", "force"])
+def test_an_extraction_that_ends_after_a_delete_writes_nothing(make_voices: Make, operation: str) -> None:  # A4, B10
+    encoder = Paused()
+    voices = make_voices(encoder=encoder, defaults=("qwen3_tts",) if operation == "upload" else ())
+    if operation == "force":
+        encoder.go.release()
+    voices.upload(wait=False)
+    caller: Any = lambda: None  # noqa: E731
+    if operation == "resolve":
+        caller = voices.resolve
+    elif operation != "upload":
+        options = {"force": operation == "force"}
+        caller = lambda: voices.call("prepare", options, name="Ada", model_type="qwen3_tts")  # noqa: E731
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.extend(together(1, lambda _: caller())))
+    thread.start()
+    if operation == "force":
+        encoder.go.acquire()
+    encoder.wait_inside()
+    voices.call("delete", name="Ada")
+    thread.join(10)
+    assert not thread.is_alive()  # who waited is told at once
+    assert results == [None] or isinstance(results[0], SpeakerNotFound)
+    encoder.go.release()
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+    time.sleep(0.02)
+    assert voices.on_disk() == [] and voices.stats()["entries"] == 0
+    voices.restart()
+    assert voices.call("list").result["count"] == 0
+
+
+def test_an_extraction_that_ends_after_a_replace_writes_nothing(make_voices: Make) -> None:  # C3, C6
+    encoder = Paused()
+    voices = make_voices(encoder=encoder)
+    voices.upload("Ada", 1, wait=False)
+    encoder.wait_inside()
+    voices.upload("Ada", 2, wait=False)
+    encoder.wait_inside()
+    results: list[Any] = []
+    reader = threading.Thread(target=lambda: results.append(voices.resolve()))
+    reader.start()
+    encoder.go.release(2)
+    reader.join(10)
+    assert results[0].result["generation"] == 2 and results[0].artifacts == made_of(2)
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+    voices.restart()
+    assert voices.resolve().artifacts == made_of(2)
+
+
+def test_who_waits_for_a_voice_that_is_replaced_gets_the_new_one(make_voices: Make) -> None:
+    encoder = Paused()
+    voices = make_voices(encoder=encoder, defaults=())
+    voices.upload("Ada", 1)
+    results: list[Any] = []
+    readers = [threading.Thread(target=lambda: results.append(voices.resolve())) for _ in range(5)]
+    for reader in readers:
+        reader.start()
+    encoder.wait_inside()
+    voices.upload("Ada", 2)
+    encoder.wait_inside()
+    encoder.go.release(2)
+    for reader in readers:
+        reader.join(10)
+    assert {reply.artifacts for reply in results} == {made_of(2)} and len(results) == 5
+    assert encoder.extractions == 2
+
+
+def made_of(seed: int) -> bytes:
+    decoded = decode(clip(seed))
+    return pack_artifacts(FakeEncoder().encode("qwen3_tts", decoded.waveform, RATE, "x_vector").artifacts)
+
+
+def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> None:  # B10
+    for seed in range(60):
+        voices.upload("Ada", seed % 4, wait=False)
+        results = together(
+            4,
+            lambda index: voices.call("delete", name="Ada") if index == 0 else voices.call("prepare", name="Ada"),
+        )
+        assert all(not isinstance(r, Exception) or isinstance(r, SpeakerNotFound) for r in results), results
+        assert voices.call("list").result["count"] == 0 and voices.on_disk() == []
+        assert voices.stats()["entries"] == 0
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+    assert voices.cache._registry._changes == {}  # B9: no lock is left behind
+    assert voices.cache._memory.failures == {}
+
+
+def test_uploads_at_once_never_exceed_the_limit(make_voices: Make) -> None:  # A5
+    voices = make_voices(max_speakers=5, defaults=())
+    results = together(20, lambda index: voices.upload(f"v{index}", index % 3))
+    assert sum(isinstance(result, Overloaded) for result in results) == 15
+    assert voices.call("list").result["count"] == 5 == len(voices.on_disk())
+
+
+@dataclass
+class History:
+    """What writers did: when each generation of each name can have been live, and of which clip it was made."""
+
+    began: dict[int, float] = field(default_factory=dict)  # of the operation that made the generation
+    seeds: dict[int, int | None] = field(default_factory=dict)  # None: the seed of the generation before
+    names: dict[int, str] = field(default_factory=dict)
+    acknowledged: dict[int, float] = field(default_factory=dict)
+    deleted: dict[int, float] = field(default_factory=dict)
+    reads: list[tuple[str, int, bytes, float, float]] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def made(self, name: str, generation: int, seed: int | None, began: float, ended: float) -> None:
+        with self.lock:
+            self.began[generation] = min(began, self.began.get(generation, began))
+            self.acknowledged[generation] = min(ended, self.acknowledged.get(generation, ended))
+            self.names[generation] = name
+            self.seeds.setdefault(generation, seed)
+
+    def check(self) -> None:
+        """Every reply must be of a generation that was live at some moment of its request, with that clip's artifacts."""
+        by_name: dict[str, list[int]] = {}
+        for generation in sorted(self.names):
+            by_name.setdefault(self.names[generation], []).append(generation)
+        for name, generation, artifacts, began, ended in self.reads:
+            mine = by_name[name]
+            assert generation in mine, "a generation that nobody made"
+            index = mine.index(generation)
+            assert self.began[generation] <= ended, "before it was made"
+            after = [self.acknowledged[g] for g in mine[index + 1 :]] + [self.deleted.get(generation, float("inf"))]
+            assert began <= min(after), "after it was replaced or deleted"
+            seed = next(s for g in reversed(mine[: index + 1]) if (s := self.seeds[g]) is not None)
+            assert artifacts == made_of(seed), "another voice"
+
+
+def _writer(voices: Voices, history: History, names: list[str], seed: int, until: float) -> None:
+    rng = random.Random(seed)
+    while time.monotonic() < until:
+        name, began = rng.choice(names), time.monotonic()
+        kind = rng.random()
+        try:
+            if kind < 0.55:
+                clip_seed = rng.randrange(40)
+                made = voices.upload(name, clip_seed, wait=rng.random() < 0.5)["generation"]
+                history.made(name, made, clip_seed, began, time.monotonic())
+            elif kind < 0.75:
+                gone = voices.call("delete", name=name).result["generation"]
+                with history.lock:
+                    history.deleted[gone] = time.monotonic()
+            else:
+                force = kind > 0.9
+                made = voices.call("prepare", {"force": force}, name=name).result["generation"]
+                if force:
+                    history.made(name, made, None, began, time.monotonic())
+        except SpeakerNotFound:
+            pass
+        except BaseException as error:
+            history.errors.append(error)
+
+
+def _reader(voices: Voices, history: History, names: list[str], seed: int, until: float) -> None:
+    rng = random.Random(seed)
+    while time.monotonic() < until:
+        name, began = rng.choice(names), time.monotonic()
+        try:
+            reply = voices.resolve(name)
+        except SpeakerNotFound:
+            continue
+        except BaseException as error:
+            history.errors.append(error)
+            continue
+        read = (name, reply.result["generation"], reply.artifacts or b"", began, time.monotonic())
+        with history.lock:
+            history.reads.append(read)
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("seconds", [3.0, pytest.param(60.0, marks=pytest.mark.long)])
+def test_eight_writers_and_sixteen_readers(make_voices: Make, seconds: float) -> None:  # C6, B10
+    voices = make_voices(max_entries=15)
+    names, history = [f"voice {index}" for index in range(20)], History()
+    until = time.monotonic() + seconds
+    threads = [threading.Thread(target=_writer, args=(voices, history, names, seed, until)) for seed in range(8)]
+    threads += [threading.Thread(target=_reader, args=(voices, history, names, 100 + s, until)) for s in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert history.errors == [] and len(history.reads) > 100 and len(history.deleted) > 3
+    history.check()
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+    generations = voices.upload("last", 0, wait=False)["generation"]
+    assert voices.encoder.extractions <= generations
+    _check_rest(voices)
+
+
+def _check_rest(voices: Voices) -> None:
+    """Afterwards memory and disk agree, and nothing else is left."""
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+    listed = voices.call("list").result
+    assert len(voices.on_disk()) == listed["count"] and voices.cache._registry._changes == {}
+    before = {s["name"]: voices.resolve(s["name"]).artifacts for s in listed["speakers"]}
+    voices.restart()
+    assert voices.call("list").result["count"] == listed["count"]
+    assert {s["name"]: voices.resolve(s["name"]).artifacts for s in listed["speakers"]} == before
+    assert np.all([voices.encoder.extractions == 0])

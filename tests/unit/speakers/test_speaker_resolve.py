@@ -1,0 +1,420 @@
+"""Resolve and prepare: where artifacts come from, and how often the encoder is asked."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from numpy.typing import NDArray
+from safetensors.numpy import load
+
+from tests.unit.speakers.fakes import FakeEncoder, Voices, clip, eventually, together
+from voice_clone.audio import decode
+from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNotFound, Unsupported
+from voice_clone.speakers import Extraction
+from voice_clone.speakers.encoding import pack_artifacts
+
+Make = Callable[..., Voices]
+
+
+def expected(voices: Voices, data: bytes, mode: str = "x_vector", model_type: str = "qwen3_tts") -> bytes:
+    """What the encoder makes of a clip, without any cache."""
+    decoded = decode(data)
+    made = FakeEncoder(voices.encoder.checkpoint).encode(model_type, decoded.waveform, decoded.sample_rate, mode)
+    return pack_artifacts(made.artifacts)
+
+
+def test_miss_then_hit_then_restored_give_the_same_bytes(make_voices: Make) -> None:  # C8, B15, B21
+    voices = make_voices(defaults=())
+    voices.upload(reference_text="Hello.", seed=4)
+    replies = [voices.resolve(), voices.resolve()]
+    voices.restart()
+    replies += [voices.resolve(), voices.resolve()]
+    assert [reply.result["status"] for reply in replies] == ["miss", "hit", "restored", "hit"]
+    assert {reply.artifacts for reply in replies} == {expected(voices, clip(4), "icl")}
+    assert replies[0].result["extraction_ms"] > 0 and replies[2].result["extraction_ms"] == 0.0
+    assert voices.encoder.extractions == 0  # after the restart
+
+
+@pytest.mark.parametrize("seconds", [1.0, 1.01, 2.4, 29.99])
+def test_no_frame_is_lost(voices: Voices, seconds: float) -> None:  # B15
+    voices.upload(audio=clip(1, seconds), reference_text="Hello.")
+    codes = load(voices.resolve().artifacts or b"")["codec_codes"]
+    assert len(codes) == int(np.ceil(seconds * 12.5))
+
+
+def test_a_hit_opens_no_file_and_copies_nothing(voices: Voices, monkeypatch: pytest.MonkeyPatch) -> None:  # B12
+    voices.upload()
+    first = voices.resolve()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a file was opened")
+
+    for module, name in ((builtins, "open"), (io, "open"), (os, "open"), (os, "stat")):
+        monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr("voice_clone.speakers.voice_file.safe_open", refuse)
+    for _ in range(100):
+        reply = voices.resolve()
+        assert reply.result["status"] == "hit" and reply.artifacts is first.artifacts
+
+
+def test_fifty_cold_calls_are_one_extraction(make_voices: Make) -> None:  # B9, C12
+    opened = threading.Event()
+    voices = make_voices(defaults=(), encoder=FakeEncoder(during=lambda: opened.wait(10)))
+    voices.upload()
+
+    def ask(index: int) -> Any:
+        if index == 0:
+            threading.Timer(0.05, opened.set).start()
+        return voices.resolve() if index % 2 else voices.call("prepare", name="Ada", model_type="qwen3_tts")
+
+    replies = together(50, ask)
+    assert all(not isinstance(reply, Exception) for reply in replies), replies
+    assert {reply.artifacts for reply in replies[1::2]} == {expected(voices, clip(0))}
+    assert voices.encoder.extractions == 1
+    assert voices.stats()["extractions"] == 1
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+
+
+def test_a_thousand_calls_are_one_extraction_and_after_a_restart_none(voices: Voices) -> None:  # C9
+    voices.upload()
+    for _ in range(1000):
+        assert voices.resolve().result["status"] == "hit"
+    assert voices.encoder.extractions == 1
+    voices.restart()
+    statuses = [voices.resolve().result["status"] for _ in range(100)]
+    assert statuses == ["restored"] + ["hit"] * 99 and voices.encoder.extractions == 0
+
+
+def test_a_voice_pushed_out_of_memory_comes_back_from_disk(make_voices: Make) -> None:
+    voices = make_voices(max_entries=1)
+    voices.upload("Ada", 1)
+    voices.upload("Bob", 2)
+    assert [voices.resolve(name).result["status"] for name in ("Bob", "Ada", "Ada", "Bob")] == [
+        "hit", "restored", "hit", "restored",
+    ]  # fmt: skip
+    assert voices.encoder.extractions == 2
+
+
+@pytest.mark.parametrize("config", [{"max_bytes": 0}, {"max_entries": 0}, {"max_bytes": 100}])
+def test_without_memory_everything_still_works(make_voices: Make, config: dict[str, int]) -> None:  # A18, C2
+    voices = make_voices(**config)
+    voices.upload()
+    assert [voices.resolve().result["status"] for _ in range(3)] == ["restored"] * 3
+    assert [voices.call("resolve", audio=clip(1)).result["status"] for _ in range(2)] == ["miss"] * 2
+    assert voices.stats()["entries"] == 0
+
+
+def test_cache_off_neither_asks_nor_fills_the_memory(make_voices: Make) -> None:  # A18
+    voices = make_voices(defaults=())
+    voices.upload()
+    assert voices.resolve(cache=False).result["status"] == "miss"
+    assert [voices.resolve(cache=False).result["status"] for _ in range(2)] == ["restored"] * 2
+    assert voices.stats()["entries"] == 0
+    for _ in range(2):
+        reply = voices.call("resolve", {"cache": False}, audio=clip(1), model_type="qwen3_tts")
+        assert reply.result["status"] == "miss"
+    assert voices.stats()["entries"] == 0 and voices.encoder.extractions == 3
+
+
+def test_inline_clips_are_known_by_their_samples(voices: Voices) -> None:  # C7, A16
+    samples, rate = soundfile.read(io.BytesIO(clip(5)))
+    flac = io.BytesIO()
+    soundfile.write(flac, samples, rate, format="FLAC", subtype="PCM_16")
+    first = voices.call("resolve", audio=clip(5))
+    again = voices.call("resolve", audio=clip(5))
+    other_file = voices.call("resolve", audio=flac.getvalue())
+    assert [r.result["status"] for r in (first, again, other_file)] == ["miss", "hit", "hit"]
+    assert first.artifacts == expected(voices, clip(5))
+    assert voices.call("resolve", audio=clip(6)).result["status"] == "miss"
+    in_context = voices.call("resolve", audio=clip(5), reference_text="Hello.")
+    assert (in_context.result["status"], in_context.result["mode"]) == ("miss", "icl")
+    assert voices.call("resolve", {"mode": "icl"}, audio=clip(5)).result["status"] == "hit"
+    assert voices.encoder.extractions == 3 and voices.on_disk() == []
+    assert first.result["generation"] == 0 and first.result["embedding_source"] == "audio"
+
+
+def test_the_same_samples_at_another_rate_are_another_clip(voices: Voices) -> None:  # C7
+    samples = np.random.default_rng(0).uniform(-0.5, 0.5, 32_000)
+    for rate in (16_000, 24_000):
+        file = io.BytesIO()
+        soundfile.write(file, samples, rate, format="WAV", subtype="FLOAT")
+        assert voices.call("resolve", audio=file.getvalue()).result["status"] == "miss"
+
+
+def test_fifty_inline_calls_of_one_clip_are_one_extraction(voices: Voices) -> None:  # C7, C12
+    voices.encoder.during = lambda: threading.Event().wait(0.05)
+    replies = together(50, lambda _: voices.call("resolve", audio=clip(1)))
+    assert {reply.artifacts for reply in replies} == {expected(voices, clip(1))}
+    assert voices.encoder.extractions == 1
+
+
+def test_a_flood_of_inline_clips_leaves_registered_voices_in_memory(make_voices: Make) -> None:  # A7
+    voices = make_voices(max_entries=20, max_bytes=20 * 4600)
+    for index in range(5):
+        voices.upload(f"v{index}", index)
+    extractions = voices.encoder.extractions
+    for index in range(200):
+        assert voices.call("resolve", audio=clip(100 + index)).result["status"] == "miss"
+    assert [voices.resolve(f"v{index}").result["status"] for index in range(5)] == ["hit"] * 5
+    stats = voices.stats()
+    assert voices.encoder.extractions == extractions + 200
+    assert stats["pools"]["inline"]["entries"] == 5 and stats["pools"]["inline"]["evictions"] == 195
+    assert stats["bytes"] <= 20 * 4600
+
+
+def test_modes_are_never_taken_for_each_other(make_voices: Make) -> None:  # B18
+    voices = make_voices(defaults=())
+    voices.upload(reference_text="Hello.")
+    x_vector, in_context = voices.resolve(mode="x_vector"), voices.resolve(mode="icl")
+    assert [r.result["status"] for r in (x_vector, in_context)] == ["miss", "miss"]
+    assert len(load(x_vector.artifacts or b"")["codec_codes"]) == 0
+    assert len(load(in_context.artifacts or b"")["codec_codes"]) == 13
+    voices.restart()
+    assert voices.resolve(mode="x_vector").artifacts == x_vector.artifacts
+    assert voices.resolve().artifacts == in_context.artifacts and voices.encoder.extractions == 0
+
+
+def test_another_checkpoint_never_reuses_artifacts(voices: Voices) -> None:
+    voices.upload()
+    old = voices.resolve()
+    voices.restart(encoder=FakeEncoder(checkpoint="b"))
+    new = voices.resolve()
+    assert new.result["status"] == "miss" and new.artifacts == expected(voices, clip(0)) != old.artifacts
+    assert new.result["fingerprint"] != old.result["fingerprint"]
+    assert new.result["generation"] == old.result["generation"]
+    assert voices.state()["fingerprint"] == new.result["fingerprint"]
+
+
+def test_a_checkpoint_loaded_while_we_run_is_noticed_by_prepare_and_by_the_next_extraction(voices: Voices) -> None:
+    voices.upload("Ada")
+    voices.upload("Bob", 1)
+    voices.encoder.checkpoint = "b"
+    assert "message" not in voices.call("prepare", name="Ada").result
+    assert voices.state("Bob") | {"extraction_ms": 0} == {
+        "model_type": "qwen3_tts", "mode": "x_vector", "state": "pending", "extraction_ms": 0,
+        "reason": "made by another checkpoint of the encoder",
+    }  # fmt: skip
+    assert voices.resolve("Bob").result["status"] == "miss"
+    voices.encoder.checkpoint = "c"
+    voices.upload("Cid", 2)
+    assert voices.resolve("Ada").artifacts == expected(voices, clip(0))
+
+
+def test_prepare_makes_ready_and_says_so_when_there_was_nothing_to_do(make_voices: Make) -> None:  # B1, B2
+    voices = make_voices(defaults=())
+    voices.upload()
+    first = voices.call("prepare", name="Ada", model_type="qwen3_tts").result
+    assert first["status"] == "ready" and "message" not in first and first["extraction_ms"] > 0
+    assert voices.resolve().result["status"] == "hit"  # warm at once
+    second = voices.call("prepare", name="Ada", model_type="qwen3_tts").result
+    assert (second["status"], second["message"], second["extraction_ms"]) == ("ready", "already prepared", 0.0)
+    voices.restart()
+    assert voices.call("prepare", name="Ada", model_type="qwen3_tts").result["message"] == "already prepared"
+    assert voices.encoder.extractions == 0 and voices.resolve().result["status"] == "hit"
+
+
+def test_force_rebuilds_once_under_a_new_generation(voices: Voices) -> None:  # B4
+    voices.upload(reference_text="Hello.")
+    before = voices.resolve()
+    again = voices.call("prepare", {"force": True}, name="Ada").result
+    assert again["generation"] > before.result["generation"] and voices.encoder.extractions == 2
+    after = voices.resolve()
+    assert (after.result["status"], after.result["generation"]) == ("hit", again["generation"])
+    assert voices.stats()["pools"]["registered"]["entries"] == 1  # the old generation is gone
+    voices.restart()
+    assert voices.resolve().result["generation"] == again["generation"]
+    assert voices.get()["reference_text"] == "Hello."
+
+
+def test_force_keeps_what_other_model_types_have(make_voices: Make) -> None:
+    voices = make_voices(defaults=("qwen3_tts", "omnivoice"))
+    voices.upload(reference_text="Hello.")
+    before = voices.resolve(model_type="omnivoice").artifacts
+    voices.call("prepare", {"force": True}, name="Ada", model_type="qwen3_tts")
+    after = voices.resolve(model_type="omnivoice")
+    assert (after.result["status"], after.artifacts) == ("restored", before)
+
+
+def test_concurrent_forces_are_one_extraction(voices: Voices) -> None:  # B4, B9
+    voices.upload()
+    opened = threading.Event()
+    voices.encoder.during = lambda: opened.wait(10)
+    threading.Timer(0.1, opened.set).start()
+    replies = together(20, lambda _: voices.call("prepare", {"force": True}, name="Ada"))
+    assert len({reply.result["generation"] for reply in replies}) == 1 and voices.encoder.extractions == 2
+
+
+class Fault(FakeEncoder):
+    """An encoder that raises or hangs while told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+        self.hang: threading.Event | None = None
+
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+        made = super().encode(model_type, waveform, sample_rate, mode)
+        if waveform.size and self.hang is not None:
+            self.hang.wait(10)
+        if waveform.size and self.error is not None:
+            raise self.error
+        return made
+
+
+def test_a_failed_extraction_restores_the_previous_state(make_voices: Make) -> None:  # B3, B14
+    encoder = Fault()
+    voices = make_voices(encoder=encoder, defaults=())
+    voices.upload()
+    encoder.error = Overloaded("no memory on the GPU")
+    for options in ({}, {"force": True}):
+        with pytest.raises(Overloaded, match="no memory"):
+            voices.call("prepare", options, name="Ada", model_type="qwen3_tts")
+        assert voices.get()["artifacts"] == []
+    encoder.error = None
+    ready = voices.call("prepare", name="Ada", model_type="qwen3_tts").result
+    encoder.error = RuntimeError("CUDA error at /secret/path")
+    with pytest.raises(Internal, match="^the voice could not be extracted$"):
+        voices.call("prepare", {"force": True}, name="Ada", model_type="qwen3_tts")
+    assert voices.state()["state"] == "ready" and voices.get()["generation"] == ready["generation"]
+    assert voices.resolve().result["status"] == "hit"
+    assert voices.stats()["extraction_failures"] == 3
+
+
+def test_a_failure_in_the_background_is_told_and_the_next_use_tries_again(make_voices: Make) -> None:  # B3, A2
+    encoder = Fault()
+    encoder.error = Overloaded("no memory on the GPU")
+    voices = make_voices(encoder=encoder)
+    speaker = voices.upload(wait=True)
+    assert speaker["artifacts"] == [
+        {"model_type": "qwen3_tts", "mode": "x_vector", "state": "failed", "reason": "no memory on the GPU"}
+    ]
+    encoder.error = None
+    assert voices.resolve().result["status"] == "miss"
+    assert voices.state()["state"] == "ready"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_extraction_that_hangs_goes_back_after_its_time(make_voices: Make, force: bool) -> None:  # B3
+    encoder = Fault()
+    voices = make_voices(encoder=encoder, extraction_timeout=0.2)
+    if force:
+        voices.upload()
+    encoder.hang = threading.Event()
+    if force:
+        with pytest.raises(DeadlineExceeded):
+            voices.call("prepare", {"force": True}, name="Ada")
+    else:
+        speaker = voices.upload(wait=False)
+        eventually(lambda: voices.state()["state"] == "processing")
+        eventually(lambda: voices.state()["state"] == "pending")
+        assert speaker["generation"] == 1
+    generation = voices.get()["generation"]
+    hung, encoder.hang = encoder.hang, None
+    assert voices.resolve().result["status"] == ("hit" if force else "miss")
+    hung.set()  # what hung comes to an end, and changes nothing any more
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+    assert voices.get()["generation"] == generation and voices.resolve().result["status"] == "hit"
+
+
+def test_a_caller_with_little_time_gets_its_deadline_and_the_work_goes_on(make_voices: Make) -> None:
+    encoder = Fault()
+    encoder.hang = threading.Event()
+    voices = make_voices(encoder=encoder)
+    voices.upload(wait=False)
+    with pytest.raises(DeadlineExceeded, match="not ready in time"):
+        voices.resolve(timeout=0.05)
+    assert voices.state()["state"] == "processing"
+    encoder.hang.set()
+    assert voices.resolve().artifacts == expected(voices, clip(0)) and encoder.extractions == 1
+
+
+def test_cold_voices_do_not_hold_up_warm_ones(make_voices: Make) -> None:
+    encoder = Fault()
+    voices = make_voices(encoder=encoder, workers=2)
+    voices.upload("Warm", 1)
+    encoder.hang = threading.Event()
+    for index in range(5):
+        voices.upload(f"cold {index}", 10 + index, wait=False)
+    eventually(lambda: encoder.extractions == 3)
+    for _ in range(50):
+        assert voices.resolve("Warm").result["status"] == "hit"
+    encoder.hang.set()
+    eventually(lambda: encoder.extractions == 6)
+
+
+def test_a_model_type_without_encoder_is_unsupported_and_changes_nothing(voices: Voices) -> None:  # B17, C16, A14
+    voices.upload()
+    before = voices.get()
+    for operation in ("prepare", "resolve"):
+        with pytest.raises(Unsupported, match="no encoder of moshi in mode x_vector is loaded"):
+            voices.call(operation, name="Ada", model_type="moshi")
+    with pytest.raises(Unsupported):
+        voices.call("resolve", audio=clip(1), model_type="moshi")
+    assert voices.get() == before
+
+
+def test_an_answer_that_is_no_artifact_is_refused_and_not_kept(make_voices: Make) -> None:
+    class Odd(FakeEncoder):
+        def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+            made = super().encode(model_type, waveform, sample_rate, mode)
+            if not waveform.size:
+                return made
+            return Extraction({**made.artifacts, "speaker_embedding": self.answer}, made.fingerprint)
+
+        answer: NDArray[Any] = np.full(1024, np.nan, np.float32)
+
+    encoder = Odd()
+    voices = make_voices(encoder=encoder, defaults=())
+    voices.upload()
+    for answer, words in ((encoder.answer, "NaN or infinity"), (np.array([b"x"], object), "as object")):
+        encoder.answer = answer
+        with pytest.raises((Internal, Exception), match=words):
+            voices.resolve()
+    assert voices.get()["artifacts"] == [] and voices.stats()["entries"] == 0
+
+
+def test_waveforms_reach_the_encoder_as_float_arrays(make_voices: Make) -> None:  # B16
+    seen: list[Any] = []
+
+    class Looking(FakeEncoder):
+        def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+            seen.append((type(waveform), waveform.dtype, waveform.ndim, sample_rate))
+            return super().encode(model_type, waveform, sample_rate, mode)
+
+    voices = make_voices(encoder=Looking())
+    voices.upload()
+    assert seen[-1] == (np.ndarray, np.float32, 1, 16_000)
+
+
+def test_replies_and_lookups_add_up_under_thirty_two_threads(make_voices: Make) -> None:  # C5
+    voices = make_voices(max_entries=3)
+    for index in range(6):
+        voices.upload(f"v{index}", index)
+    rounds = 40
+
+    def ask(seed: int) -> int:
+        before = voices.stats()
+        for step in range(rounds):
+            voices.resolve(f"v{(seed + step) % 6}")
+            now = voices.stats()
+            assert all(now[name] >= before[name] for name in ("hits", "misses", "restores", "extractions", "evictions"))
+            before = now
+        return rounds
+
+    assert together(32, ask) == [rounds] * 32
+    stats = voices.stats()
+    assert stats["hits"] + stats["misses"] + stats["restores"] == 32 * rounds and stats["extractions"] == 6
+
+
+def test_an_unknown_voice_with_the_cache_empty(voices: Voices) -> None:  # A16
+    assert voices.call("resolve", audio=clip(0)).result["status"] == "miss"
+    with pytest.raises(SpeakerNotFound):
+        voices.resolve("Ada")
