@@ -93,7 +93,7 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
             labels = ("first call", "second call")
         else:
             print(f"The voice {VOICE!r} was registered by an earlier run and is restored from disk.")
-            labels = ("first call, restored", "second call")
+            labels = ("first call", "second call")
         inline = {"reference_audio": reference, "reference_text": transcript}
         spoken = [
             _speak(client, arguments, "clip sent along, cold", None, inline),

@@ -19,7 +19,9 @@ class _Stop(Exception):
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="tools/serve", description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="folder of an official Qwen3-TTS Base checkpoint")
+    parser.add_argument(
+        "--checkpoint", type=Path, required=True, help="folder of an official Qwen3-TTS Base checkpoint"
+    )
     parser.add_argument("--voices", type=Path, help="folder of the registered voices (default: the user's data folder)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (0.0.0.0: all; default: %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001)

@@ -37,9 +37,7 @@ def voice(server: TritonServer, reference_clip: bytes, reference_text: str) -> s
 
 
 @pytest.fixture
-def private_server(
-    checkpoint_folder: CheckpointFactory, tmp_path: Path
-) -> Iterator[TritonServer]:
+def private_server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> Iterator[TritonServer]:
     """A server of the test's own, not started yet."""
     server = TritonServer(checkpoint_folder("tiny", 0), tmp_path / "voices", log=tmp_path / "log")
     yield server

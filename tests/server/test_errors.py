@@ -38,7 +38,11 @@ BAD_SPEECH: dict[str, tuple[dict[str, Any], type[VoiceCloneError], str]] = {
     "no voice at all": ({"voice": None}, InvalidArgument, "exactly one"),
     "two voices": ({"reference_audio": clip(2)}, InvalidArgument, "exactly one"),
     "voice and embedding": ({"speaker_embedding": np.ones(8, np.float32)}, InvalidArgument, "exactly one"),
-    "no transcript": ({"voice": None, "reference_audio": clip(2), "x_vector_only": False}, InvalidArgument, "transcript"),
+    "no transcript": (
+        {"voice": None, "reference_audio": clip(2), "x_vector_only": False},
+        InvalidArgument,
+        "transcript",
+    ),
     "blank transcript": ({"voice": None, "reference_audio": clip(2), "reference_text": " "}, InvalidArgument, "blank"),
     "transcript of a voice": ({"reference_text": "hello"}, InvalidArgument, "reference_text"),
     "transcript unused": (

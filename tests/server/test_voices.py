@@ -119,9 +119,11 @@ def test_voices_survive_a_restart(
 def test_a_second_server_may_not_own_the_same_voices(private_server: TritonServer, tmp_path: Any) -> None:
     private_server.start()
     second = TritonServer(
-        None, None, log=tmp_path / "second", environment={
-            name: private_server._environment[name]
-            for name in ("VOICE_CLONE_CHECKPOINT_DIR", "VOICE_CLONE_VOICE_DIR")
+        None,
+        None,
+        log=tmp_path / "second",
+        environment={
+            name: private_server._environment[name] for name in ("VOICE_CLONE_CHECKPOINT_DIR", "VOICE_CLONE_VOICE_DIR")
         },
     )
     try:

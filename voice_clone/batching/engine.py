@@ -1,8 +1,8 @@
 """The engine: one thread that advances all live streams by one frame a step.
 
-    submit ──> queue ──> slot ──> step, step, ... ──> outbox ──> sink
-              (bounded)  (prefill)   (batched)       (its own thread, so that a slow receiver
-                                                      does not hold up the frames of the others)
+submit ──> queue ──> slot ──> step, step, ... ──> outbox ──> sink
+          (bounded)  (prefill)   (batched)       (its own thread, so that a slow receiver
+                                                  does not hold up the frames of the others)
 """
 
 from __future__ import annotations

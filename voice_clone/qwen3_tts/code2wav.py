@@ -56,7 +56,7 @@ class Code2Wav:
             stream_id: names the stream.
             index: 0, 1, 2, ... without a gap.
             codes: int32 [frames, codebooks]; no frames gives no samples.
-            context: int32 [frames, codebooks], with chunk 0: codes that precede the stream; their audio is not returned.
+            context: int32 [frames, codebooks], with chunk 0: codes that precede the stream, without their audio.
             final: whether this is the last chunk; the stream's state is dropped.
 
         Returns: float32 [frames x 1920] in [-1, 1].

@@ -219,7 +219,7 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {config.get('model_type')!r}, not 'qwen3_tts'")
     if config.get("tts_model_type") != "base":
         raise CheckpointError(
-            f"{CONFIG_FILE}: tts_model_type is {config.get('tts_model_type')!r}; voice cloning needs a 'base' checkpoint"
+            f"{CONFIG_FILE}: tts_model_type is {config.get('tts_model_type')!r}; cloning needs a 'base' checkpoint"
         )
     if config.get("tokenizer_type") != "qwen3_tts_tokenizer_12hz":
         raise CheckpointError(

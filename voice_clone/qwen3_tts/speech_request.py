@@ -50,7 +50,9 @@ class SpeechRequest:
         if self.reference_text is not None:
             self._check_reference_text()
         elif self.reference_audio is not None and self.x_vector_only is False:
-            raise InvalidArgument("in-context cloning (x_vector_only false) needs reference_text, the clip's transcript")
+            raise InvalidArgument(
+                "in-context cloning (x_vector_only false) needs reference_text, the clip's transcript"
+            )
         if self.speaker_embedding is not None:
             if self.x_vector_only is False:
                 raise InvalidArgument("a speaker_embedding allows x-vector cloning only; leave x_vector_only out")
@@ -59,7 +61,9 @@ class SpeechRequest:
 
     def _check_reference_text(self) -> None:
         if self.reference_audio is None:
-            raise InvalidArgument("reference_text belongs to reference_audio; a registered voice has its own transcript")
+            raise InvalidArgument(
+                "reference_text belongs to reference_audio; a registered voice has its own transcript"
+            )
         if self.x_vector_only:
             raise InvalidArgument("x_vector_only uses no transcript; leave out either it or reference_text")
         if not self.reference_text or not self.reference_text.strip():

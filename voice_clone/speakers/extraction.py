@@ -7,6 +7,7 @@ a crash, and work that fails, runs too long or is killed leaves the state that w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -235,7 +236,7 @@ class Extractor:
     ) -> Resolved:
         packed = pack_artifacts(tensors)
         if use_cache:
-            with self._registry.holding(record):
+            with contextlib.suppress(Superseded), self._registry.holding(record):
                 self._memory.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
         extraction_ms = info.extraction_ms if status == "miss" else 0.0
         return Resolved(status, record, packed, info.fingerprint, extraction_ms)

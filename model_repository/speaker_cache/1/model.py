@@ -22,9 +22,7 @@ class TritonPythonModel(Model):
             extraction_timeout=settings.number("extraction_timeout", 60.0),
         )
         model_types = [name.strip() for name in settings.text("model_types", "qwen3_tts").split(",")]
-        self._cache = SpeakerCache(
-            settings.voice_dir, VoiceEncoder(), config=config, default_model_types=model_types
-        )
+        self._cache = SpeakerCache(settings.voice_dir, VoiceEncoder(), config=config, default_model_types=model_types)
 
     def handle(self, request, responder):
         asked = CacheRequest(

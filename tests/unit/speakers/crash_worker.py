@@ -1,9 +1,9 @@
 """A process that forks speaker caches and lets them be killed. Run by test_speaker_crash.
 
-Reads jobs from standard input, one JSON a line: {"directory", "log", "kill_at", "seed", "operations"}. For each it forks a
-child that works on the directory, writes to `log` what it begins and what was acknowledged, and kills itself with SIGKILL
-just before its `kill_at`-th step on the file system (never, if that is 0). Answers the child's process id at once, and how
-many steps it did, or -1 if it was killed, when it has ended.
+Reads jobs from standard input, one JSON a line: {"directory", "log", "kill_at", "seed", "operations"}. For each it
+forks a child that works on the directory, writes to `log` what it begins and what was acknowledged, and kills itself
+with SIGKILL just before its `kill_at`-th step on the file system (never, if that is 0). Answers the child's process id
+at once, and how many steps it did, or -1 if it was killed, when it has ended.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class FakeEncoder:
         during: called in the middle of each extraction.
     """
 
-    def __init__(self, checkpoint: str = "a", during: Callable[[], None] | None = None) -> None:
+    def __init__(self, checkpoint: str = "a", during: Callable[[], object] | None = None) -> None:
         self.checkpoint = checkpoint
         self.during = during
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -89,7 +89,8 @@ class FakeEncoder:
         rng = np.random.default_rng(np.frombuffer(seed, np.uint32))
         artifacts = {}
         for name, (dtype, shape) in modes[mode].items():
-            sizes = [{"t": frames, "2t": 2 * frames}.get(str(size), size) for size in shape]
+            named = {"t": frames, "2t": 2 * frames}
+            sizes = [named[size] if isinstance(size, str) else size for size in shape]
             array = np.asarray(rng.integers(0, 1000, sizes))
             artifacts[name] = array.astype(dtype) if waveform.size else np.zeros(sizes, dtype)
         return Extraction(artifacts, fingerprint)

@@ -38,28 +38,15 @@ def test_names_that_are_allowed(name: str) -> None:
     assert parse_name(parsed.text) == parsed
 
 
-@pytest.mark.parametrize(  # A11
-    "name",
-    [
-        "",
-        " ",
-        "x" * 65,
-        "x" * 10_000,
-        ".hidden",
-        "..",
-        "../x",
-        "/etc/passwd",
-        "a/b",
-        "a\\b",
-        "a:b",
-        "a|b",
-        "a\0b",
-        "a\nb",
-    ]
-    + ["a\tb", "a\u202eb", "a\u200bb", "\u0301a", "a*", "a?", "😀", "a\ud800", "~", "a\u00a0b", "½", "\ufeffa"],
-)
+_REFUSED = [
+    "", " ", "x" * 65, "x" * 10_000, ".hidden", "..", "../x", "/etc/passwd", "a/b", "a\\b", "a:b", "a|b", "a\0b",
+    "a\nb", "a\tb", "a\u202eb", "a\u200bb", "\u0301a", "a*", "a?", "😀", "a\ud800", "~", "a\u00a0b", "½", "\ufeffa",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _REFUSED)  # A11
 def test_names_that_are_refused(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="^the name "):
+    with pytest.raises(InvalidArgument, match="the name "):
         parse_name(name)
 
 
@@ -106,5 +93,5 @@ def test_words(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["", "a/b", ".a", "_a", "a b", "é", "a" * 65, "../x", "a\n"])
 def test_words_that_are_refused(word: str) -> None:
-    with pytest.raises(InvalidArgument, match="^mode must be"):
+    with pytest.raises(InvalidArgument, match="mode must be"):
         check_word("mode", word)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -351,3 +352,25 @@ def test_restoring_reads_no_tensor(voices: Voices, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("voice_clone.speakers.voice_file.read", refuse)
     voices.restart()
     assert voices.call("list").result["count"] == 5
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_it_is_acknowledged(
+    voices: Voices, monkeypatch: pytest.MonkeyPatch
+) -> None:  # B13
+    voices.upload("First")
+    steps: list[str] = []
+
+    def record(name: str) -> None:
+        original = getattr(os, name)
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            is_directory = name == "fsync" and stat.S_ISDIR(os.fstat(args[0]).st_mode)
+            steps.append("sync directory" if is_directory else name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, recorded)
+
+    for name in ("write", "fsync", "replace"):
+        record(name)
+    voices.upload("Ada", wait=False)
+    assert steps[:4] == ["write", "fsync", "replace", "sync directory"]

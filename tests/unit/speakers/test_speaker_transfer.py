@@ -53,7 +53,7 @@ def test_one_voice(make_voices: Make) -> None:
 
 def test_a_voice_without_its_audio_still_speaks(make_voices: Make) -> None:  # A20, B7
     source, target = filled(make_voices), make_voices("target")
-    bundle = source.call("export", {"include_audio": False}, name="Ada").artifacts
+    bundle = source.call("export", {"include_audio": False}, name="Ada").artifacts or b""
     assert clip(1)[44:400] not in bundle and len(bundle) < 12_000
     target.call("import", audio=bundle)
     named, prompt = source.resolve("Ada"), target.resolve("Ada")
