@@ -48,8 +48,8 @@ make_environment() { # $1: extras of pyproject.toml to install
     ) 9>"$ROOT/.venv.lock"
 }
 
-run() { # $1: module below tools/, then its arguments
+run() { # $1: a module of this repository, then its arguments
     local module="$1"
     shift
-    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" exec "$ROOT/.venv/bin/python" -m "tools.$module" "$@"
+    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" exec "$ROOT/.venv/bin/python" -m "$module" "$@"
 }

@@ -47,7 +47,7 @@ class SpeakerStore:
     nothing has changed (but see NotDurable).
 
     Args:
-        directory: made if absent (mode 0700).
+        directory: made if absent. It, or what is in it if it was there, is open to its owner alone (mode 0700).
         files: the operations on the file system.
 
     Raises:
@@ -60,11 +60,12 @@ class SpeakerStore:
         self._voices = directory / "voices"
         self._quarantine = directory / "quarantine"
         with _disk_errors("opened"):
-            for path in (directory, self._voices, self._quarantine):
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if path != directory and path.is_symlink():  # files would land elsewhere
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that exists may serve others, too
+            for path in (self._voices, self._quarantine):
+                path.mkdir(exist_ok=True)
+                if path.is_symlink():  # files would land elsewhere
                     raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
-                _make_private(path)
+                path.chmod(0o700)
             self._lock_handle = _own(directory / "lock")
         self._users = threading.Condition()
         self._active = 0
@@ -78,9 +79,8 @@ class SpeakerStore:
         Sets aside what is no speaker's file, and removes files that were still being written when the last owner died.
         """
         with _disk_errors("read"):
-            for directory in (self._directory, self._voices):
-                for leftover in directory.glob(TEMPORARY + "*"):
-                    self._files.remove(leftover)
+            for leftover in (*self._voices.glob(TEMPORARY + "*"), *self._directory.glob(TEMPORARY + "generation")):
+                self._files.remove(leftover)
             found = [self._restore_one(entry) for entry in list(os.scandir(self._voices))]
             records = [record for record in found if record is not None]
             self._start_generations(records)
@@ -272,11 +272,3 @@ def _holder(text: bytes) -> str:
         return f"process {owner['pid']} on {owner['host']}"
     except (ValueError, KeyError, TypeError):
         return "another process"
-
-
-def _make_private(path: Path) -> None:
-    if path.stat().st_mode & 0o077:
-        try:
-            path.chmod(0o700)
-        except PermissionError:
-            log.warning("the voice directory is open to other users and its mode cannot be changed")

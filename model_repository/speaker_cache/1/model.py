@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import time
 
 from voice_clone.errors import InvalidArgument
+from voice_clone.speaker_metrics import SpeakerMetrics
 from voice_clone.speakers import CacheConfig, Extraction, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
 from voice_clone.triton_io import Model, call
@@ -22,7 +24,10 @@ class TritonPythonModel(Model):
             extraction_timeout=settings.number("extraction_timeout", 60.0),
         )
         model_types = [name.strip() for name in settings.text("model_types", "qwen3_tts").split(",")]
-        self._cache = SpeakerCache(settings.voice_dir, VoiceEncoder(), config=config, default_model_types=model_types)
+        encoder = VoiceEncoder()
+        self._cache = SpeakerCache(settings.voice_dir, encoder, config, model_types)
+        self._metrics = SpeakerMetrics(lambda: self._cache.call("stats", CacheRequest()).result)
+        encoder.extracted = self._metrics.extracted
 
     def handle(self, request, responder):
         asked = CacheRequest(
@@ -39,14 +44,20 @@ class TritonPythonModel(Model):
         return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
 
     def close(self):
+        self._metrics.close()
         self._cache.close()
 
 
 class VoiceEncoder:
     """The encoders of all families, found by name."""
 
+    extracted = None  # called with the seconds of each extraction
+
     def encode(self, model_type, waveform, sample_rate, mode):
+        began = time.monotonic()
         outputs = call(f"{model_type}_voice_encoder", {"waveform": waveform, "sample_rate": sample_rate, "mode": mode})
+        if waveform.size:
+            self.extracted(time.monotonic() - began)
         marks = sorted(name for name in outputs if name.endswith("fingerprint"))
         digest = hashlib.sha256()
         for name in marks:

@@ -44,7 +44,7 @@ def test_artifacts_come_back_as_the_family_made_them(voices: Voices, model_type:
             np.testing.assert_array_equal(tensors[name], tensor)
 
 
-def test_one_voice_serves_all_families(voices: Voices) -> None:  # A9, B18, C4
+def test_one_voice_serves_all_families(voices: Voices) -> None:  # A9, B18, C1, C4
     voices.upload("Ada", 1)
     voices.upload("Bob", 2)
     replies = {}

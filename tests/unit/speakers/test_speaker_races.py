@@ -247,3 +247,32 @@ def _check_rest(voices: Voices) -> None:
     assert voices.call("list").result["count"] == listed["count"]
     assert {s["name"]: voices.resolve(s["name"]).artifacts for s in listed["speakers"]} == before
     assert voices.encoder.extractions == 0
+
+
+def test_one_who_looked_a_voice_up_before_it_was_extracted_does_not_extract_it_again(
+    make_voices: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:  # B9
+    voices = make_voices(defaults=(), max_entries=0)
+    voices.upload()
+    early = voices.cache._registry.find("Ada")
+    assert early.artifacts == {} and voices.resolve().result["status"] == "miss"
+    monkeypatch.setattr(voices.cache._registry, "find", lambda name: early)
+    assert voices.resolve().result["status"] == "restored" and voices.encoder.extractions == 1
+
+
+def test_artifacts_read_before_a_delete_do_not_enter_the_memory_after_it(
+    voices: Voices, monkeypatch: pytest.MonkeyPatch
+) -> None:  # A4, B10
+    voices.upload()
+    voices.restart()
+
+    def delete_then_pack(artifacts: Any) -> bytes:
+        voices.call("delete", name="Ada")
+        return pack_artifacts(artifacts)
+
+    monkeypatch.setattr("voice_clone.speakers.extraction.pack_artifacts", delete_then_pack)
+    with pytest.raises(SpeakerNotFound):
+        voices.resolve()
+    eventually(lambda: voices.stats()["in_flight"] == 0)
+    time.sleep(0.02)
+    assert voices.stats()["entries"] == 0

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.unit.speakers.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
+from voice_clone.settings import Settings
 from voice_clone.speakers.files import Files
 
 Make = Callable[..., Voices]
@@ -49,6 +50,33 @@ def test_only_the_owner_can_read_the_directory(voices: Voices) -> None:
     voices.upload()
     for path in (voices.directory, *voices.directory.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_a_directory_that_was_there_keeps_its_mode_and_its_other_files(tmp_path: Path) -> None:
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    directory.chmod(0o755)
+    (directory / "notes.txt").write_text("mine")
+    (directory / ".temporary-mine").write_text("mine")
+    voices = Voices(directory)
+    voices.upload()
+    voices.restart()
+    voices.cache.close()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
+    assert {stat.S_IMODE((directory / name).stat().st_mode) for name in ("voices", "quarantine")} == {0o700}
+    assert (directory / "notes.txt").exists() and (directory / ".temporary-mine").exists()
+
+
+def test_the_directory_is_set_by_parameter_and_environment_and_outlives_a_reboot_by_default(
+    tmp_path: Path,
+) -> None:  # A12
+    parameter = {"parameters": {"voice_dir": {"string_value": str(tmp_path / "a")}}}
+    by_both = Settings(parameter, {"VOICE_CLONE_VOICE_DIR": str(tmp_path / "b")}).voice_dir
+    assert (Settings(parameter, {}).voice_dir, by_both) == (tmp_path / "a", tmp_path / "b")
+    default = Settings({}, {}).voice_dir
+    assert default.is_relative_to(Path.home()) and "tmp" not in default.parts and "cache" not in str(default).lower()
+    Voices(by_both).cache.close()
+    assert (tmp_path / "b" / "voices").is_dir()
 
 
 def test_names_never_become_paths(voices: Voices) -> None:  # A11
@@ -127,8 +155,8 @@ def test_a_file_that_is_no_speakers_is_set_aside_with_a_warning(
 
 def test_files_that_were_being_written_are_removed_at_start(voices: Voices) -> None:  # B13, C8
     voices.upload()
-    for directory in (voices.directory, voices.directory / "voices"):
-        (directory / ".temporary-x").write_bytes(b"half")
+    for path in (".temporary-generation", "voices/.temporary-x"):
+        (voices.directory / path).write_bytes(b"half")
     voices.restart()
     assert len(voices.on_disk()) == 1 and voices.get()["name"] == "Ada"
 
@@ -312,7 +340,7 @@ def test_a_damaged_generation_counter_is_not_fatal_and_generations_still_grow(
     assert voices.upload()["generation"] > before + 1_000_000 and "counter is damaged" in caplog.text
 
 
-def test_a_second_owner_is_refused_and_told_who_the_first_is(voices: Voices) -> None:
+def test_a_second_owner_is_refused_and_told_who_the_first_is(voices: Voices) -> None:  # C1
     with pytest.raises(Overloaded, match=f"in use by process {os.getpid()} on ") as caught:
         Voices(voices.directory)
     assert str(voices.directory) not in str(caught.value)

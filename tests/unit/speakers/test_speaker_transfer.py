@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from tests.unit.speakers.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
+from voice_clone.speakers import Extraction
 
 Make = Callable[..., Voices]
 
@@ -78,6 +80,19 @@ def test_another_checkpoint_is_refused_unless_made_again(make_voices: Make) -> N
         alone = source.call("export", {"include_audio": False}, name="Ada").artifacts
         with pytest.raises(InvalidArgument, match="another checkpoint"):
             target.call("import", options, audio=alone)
+
+
+def test_artifacts_that_are_not_such_as_the_encoder_makes_are_refused(make_voices: Make) -> None:
+    class Other(FakeEncoder):
+        def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+            made = super().encode(model_type, waveform, sample_rate, mode)
+            return Extraction({"codes": np.zeros(3, np.int32)}, made.fingerprint)
+
+    source, target = make_voices("source", encoder=Other()), make_voices("target")
+    source.upload()
+    with pytest.raises(InvalidArgument, match="the artifacts of 'Ada' are not such as qwen3_tts makes"):
+        target.call("import", audio=source.call("export").artifacts)
+    assert target.on_disk() == []
 
 
 def test_an_import_replaces_or_is_refused_as_an_upload_is(make_voices: Make) -> None:

@@ -1,0 +1,165 @@
+"""The speaker cache serves every family: made-up encoders of six, side by side in one real server."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from safetensors.numpy import load
+
+from tests.server.family_models import make_repository
+from tests.unit.speakers.fakes import FAMILIES, FakeEncoder, clip
+from tools.triton_server import TritonServer
+from voice_clone.audio import decode
+
+CASES = [(family, mode) for family, (_, modes) in FAMILIES.items() for mode in modes]
+
+
+class Cache:
+    """The operations of the speaker_cache model, with nothing but tritonclient."""
+
+    def __init__(self, server: TritonServer) -> None:
+        self._client = triton.InferenceServerClient(server.url)
+
+    def __call__(self, operation: str, **given: Any) -> tuple[dict[str, Any], bytes]:
+        inputs = []
+        if "options" in given:
+            given["options"] = json.dumps(given["options"])
+        for name, value in {"operation": operation, **given}.items():
+            encoded = value if isinstance(value, bytes) else str(value).encode()
+            inputs.append(triton.InferInput(name, [1], "BYTES"))
+            inputs[-1].set_data_from_numpy(np.array([encoded], np.object_))
+        answer = self._client.infer("speaker_cache", inputs)
+        return json.loads(answer.as_numpy("result")[0]), answer.as_numpy("artifacts")[0]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    folder = tmp_path_factory.mktemp("families")
+    models = make_repository(folder / "models")
+    with TritonServer(None, folder / "voices", models=models, log=folder / "log") as server:
+        yield server
+
+
+@pytest.fixture
+def cache(server: TritonServer) -> Iterator[Cache]:
+    cache = Cache(server)
+    yield cache
+    cache.close()
+
+
+def expected(family: str, mode: str, audio: bytes) -> dict[str, np.ndarray]:
+    """What the family's encoder makes of a clip."""
+    decoded = decode(audio)
+    made = FakeEncoder().encode(family, decoded.waveform, decoded.sample_rate, mode)
+    return {name: np.atleast_1d(array) for name, array in made.artifacts.items()}
+
+
+def check(artifacts: bytes, wanted: dict[str, np.ndarray]) -> None:
+    got = load(artifacts)
+    assert got.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert got[name].dtype == array.dtype
+        np.testing.assert_array_equal(got[name], array)
+
+
+@pytest.mark.parametrize(("family", "mode"), CASES)
+def test_artifacts_come_back_as_the_encoder_made_them(cache: Cache, family: str, mode: str) -> None:
+    audio = clip(hash((family, mode)) % 1000)
+    name = f"{family} {mode}"
+    cache("upload", name=name, audio=audio, model_type="qwen3_tts", reference_text="Some words.")
+    result, artifacts = cache("resolve", name=name, model_type=family, options={"mode": mode})
+    assert result["model_type"] == family and result["mode"] == mode
+    check(artifacts, expected(family, mode, audio))
+    again, same = cache("resolve", name=name.upper(), model_type=family, options={"mode": mode})
+    assert again["status"] == "hit" and same == artifacts
+    inline, inline_artifacts = cache("resolve", audio=audio, model_type=family, options={"mode": mode})
+    assert inline["status"] == "miss" and inline_artifacts == artifacts
+    assert cache("resolve", audio=audio, model_type=family, options={"mode": mode})[0]["status"] == "hit"
+    cache("delete", name=name)
+
+
+def test_one_voice_in_every_family_is_deleted_everywhere(cache: Cache) -> None:  # C4, A4
+    audio = clip(2001)
+    cache("upload", name="Everywhere", audio=audio, reference_text="Some words.", options={"wait": True})
+    for family, mode in CASES:
+        _, artifacts = cache("resolve", name="Everywhere", model_type=family, options={"mode": mode})
+        check(artifacts, expected(family, mode, audio))
+    made = {(each["model_type"], each["mode"]) for each in cache("get", name="Everywhere")[0]["artifacts"]}
+    assert made == set(CASES)
+    before = cache("stats")[0]["pools"]["registered"]["entries"]
+    cache("delete", name="Everywhere")
+    assert cache("stats")[0]["pools"]["registered"]["entries"] == before - len(CASES)
+
+
+def test_a_family_that_is_not_loaded(cache: Cache) -> None:  # B17
+    audio = clip(2002)
+    cache("upload", name="Known", audio=audio)
+    before = cache("get", name="Known")[0]
+    for operation in ("resolve", "prepare"):
+        with pytest.raises(triton.InferenceServerException, match="unsupported: ") as failure:
+            cache(operation, name="Known", model_type="kokoro")
+        assert failure.value.status() == "StatusCode.UNIMPLEMENTED"
+    after = cache("get", name="Known")[0]
+    assert {each["model_type"] for each in after["artifacts"]} == {each["model_type"] for each in before["artifacts"]}
+    cache("delete", name="Known")
+
+
+def test_a_stampede_extracts_once(server: TritonServer, cache: Cache) -> None:  # B9, C9
+    for round_ in range(3):
+        before = cache("stats")[0]["extractions"]
+        name = f"Stampede {round_}"
+        cache("upload", name=name, audio=clip(3000 + round_), model_type="qwen3_tts")
+
+        def resolve(_: int, name: str = name) -> bytes:
+            mine = Cache(server)
+            try:
+                return mine("resolve", name=name, model_type="fish_speech", options={"mode": "icl"})[1]
+            finally:
+                mine.close()
+
+        with ThreadPoolExecutor(50) as pool:
+            answers = set(pool.map(resolve, range(50)))
+        assert len(answers) == 1
+        assert cache("get", name=name)[0]["artifacts"]
+        deadline = time.monotonic() + 10
+        while cache("stats")[0]["in_flight"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert cache("stats")[0]["extractions"] == before + 2  # the upload's own family, and fish_speech
+        cache("delete", name=name)
+
+
+def test_metrics_follow_the_statistics(server: TritonServer, cache: Cache) -> None:
+    cache("upload", name="Metric", audio=clip(4000), options={"wait": True})
+    for _ in range(5):
+        cache("resolve", name="Metric")
+    wanted = cache("stats")[0]
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    deadline = time.monotonic() + 10
+    while True:
+        with urllib.request.urlopen(url) as answer:
+            lines = answer.read().decode().splitlines()
+        shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith("voice_clone_speaker_cache_"))
+        if float(shown["voice_clone_speaker_cache_hits_total"]) == wanted["hits"] or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    prefix = "voice_clone_speaker_cache_"
+    for name in ("hits", "misses", "restores", "extractions", "uploads", "deletes"):
+        assert float(shown[f"{prefix}{name}_total"]) == wanted[name], name
+    for pool in ("registered", "inline"):
+        for name in ("bytes", "entries"):
+            assert float(shown[f'{prefix}{name}{{pool="{pool}"}}']) == wanted["pools"][pool][name]
+    assert float(shown[f"{prefix}voices"]) == wanted["speakers"]
+    assert float(shown[f"{prefix}extraction_seconds_count"]) == wanted["extractions"]
+    cache("delete", name="Metric")
