@@ -1,0 +1,125 @@
+"""kill -9 of the real server at random moments: what was acknowledged is there afterwards, and nothing half is."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.utils
+from safetensors.numpy import load
+
+from tests.server.family_models import make_repository
+from tests.server.test_families import Cache
+from tests.unit.speakers.fakes import FakeEncoder, clip
+from tools.triton_server import TritonServer
+from voice_clone.audio import decode
+
+NAMES = ("Ada", "Bob", "Cid", "Dee")
+SEEDS = 12
+
+
+class Writer(threading.Thread):
+    """Uploads, replaces, prepares and deletes until the server dies; remembers what was acknowledged.
+
+    Each writer has names of its own, so what a name must be afterwards is known: the last acknowledged state, or
+    that of the operation under way when the server died.
+    """
+
+    def __init__(self, server: TritonServer, names: tuple[str, ...], states: dict[str, set[int | None]]) -> None:
+        super().__init__()
+        self._cache = Cache(server)
+        self._names = names
+        self._states = states  # seed of the clip; None: no such voice
+        self._random = random.Random()
+        self.acknowledged = 0
+
+    def run(self) -> None:
+        try:
+            while True:
+                self._one(self._random.choice(self._names))
+        except tritonclient.utils.InferenceServerException as error:
+            if "UNAVAILABLE" not in str(error.status()) and "CANCELLED" not in str(error.status()):
+                raise
+
+    def _one(self, name: str) -> None:
+        [now] = self._states[name]
+        operation = self._random.choice(["upload", "upload", "delete", "prepare", "force"])
+        if operation == "upload":
+            seed = self._random.randrange(SEEDS)
+            self._states[name] = {now, seed}
+            self._cache("upload", name=name, audio=clip(seed), options={"wait": self._random.random() < 0.5})
+            self._states[name] = {seed}
+        elif now is not None and operation == "delete":
+            self._states[name] = {now, None}
+            self._cache("delete", name=name)
+            self._states[name] = {None}
+        elif now is not None:
+            self._cache("prepare", name=name, options={"force": operation == "force"})
+        self.acknowledged += 1
+
+
+def cycle(models: Path, folder: Path, states: dict[str, set[int | None]], lives: float) -> int:
+    """Start, check everything, work, kill. Returns the operations acknowledged."""
+    server = TritonServer(None, folder / "voices", models=models, log=folder / "log")
+    try:
+        server.start(60)
+        check(server, folder, states)
+        writers = [Writer(server, NAMES[i::2], states) for i in range(2)]
+        for writer in writers:
+            writer.start()
+        time.sleep(lives)
+        server.kill()
+        for writer in writers:
+            writer.join(30)
+            assert not writer.is_alive()
+        return sum(writer.acknowledged for writer in writers)
+    finally:
+        server.stop()
+
+
+
+def check(server: TritonServer, folder: Path, states: dict[str, set[int | None]]) -> None:
+    """Every voice is one that it may be, resolves to the artifacts of its clip, and no other file lies about."""
+    cache = Cache(server)
+    listed = {each["name"] for each in cache("list")[0]["speakers"]}
+    for name, allowed in states.items():
+        if name not in listed:
+            assert None in allowed, f"{name} was acknowledged and is gone"
+            states[name] = {None}
+            continue
+        _, artifacts = cache("resolve", name=name)
+        got = load(artifacts)
+        fits = [seed for seed in allowed if seed is not None and same(got, seed)]
+        assert fits, f"{name} is none of {allowed}"
+        states[name] = {fits[0]}
+    files = [path.name for path in (folder / "voices").iterdir() if path.is_file()]
+    assert not [name for name in files if "temporary" in name], files
+    assert not list((folder / "voices").glob("quarantine/*"))
+    assert cache("stats")[0]["speakers"] == len([1 for allowed in states.values() if allowed != {None}])
+    cache.close()
+
+
+def same(artifacts: dict[str, np.ndarray], seed: int) -> bool:
+    decoded = decode(clip(seed))
+    made: dict[str, Any] = dict(
+        FakeEncoder().encode("qwen3_tts", decoded.waveform, decoded.sample_rate, "x_vector").artifacts
+    )
+    return all(np.array_equal(artifacts[name], array) for name, array in made.items())
+
+
+@pytest.mark.parametrize("cycles", [3, pytest.param(200, marks=pytest.mark.long)])
+def test_killed_at_random_moments(tmp_path: Path, cycles: int) -> None:  # B13, B10
+    models = make_repository(tmp_path / "models", ("qwen3_tts",))
+    states: dict[str, set[int | None]] = {name: {None} for name in NAMES}
+    acknowledged = 0
+    for _ in range(cycles):
+        acknowledged += cycle(models, tmp_path, states, random.uniform(0.05, 0.4))
+    assert acknowledged >= cycles, "the server was always killed before it did anything"
+    server = TritonServer(None, tmp_path / "voices", models=models, log=tmp_path / "log")
+    with server:
+        check(server, tmp_path, states)
