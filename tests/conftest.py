@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
+# the models of the servers that the tests start. Set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from tools.checkpoint_maker import make_checkpoint
 

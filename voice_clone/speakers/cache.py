@@ -94,7 +94,8 @@ class SpeakerCache:
         {model_type, mode, state, reason?, extraction_ms?, fingerprint?}.
 
             upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?
-                     options wait, timeout. Answers the speaker, at once or (wait) when its artifacts are made.
+                     options wait, timeout, policy (`immutable` refuses to replace). Answers the speaker, at once or
+                     (wait) when its artifacts are made.
             get      name. The speaker.
             list     {"speakers": [speaker, ...], "count": n}, by name.
             delete   name. {"name", "generation", "deleted": true}
@@ -128,17 +129,18 @@ class SpeakerCache:
         self._store.close()
 
     def _upload(self, request: Request) -> Reply:
-        check_options(request.options, "wait", "timeout")
+        check_options(request.options, "wait", "policy", "timeout")
         until = self._until(request)
         if (request.audio is None) == (request.speaker_embedding is None):
             raise InvalidArgument("give exactly one of audio and speaker_embedding")
-        self._registry.check_free(_required_name(request))
+        immutable = _immutable(request)
+        self._registry.check_free(_required_name(request), immutable=immutable)
         if request.audio is not None:
             draft = of_clip(request, request.audio, self._config.clip)
         else:
             draft = self._draft_of_embedding(request, until)
         model_types = self._defaults if request.model_type is None else (self._model_type(request),)
-        record = self._registry.add(draft.record, draft.audio, draft.artifacts)
+        record = self._registry.add(draft.record, draft.audio, draft.artifacts, immutable)
         self._metrics.count("uploads")
         log.info("registered the voice %r, generation %d", record.name, record.generation)
         self._begin(record, model_types, until if request.options.get("wait") else None)
@@ -329,3 +331,10 @@ def _required_name(request: Request) -> str:
 def _mode(request: Request) -> str | None:
     mode = request.options.get("mode")
     return None if mode is None else check_word("the option mode", mode)
+
+
+def _immutable(request: Request) -> bool:
+    policy = request.options.get("policy", "replace")
+    if policy not in ("replace", "immutable"):
+        raise InvalidArgument(f"the option policy is {policy!r}; it must be replace or immutable")
+    return bool(policy == "immutable")

@@ -74,15 +74,15 @@ class Registry:
             raise Superseded
         return now
 
-    def check_free(self, *names: str) -> None:
-        """A quick refusal before any work is done; `add` decides.
+    def check_free(self, *names: str, immutable: bool = False) -> None:
+        """A quick refusal before any work is done; `add` decides. With `immutable` no name may be taken.
 
         Raises:
             SpeakerExists, Overloaded: as `add`.
         """
         parsed = [parse_name(name) for name in names]
         for text, key in parsed:
-            if self._immutable and key in self._records:
+            if (immutable or self._immutable) and key in self._records:
                 raise SpeakerExists(f"a voice is registered under the name {text!r} already; delete it first")
         held = self._records.keys() | self._creating
         new = {key for _, key in parsed} - self._records.keys()
@@ -96,8 +96,12 @@ class Registry:
         draft: SpeakerRecord,
         audio: bytes | None,
         artifacts: Mapping[ArtifactId, Tensors],
+        immutable: bool = False,
     ) -> SpeakerRecord:
         """Register a speaker as a new generation, in place of an older one of that name. Returns: its record.
+
+        Args:
+            immutable: refuse to replace an older one, whatever this server's policy is.
 
         Raises:
             SpeakerExists: the name is taken, and may not be uploaded again.
@@ -106,7 +110,7 @@ class Registry:
         key = draft.key
         with self._changing(key):
             with self._lock:
-                self.check_free(draft.name)
+                self.check_free(draft.name, immutable=immutable)
                 self._creating.add(key)
             try:
                 record = draft.of_generation(self._store.next_generation())

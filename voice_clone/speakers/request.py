@@ -77,6 +77,7 @@ _OPTIONS: dict[str, type] = {
     "reextract": bool,
     "include_audio": bool,
     "mode": str,
+    "policy": str,
     "timeout": float,
 }
 

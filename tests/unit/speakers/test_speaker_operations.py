@@ -303,3 +303,13 @@ def test_stats_count_everything(voices: Voices) -> None:
     assert seconds["count"] == 4 == seconds["buckets"]["+Inf"] and seconds["sum"] > 0
     assert list(seconds["buckets"].values()) == sorted(seconds["buckets"].values())
     json.dumps(stats)
+
+
+def test_an_upload_may_refuse_to_replace(voices: Voices) -> None:
+    first = voices.upload("Ada", 1)
+    with pytest.raises(SpeakerExists, match="ADA"):
+        voices.call("upload", {"policy": "immutable"}, name="ADA", audio=clip(2))
+    assert voices.get("Ada")["generation"] == first["generation"]
+    with pytest.raises(InvalidArgument, match="replace or immutable"):
+        voices.call("upload", {"policy": "overwrite"}, name="Bob", audio=clip(2))
+    assert voices.call("upload", {"policy": "immutable"}, name="Bob", audio=clip(2)).result["name"] == "Bob"

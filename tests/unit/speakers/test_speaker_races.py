@@ -120,7 +120,7 @@ def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> Non
         assert voices.call("list").result["count"] == 0 and voices.on_disk() == []
         assert voices.stats()["entries"] == 0
     eventually(lambda: voices.stats()["in_flight"] == 0)
-    assert voices.cache._registry._changes == {}  # B9: no lock is left behind
+    eventually(lambda: voices.cache._registry._changes == {})  # B9: no lock is left behind
     assert voices.cache._memory.failures == {}
 
 
@@ -241,7 +241,8 @@ def _check_rest(voices: Voices) -> None:
     """Afterwards memory and disk agree, and nothing else is left."""
     eventually(lambda: voices.stats()["in_flight"] == 0)
     listed = voices.call("list").result
-    assert len(voices.on_disk()) == listed["count"] and voices.cache._registry._changes == {}
+    assert len(voices.on_disk()) == listed["count"]
+    eventually(lambda: voices.cache._registry._changes == {})  # abandoned work may still be asking for its lock
     before = {s["name"]: voices.resolve(s["name"]).artifacts for s in listed["speakers"]}
     voices.restart()
     assert voices.call("list").result["count"] == listed["count"]
