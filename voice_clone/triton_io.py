@@ -43,10 +43,15 @@ _DTYPES = {
 
 
 class Request:
-    """The inputs of one inference request, copied out of the server's memory. An absent optional input is None."""
+    """The inputs and parameters of one inference request, copied out of the server's memory; None: not given."""
 
     def __init__(self, request: Any) -> None:
         self._inputs: dict[str, Array] = {t.name(): t.as_numpy().copy() for t in request.inputs()}
+        self._parameters: dict[str, Any] = json.loads(request.parameters() or "{}")
+
+    def parameter(self, name: str) -> Any:
+        """A request parameter: a bool, an int, a float or a text."""
+        return self._parameters.get(name)
 
     def array(self, name: str) -> Array | None:
         """The tensor as the server declared it."""
@@ -183,7 +188,8 @@ class Model:
 
     def _run(self, request: Request, responder: Responder) -> None:
         try:
-            if responder.cancelled():
+            # A model without a pool hands requests on, and has more to do about a cancelled one than to fail it.
+            if self._pool is not None and responder.cancelled():
                 raise Cancelled("the client gave the request up")
             outputs = self.handle(request, responder)
             if outputs is not None:
@@ -241,6 +247,8 @@ class Metric:
     """
 
     _families: ClassVar[dict[str, Any]] = {}
+    # Two updates at once from one process corrupt the memory shared with the server and take it down (seen on 2.51).
+    _one_at_a_time: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self,
@@ -258,15 +266,18 @@ class Metric:
 
     def add(self, amount: float = 1.0) -> None:
         """Increase a counter."""
-        self._metric.increment(amount)
+        with self._one_at_a_time:
+            self._metric.increment(amount)
 
     def set(self, value: float) -> None:
         """Set a gauge."""
-        self._metric.set(value)
+        with self._one_at_a_time:
+            self._metric.set(value)
 
     def observe(self, value: float) -> None:
         """Add an observation to a histogram."""
-        self._metric.observe(value)
+        with self._one_at_a_time:
+            self._metric.observe(value)
 
 
 def _as_array(value: Value, dtype: Any = None) -> Array:
