@@ -58,11 +58,11 @@ def measure(scratch: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
     with server() as running:
         cache = Cache(running)
+        figures.update(_stampede(running, cache))
         began = time.monotonic()
         for number in range(arguments.voices):
             cache("upload", name=f"Voice {number}", audio=_clip(number), options={"wait": number % 50 == 0})
         figures["uploads per second, durable"] = round(arguments.voices / (time.monotonic() - began))
-        figures.update(_stampede(running, cache))
         figures.update(_warm(running, cache, arguments.calls))
         while cache("stats")[0]["in_flight"]:
             time.sleep(0.1)

@@ -16,7 +16,7 @@ from tests.conftest import CheckpointFactory
 from tests.parity.official import quiet, qwen_tts
 from voice_clone.audio import decode, resample
 from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.code2wav import Code2Wav
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
 from voice_clone.qwen3_tts.generator import Generator
 from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.sampling import SamplingParameters
@@ -89,7 +89,9 @@ class Ours:
         for index, start in enumerate(range(0, len(codes), chunk)):
             context = prompt.reference_codes if index == 0 else codes[:0]
             final = start + chunk >= len(codes)
-            parts.append(code2wav.decode("s", index, codes[start : start + chunk], context, final))
+            [decoded] = code2wav.decode([Chunk("s", index, codes[start : start + chunk], context, final)])
+            assert isinstance(decoded, Decoded), decoded
+            parts.append(decoded.waveform)
         assert code2wav.streams == 0
         return np.concatenate(parts)
 

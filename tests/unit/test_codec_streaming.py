@@ -1,4 +1,4 @@
-"""code2wav: streamed equals whole, batched equals alone, and a state can be copied, stacked and taken apart."""
+"""code2wav: streamed equals whole, batched equals alone, and a state can be forked, stacked and taken apart."""
 
 from __future__ import annotations
 
@@ -146,13 +146,13 @@ def test_streams_leave_a_batch_and_go_on(decoder: CodecDecoder) -> None:
 
 
 def test_primed_state_serves_many_streams(decoder: CodecDecoder) -> None:
-    """The state after a reference is computed once; what streams do with their copies does not change it."""
+    """The state after a reference is computed once; what streams do with their forks does not change it."""
     reference = random_codes(SMALL, 1, 33, seed=5)
     primed = decoder.new_state(1)
     decoder.decode_chunk(reference, primed)
     for seed in (6, 7):
         codes = random_codes(SMALL, 1, 25, seed)
-        state = primed.clone()
+        state = primed.fork()
         whole = decoder(torch.cat((reference, codes), dim=-1))
         assert_same_audio(decode_in_chunks(decoder, codes, [1, 2, 4, 8, 10], state), whole[:, 33 * 24 :])
         assert primed.position.tolist() == [33]

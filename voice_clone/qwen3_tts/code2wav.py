@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from voice_clone.errors import Internal, InvalidArgument, Overloaded
+from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.qwen3_tts.primed_states import PrimedStates
 
-IDLE_SECONDS = 120.0  # a stream without a chunk for so long has lost its talker
+PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
+
+Primed = Literal["hit", "miss", "none"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive codec frames of one stream.
+
+    `stream_id` names the stream; whoever knows it can feed the stream, so it must not be guessable. `index` counts a
+    stream's chunks 0, 1, 2, ... without a gap. `codes` is int32 [frames, codebooks]; no frames give no samples.
+    `context` is int32 [frames, codebooks], with chunk 0 alone: reference codes that precede the stream, without their
+    audio. `final` says that no chunk follows. `failure`: the stream ends with it instead of samples. `arrived` is
+    time.monotonic().
+    """
+
+    stream_id: str
+    index: int
+    codes: NDArray[np.int32]
+    context: NDArray[np.int32]
+    final: bool
+    failure: VoiceCloneError | None = None
+    arrived: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A chunk's samples, and what the stream has cost so far.
+
+    `waveform` is float32 [frames x 1920] in [-1, 1]. `primed` says whether the state after the reference was in
+    memory; `none`: the stream has no reference. `spent_ms` is the time of the batches that the stream was in, its
+    priming included; `first_ms` that from the arrival of its first chunk to its first samples.
+    """
+
+    waveform: NDArray[np.float32]
+    primed: Primed
+    spent_ms: float
+    first_ms: float
 
 
 @dataclass
 class _Stream:
     state: DecoderState
-    next_index: int
-    used: float  # time.monotonic() of its last chunk
+    primed: Primed
+    next_index: int = 0
+    used: float = 0.0  # when its last chunk was decoded
+    spent_ms: float = 0.0
+    first_ms: float = 0.0
 
 
 class Code2Wav:
@@ -30,88 +75,186 @@ class Code2Wav:
         decoder: the codec decoder.
         codebook_size: codes lie in 0..codebook_size - 1.
         codebooks: codes a frame.
-        max_streams: streams whose state is kept at once.
+        max_state_bytes: memory for the states of open streams; bounds how many can be open.
+        max_chunk_frames: frames of a chunk, and of a reference.
+        idle_seconds: a stream without a chunk for so long has lost its talker.
+        primed_bytes, primed_seconds: bounds of the states kept for known references; see `PrimedStates`.
+        clock: seconds, monotonic.
 
     For one thread.
     """
 
-    def __init__(self, decoder: CodecDecoder, codebook_size: int, codebooks: int, max_streams: int = 1024) -> None:
+    def __init__(
+        self,
+        decoder: CodecDecoder,
+        codebook_size: int,
+        codebooks: int,
+        *,
+        max_state_bytes: int = 1 << 30,
+        max_chunk_frames: int = 512,
+        idle_seconds: float = 60.0,
+        primed_bytes: int = 256 << 20,
+        primed_seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._decoder = decoder
         self._codebook_size = codebook_size
         self._codebooks = codebooks
-        self._max_streams = max_streams
+        self._max_chunk_frames = max_chunk_frames
+        self._idle_seconds = idle_seconds
+        self._clock = clock
+        self._device = next(decoder.parameters()).device
+        self._state_bytes = decoder.new_state(1).nbytes
+        self.max_streams = max(1, max_state_bytes // self._state_bytes)
         self._streams: dict[str, _Stream] = {}
+        self._primed = PrimedStates(primed_bytes, primed_seconds, clock)
 
     @property
     def streams(self) -> int:
-        """How many streams have a state."""
+        """How many streams are open."""
         return len(self._streams)
 
-    def decode(
-        self, stream_id: str, index: int, codes: NDArray[np.int32], context: NDArray[np.int32], final: bool
-    ) -> NDArray[np.float32]:
-        """The samples of a stream's next chunk.
+    @property
+    def stream_bytes(self) -> int:
+        """Memory of their states."""
+        return len(self._streams) * self._state_bytes
+
+    @property
+    def primed_bytes(self) -> int:
+        """Memory of the states kept for known references."""
+        return self._primed.nbytes
+
+    def is_open(self, stream_id: str) -> bool:
+        """Whether a stream has a state."""
+        return stream_id in self._streams
+
+    def decode(self, chunks: Sequence[Chunk]) -> list[Decoded | VoiceCloneError]:
+        """The samples of one chunk each of different streams, in one batch.
 
         Args:
-            stream_id: names the stream.
-            index: 0, 1, 2, ... without a gap.
-            codes: int32 [frames, codebooks]; no frames gives no samples.
-            context: int32 [frames, codebooks], with chunk 0: codes that precede the stream, without their audio.
-            final: whether this is the last chunk; the stream's state is dropped.
+            chunks: of distinct streams and the same number of frames, without a failure.
 
-        Returns: float32 [frames x 1920] in [-1, 1].
-        Raises:
-            InvalidArgument: a code, a shape or the index is wrong; the stream is dropped.
-            Overloaded: too many streams have a state.
+        Returns: for each chunk its samples or its error; no chunk's error touches another stream.
+            InvalidArgument: a code, a shape or the index is wrong. It opens no stream and leaves an open one as it is.
+            Overloaded: too many streams are open to open one more.
+            Internal: the decoder failed; the stream is dropped.
         """
-        stream = self._streams.pop(stream_id, None)
-        if stream is None:
-            stream = self._open(index, context)
-        if stream.next_index != index:
-            raise InvalidArgument(f"chunk {index} of this stream came where chunk {stream.next_index} was due")
-        waveform = self._run(codes, stream.state)
-        if not np.isfinite(waveform).all():
-            raise Internal("the decoder made no valid audio for this stream")
-        if not final:
+        began = time.monotonic()
+        outcomes: dict[str, Decoded | VoiceCloneError] = {}
+        ready: list[tuple[Chunk, _Stream]] = []
+        for chunk in chunks:
+            try:
+                ready.append((chunk, self._stream(chunk)))
+            except VoiceCloneError as error:
+                outcomes[chunk.stream_id] = error
+            except Exception as error:
+                log.error(
+                    "a stream with %d frames of reference could not be opened", len(chunk.context), exc_info=error
+                )
+                outcomes[chunk.stream_id] = Internal("the decoder failed on the reference of this stream; try again")
+        waveforms = self._waveforms([chunk.codes for chunk, _ in ready], [stream for _, stream in ready])
+        now = time.monotonic()
+        for (chunk, stream), waveform in zip(ready, waveforms, strict=True):
+            if isinstance(waveform, VoiceCloneError):
+                outcomes[chunk.stream_id] = waveform
+                self.drop(chunk.stream_id)
+                continue
+            stream.spent_ms += 1e3 * (now - began)
+            if chunk.index == 0:
+                stream.first_ms = 1e3 * (now - chunk.arrived)
+            outcomes[chunk.stream_id] = Decoded(waveform, stream.primed, stream.spent_ms, stream.first_ms)
             stream.next_index += 1
-            stream.used = time.monotonic()
-            self._streams[stream_id] = stream
-        return waveform
+            stream.used = self._clock()
+            if chunk.final:
+                self.drop(chunk.stream_id)
+        return [outcomes[chunk.stream_id] for chunk in chunks]
 
     def drop(self, stream_id: str) -> None:
         """Forget a stream."""
         self._streams.pop(stream_id, None)
 
-    def _open(self, index: int, context: NDArray[np.int32]) -> _Stream:
-        if index != 0:
-            raise InvalidArgument(f"chunk {index} belongs to a stream that is not open; a stream begins with chunk 0")
-        self._sweep()
-        if len(self._streams) >= self._max_streams:
-            raise Overloaded(f"{self._max_streams} streams are open already; try again later")
+    def sweep(self, waiting: Collection[str] = ()) -> list[str]:
+        """Forget idle streams and references; `waiting` streams are not idle. Returns the streams' ids."""
+        self._primed.sweep()
+        oldest = self._clock() - self._idle_seconds
+        idle = [key for key, stream in self._streams.items() if stream.used < oldest and key not in waiting]
+        for stream_id in idle:
+            self.drop(stream_id)
+        return idle
+
+    def warm_up(self, frames: Sequence[int], batches: Sequence[int], seconds: float) -> None:
+        """Run the shapes to come, so that no request pays for what a first run costs; stops after about `seconds`."""
+        deadline = time.monotonic() + seconds
+        lengths = sorted({min(length, PIECE_FRAMES) for length in frames})
+        shapes = [(self._decoder.decode_chunk, batch, length) for batch in batches for length in lengths]
+        for run, batch, length in [(self._decoder.prime, 1, PIECE_FRAMES), *shapes]:
+            if time.monotonic() > deadline:
+                log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
+                return
+            codes = torch.zeros(batch, self._codebooks, length, dtype=torch.int64, device=self._device)
+            run(codes, self._decoder.new_state(batch))
+
+    def _stream(self, chunk: Chunk) -> _Stream:
+        """The stream that a chunk belongs to, opened by its first one."""
+        self._check(chunk.codes, "codes")
+        self._check(chunk.context, "context_codes")
+        if chunk.index != 0 and chunk.context.size:
+            raise InvalidArgument("context_codes belong to chunk 0; later chunks must have none")
+        stream = self._streams.get(chunk.stream_id)
+        if stream is None:
+            if chunk.index != 0:
+                raise InvalidArgument(
+                    f"chunk {chunk.index} belongs to a stream that is not open; a stream begins with chunk 0"
+                )
+            stream = self._streams[chunk.stream_id] = self._open(chunk.context)
+        elif chunk.index != stream.next_index:
+            raise InvalidArgument(f"chunk {chunk.index} of this stream came where chunk {stream.next_index} was due")
+        return stream
+
+    def _open(self, context: NDArray[np.int32]) -> _Stream:
+        if len(self._streams) >= self.max_streams:
+            raise Overloaded(f"{self.max_streams} streams are open already; try again later")
+        if context.size == 0:
+            return _Stream(self._decoder.new_state(1), "none", used=self._clock())
+        state = self._primed.get(context)
+        if state is not None:
+            return _Stream(state, "hit", used=self._clock())
         state = self._decoder.new_state(1)
-        if (past := self._batch(context)) is not None:
-            self._decoder.prime(past, state)
-        return _Stream(state, 0, time.monotonic())
+        self._decoder.prime(self._batch([context]), state)
+        self._primed.put(context, state)
+        return _Stream(state, "miss", used=self._clock())
 
-    def _sweep(self) -> None:
-        oldest = time.monotonic() - IDLE_SECONDS
-        for stream_id in [key for key, stream in self._streams.items() if stream.used < oldest]:
-            del self._streams[stream_id]
+    def _waveforms(
+        self, codes: Sequence[NDArray[np.int32]], streams: Sequence[_Stream]
+    ) -> list[NDArray[np.float32] | VoiceCloneError]:
+        """Decode one batch and move its streams on; where the batch fails, its streams one by one."""
+        if not streams or codes[0].size == 0:
+            return [np.zeros(0, np.float32) for _ in streams]
+        alone = len(streams) == 1
+        try:
+            state = streams[0].state if alone else DecoderState.stack([stream.state for stream in streams])
+            pieces = torch.split(self._batch(codes), PIECE_FRAMES, dim=-1)
+            decoded = torch.cat([self._decoder.decode_chunk(piece, state) for piece in pieces], dim=-1)
+            waveforms: NDArray[np.float32] = decoded.float().cpu().numpy()
+            states = [state] if alone else state.split()
+        except Exception as error:
+            if not alone:
+                return [self._waveforms([one], [stream])[0] for one, stream in zip(codes, streams, strict=True)]
+            log.error("decoding %d frames failed", len(codes[0]), exc_info=error)
+            return [Internal("the decoder failed on this stream; try again")]
+        for stream, moved in zip(streams, states, strict=True):
+            stream.state = moved
+        bad = Internal("the decoder made no valid audio for this stream")
+        return [waveform if np.isfinite(waveform).all() else bad for waveform in waveforms]
 
-    def _run(self, codes: NDArray[np.int32], state: DecoderState) -> NDArray[np.float32]:
-        batch = self._batch(codes)
-        if batch is None:
-            return np.zeros(0, np.float32)
-        waveform: NDArray[np.float32] = self._decoder.decode_chunk(batch, state)[0].float().cpu().numpy()
-        return waveform
+    def _batch(self, codes: Sequence[NDArray[np.int32]]) -> torch.Tensor:
+        """B times [frames, codebooks] -> int64 [B, codebooks, frames] on the decoder's device."""
+        return torch.from_numpy(np.stack(codes).transpose(0, 2, 1).astype(np.int64)).to(self._device)
 
-    def _batch(self, codes: NDArray[np.int32]) -> Tensor | None:
-        """Checked codes as int64 [1, codebooks, frames]; None if there are no frames."""
-        if codes.ndim != 2 or (codes.size and codes.shape[1] != self._codebooks):
-            raise InvalidArgument(f"codes must have shape [frames, {self._codebooks}]")
-        if codes.size == 0:
-            return None
-        if codes.min() < 0 or codes.max() >= self._codebook_size:
-            raise InvalidArgument(f"codes must lie in 0..{self._codebook_size - 1}")
-        device = self._decoder.pre_conv.conv.weight.device
-        return torch.from_numpy(codes.T[None].astype(np.int64)).to(device)
+    def _check(self, codes: NDArray[np.int32], name: str) -> None:
+        if codes.ndim != 2 or (len(codes) and codes.shape[1] != self._codebooks):
+            raise InvalidArgument(f"{name} must have shape [frames, {self._codebooks}]")
+        if len(codes) > self._max_chunk_frames:
+            raise InvalidArgument(f"{name} has {len(codes)} frames; at most {self._max_chunk_frames} are taken at once")
+        if codes.size and (codes.min() < 0 or codes.max() >= self._codebook_size):
+            raise InvalidArgument(f"{name} must lie in 0..{self._codebook_size - 1}")

@@ -51,9 +51,9 @@ class DecoderState:
         """Memory of all tensors."""
         return sum(tensor.nbytes for tensor in (self.position, *self.buffers))
 
-    def clone(self) -> DecoderState:
-        """A copy that shares no memory with this one."""
-        return DecoderState(self.position.clone(), [buffer.clone() for buffer in self.buffers])
+    def fork(self) -> DecoderState:
+        """A state of its own that goes on from here. It shares this one's tensors: nothing writes into them."""
+        return DecoderState(self.position, list(self.buffers))
 
     @staticmethod
     def stack(states: Sequence[DecoderState]) -> DecoderState:

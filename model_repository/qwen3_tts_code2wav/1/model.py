@@ -1,57 +1,105 @@
-"""Codec frames to waveform, chunk by chunk."""
+"""Codec frames to waveform, chunk by chunk: `execute` only queues, the thread of a `Code2WavWorker` decodes.
 
-import contextlib
+A talker whose stream fails says so with a last chunk: `final`, and `info` with its message as `error`. Why errors must
+come with a stream's final chunk, see there.
+"""
+
 import json
-import time
+import logging
 
-from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
+import numpy as np
+from watch import Watch
+
+from voice_clone.errors import InvalidArgument, from_message
 from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.code2wav import Code2Wav
-from voice_clone.triton_io import Model, call
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
+from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker
+from voice_clone.triton_io import Model
+
+BATCH = {"cpu": 4, "cuda": 32}  # a CPU gains little from a batch, and its first stream waits for its last
+
+log = logging.getLogger("voice_clone.code2wav")
 
 
 class TritonPythonModel(Model):
     single = True  # keeps every stream's decoder state, and the order of its chunks
 
     def load(self, settings):
-        decoder, self._config = stages.load_codec_decoder(settings)
-        codec = self._config.codec.decoder_config
-        self._code2wav = Code2Wav(decoder, codec.codebook_size, codec.num_quantizers)
-        self._spent_ms: dict[str, float] = {}
+        decoder, config = stages.load_codec_decoder(settings)
+        codec = config.codec.decoder_config
+        self._sample_rate = config.codec.output_sample_rate
+        code2wav = Code2Wav(
+            decoder,
+            codec.codebook_size,
+            codec.num_quantizers,
+            max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
+            max_chunk_frames=settings.integer("max_chunk_frames", 512),
+            idle_seconds=settings.number("stream_idle_seconds", 60.0),
+            primed_bytes=settings.integer("primed_bytes", 256 << 20),
+            primed_seconds=settings.number("primed_seconds", 600.0),
+        )
+        max_batch = settings.integer("max_decode_batch", BATCH[next(decoder.parameters()).device.type])
+        max_waiting = settings.integer("max_waiting_chunks", 4096)
+        log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
+        frames = settings.integers("chunk_frames", (1, 2, 4, 8, 12))
+        code2wav.warm_up(frames, sorted({1, max_batch}), settings.number("warm_up_seconds", 20.0))
+        self._watch = Watch()
+        self._worker = Code2WavWorker(code2wav, max_batch, max_waiting, self._watch)
 
     def handle(self, request, responder):
-        began = time.monotonic()
-        stream_id = request.text("stream_id")
-        index, final = request.number("chunk_index"), request.number("final")
-        try:
-            if responder.cancelled():
-                raise Cancelled("the client gave the stream up")
-            codes, context = request.array("codes"), request.array("context_codes")
-            audio = self._code2wav.decode(stream_id, index, codes, context, final)
-        except BaseException:
-            # Triton does not tell the talker inside an ensemble that its stream has ended.
-            self._code2wav.drop(stream_id)
-            with contextlib.suppress(VoiceCloneError):
-                call("qwen3_tts_talker", {"cancel": stream_id}, decoupled=True)
-            raise
-        finally:
-            spent = self._spent_ms.pop(stream_id, 0.0) + 1e3 * (time.monotonic() - began)
-        if not final:
-            self._spent_ms[stream_id] = spent
-        info = request.text("info")
-        if info:
-            info = json.dumps({**_parse(info), "code2wav_ms": round(spent, 3)})
-        return {
+        info, final = _parse(request.text("info")), request.number("final")
+        chunk = Chunk(
+            stream_id=request.text("stream_id"),
+            index=request.number("chunk_index"),
+            codes=request.array("codes"),
+            context=request.array("context_codes"),
+            final=final,
+            failure=from_message(str(info["error"])) if final and "error" in info else None,
+        )
+        self._worker.submit(chunk, _Ticket(responder, chunk, info, self._sample_rate))
+
+    def close(self):
+        self._worker.close()
+        self._watch.close()
+
+
+class _Ticket:
+    """Answers the request of one chunk."""
+
+    def __init__(self, responder, chunk, info, sample_rate):
+        self._responder = responder
+        self._chunk = chunk
+        self._info = info
+        self._sample_rate = sample_rate
+
+    def cancelled(self):
+        return self._responder.cancelled()
+
+    def done(self, decoded):
+        spent = {"code2wav_ms": round(decoded.spent_ms, 3), "code2wav_first_ms": round(decoded.first_ms, 3)}
+        info = {**self._info, **spent, "primed": decoded.primed} if self._info else {}
+        self._send(decoded.waveform, info)
+
+    def skip(self):
+        self._send(np.zeros(0, np.float32), {})
+
+    def fail(self, error):
+        self._responder.fail(error)
+
+    def _send(self, audio, info):
+        outputs = {
             "audio": audio,
-            "sample_rate": self._config.codec.output_sample_rate,
-            "chunk_index": index,
-            "final": final,
-            "info": info,
+            "sample_rate": self._sample_rate,
+            "chunk_index": self._chunk.index,
+            "final": self._chunk.final,
+            "info": json.dumps(info) if info else "",
         }
+        self._responder.send(outputs, final=True)
 
 
 def _parse(info):
+    """The object that `info` holds; empty where there is no text."""
     try:
-        return dict(json.loads(info))
+        return dict(json.loads(info or "{}"))
     except (TypeError, ValueError):
         raise InvalidArgument("info must be a JSON object") from None

@@ -1,0 +1,387 @@
+"""Code2Wav: a stream's samples do not depend on its chunks, on its neighbours, nor on what was in memory."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.random_weights import fill_random
+from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
+from voice_clone.qwen3_tts.code2wav import PIECE_FRAMES, Chunk, Code2Wav, Decoded
+from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.qwen3_tts.config import CodecDecoderConfig
+
+CONFIG = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than most chunkings
+    codebook_dim=16,
+    head_dim=8,
+    codebook_size=32,
+    hidden_size=16,
+    latent_dim=24,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    sliding_window=9,
+    intermediate_size=32,
+    num_hidden_layers=2,
+    num_quantizers=4,
+    upsample_rates=(3, 2),
+    upsampling_ratios=(2, 2),
+    decoder_dim=32,
+)
+SAMPLES = 24
+NO_CODES = np.zeros((0, 4), np.int32)
+STATE_BYTES = CodecDecoder(CONFIG).new_state(1).nbytes
+
+Codes = NDArray[np.int32]
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def decoder() -> CodecDecoder:
+    decoder = CodecDecoder(CONFIG)
+    fill_random(decoder, seed=0)
+    return decoder
+
+
+def make(decoder: CodecDecoder, **given: Any) -> Code2Wav:
+    return Code2Wav(decoder, CONFIG.codebook_size, CONFIG.num_quantizers, **given)
+
+
+def random_codes(frames: int, seed: int) -> Codes:
+    return np.random.default_rng(seed).integers(0, CONFIG.codebook_size, (frames, 4), dtype=np.int32)
+
+
+def whole(decoder: CodecDecoder, codes: Codes, context: Codes = NO_CODES) -> NDArray[np.float32]:
+    """The samples of `codes` in one causal decode of the context and them."""
+    joined = torch.from_numpy(np.concatenate((context, codes)).T[None].astype(np.int64))
+    with torch.inference_mode():
+        return np.asarray(decoder(joined)[0, len(context) * SAMPLES :].numpy())
+
+
+def chunks_of(stream_id: str, codes: Codes, sizes: list[int], context: Codes = NO_CODES) -> list[Chunk]:
+    """`codes` cut into chunks of `sizes`; what is left over belongs to the last one."""
+    cuts = np.cumsum(sizes)[:-1]
+    parts = np.split(codes, cuts)
+    return [
+        Chunk(stream_id, i, part, context if i == 0 else NO_CODES, i == len(parts) - 1) for i, part in enumerate(parts)
+    ]
+
+
+def decode_one(code2wav: Code2Wav, chunk: Chunk) -> Decoded:
+    [decoded] = code2wav.decode([chunk])
+    assert isinstance(decoded, Decoded), decoded
+    return decoded
+
+
+def decode_error(code2wav: Code2Wav, chunk: Chunk) -> VoiceCloneError:
+    [error] = code2wav.decode([chunk])
+    assert isinstance(error, VoiceCloneError), error
+    return error
+
+
+def stream(code2wav: Code2Wav, chunks: list[Chunk]) -> NDArray[np.float32]:
+    return np.concatenate([decode_one(code2wav, chunk).waveform for chunk in chunks])
+
+
+def assert_same_audio(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    rms = float(np.sqrt(np.mean(expected**2)))
+    assert rms > 0.01, "near silence proves nothing"
+    assert actual.shape == expected.shape and actual.dtype == np.float32
+    assert float(np.sqrt(np.mean((actual - expected) ** 2))) <= 1e-5 * rms
+
+
+@pytest.mark.parametrize("reference", [0, 1, 65])
+@pytest.mark.parametrize("seed", range(3))
+def test_streamed_equals_whole(decoder: CodecDecoder, reference: int, seed: int) -> None:
+    sizes = random.Random(seed).sample(range(1, 41), 40)  # every size once: 820 frames
+    codes, context = random_codes(820, seed), random_codes(reference, seed + 50)
+    code2wav = make(decoder)
+    got = stream(code2wav, chunks_of("s", codes, sizes, context))
+    assert len(got) == 820 * SAMPLES
+    assert_same_audio(got, whole(decoder, codes, context))
+    assert code2wav.streams == 0 and code2wav.stream_bytes == 0
+
+
+def test_a_long_chunk_is_decoded_in_pieces(decoder: CodecDecoder) -> None:
+    codes = random_codes(5 * PIECE_FRAMES + 7, 0)
+    longest = 0
+    real = decoder.decode_chunk
+
+    def watched(piece: torch.Tensor, state: DecoderState) -> torch.Tensor:
+        nonlocal longest
+        longest = max(longest, piece.shape[-1])
+        return real(piece, state)
+
+    object.__setattr__(decoder, "decode_chunk", watched)
+    try:
+        got = stream(make(decoder), chunks_of("s", codes, [len(codes)]))
+    finally:
+        object.__delattr__(decoder, "decode_chunk")
+    assert longest == PIECE_FRAMES
+    assert_same_audio(got, whole(decoder, codes))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6),
+    references=st.lists(st.integers(0, 30), min_size=2, max_size=5),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=30, deadline=None)
+def test_batched_equals_alone(decoder: CodecDecoder, sizes: list[int], references: list[int], seed: int) -> None:
+    """Streams that began at different times, with and without a reference, some of them the same."""
+    code2wav = make(decoder)
+    pasts = [random_codes(i, seed + i) for i in range(len(references))]  # the i-th stream began i frames earlier
+    contexts = [random_codes(n, n) for n in references]
+    codes = [random_codes(sum(sizes), seed + 100 + i) for i in range(len(references))]
+    heard: list[list[NDArray[np.float32]]] = []
+    for i, (past, context) in enumerate(zip(pasts, contexts, strict=True)):
+        heard.append([decode_one(code2wav, Chunk(f"s{i}", 0, past, context, False)).waveform])
+    streams = [chunks_of(f"s{i}", each, sizes) for i, each in enumerate(codes)]
+    for together in zip(*streams, strict=True):
+        batch = [Chunk(c.stream_id, c.index + 1, c.codes, NO_CODES, c.final) for c in together]
+        for parts, decoded in zip(heard, code2wav.decode(batch), strict=True):
+            assert isinstance(decoded, Decoded), decoded
+            parts.append(decoded.waveform)
+    assert code2wav.streams == 0
+    for i, parts in enumerate(heard):
+        everything = np.concatenate((pasts[i], codes[i]))
+        if len(everything):
+            assert_same_audio(np.concatenate(parts), whole(decoder, everything, contexts[i]))
+
+
+def test_an_empty_chunk_ends_a_stream(decoder: CodecDecoder) -> None:
+    code2wav, codes = make(decoder), random_codes(3, 0)
+    first = decode_one(code2wav, Chunk("s", 0, codes, NO_CODES, False))
+    last = decode_one(code2wav, Chunk("s", 1, NO_CODES, NO_CODES, True))
+    assert len(first.waveform) == 3 * SAMPLES and len(last.waveform) == 0 and last.waveform.dtype == np.float32
+    assert code2wav.streams == 0
+
+
+BAD_CHUNKS: dict[str, tuple[Chunk, str]] = {
+    "a code too large": (Chunk("s", 1, np.full((2, 4), 32, np.int32), NO_CODES, False), "0..31"),
+    "a code below 0": (Chunk("s", 1, np.full((2, 4), -1, np.int32), NO_CODES, False), "0..31"),
+    "too few codebooks": (Chunk("s", 1, np.zeros((2, 3), np.int32), NO_CODES, False), r"\[frames, 4\]"),
+    "frames without codes": (Chunk("s", 1, np.zeros((2, 0), np.int32), NO_CODES, False), r"\[frames, 4\]"),
+    "one dimension": (Chunk("s", 1, np.zeros(4, np.int32), NO_CODES, False), r"\[frames, 4\]"),
+    "too many frames": (Chunk("s", 1, np.zeros((513, 4), np.int32), NO_CODES, False), "at most 512"),
+    "a late reference": (Chunk("s", 1, random_codes(1, 0), random_codes(1, 0), False), "chunk 0"),
+    "the same index again": (Chunk("s", 0, random_codes(2, 0), NO_CODES, False), "chunk 1 was due"),
+    "an index too early": (Chunk("s", 2, random_codes(2, 0), NO_CODES, True), "chunk 1 was due"),
+    "a negative index": (Chunk("s", -1, random_codes(2, 0), NO_CODES, False), "chunk 1 was due"),
+    "a stream that is not open": (Chunk("t", 1, random_codes(2, 0), NO_CODES, False), "begins with chunk 0"),
+    "a bad reference": (Chunk("t", 0, random_codes(2, 0), np.full((2, 4), 32, np.int32), False), "context_codes"),
+    "a long reference": (Chunk("t", 0, random_codes(2, 0), np.zeros((513, 4), np.int32), False), "context_codes"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CHUNKS)
+def test_a_bad_chunk_is_refused_and_no_stream_notices(decoder: CodecDecoder, case: str) -> None:
+    chunk, text = BAD_CHUNKS[case]
+    code2wav, codes = make(decoder), random_codes(12, 1)
+    first, second = chunks_of("s", codes, [5, 7])
+    before = decode_one(code2wav, first).waveform
+    with pytest.raises(InvalidArgument, match=text):
+        raise decode_error(code2wav, chunk)
+    assert code2wav.streams == 1 and code2wav.is_open("s")
+    # Beside a bad chunk of the same length, too.
+    bad = Chunk("u", 1, second.codes, NO_CODES, False)
+    error, after = code2wav.decode([bad, second])
+    assert isinstance(error, InvalidArgument) and isinstance(after, Decoded)
+    assert_same_audio(np.concatenate((before, after.waveform)), whole(decoder, codes))
+
+
+def test_a_batch_that_fails_is_decoded_one_by_one(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream that makes it fail ends; the others go on unharmed."""
+    code2wav, poison = make(decoder), 31
+    codes = {name: random_codes(20, i) % 31 for i, name in enumerate("abc")}
+    chunks = {name: chunks_of(name, each, [4, 6, 10]) for name, each in codes.items()}
+    chunks["b"][1].codes[:] = poison
+    real, widths = decoder.decode_chunk, []
+
+    def fragile(piece: torch.Tensor, state: DecoderState) -> torch.Tensor:
+        widths.append(len(piece))
+        if (piece == poison).any():
+            raise RuntimeError("the decoder broke")
+        return real(piece, state)
+
+    monkeypatch.setattr(decoder, "decode_chunk", fragile)
+    heard: dict[str, list[NDArray[np.float32]]] = {name: [] for name in codes}
+    for step in range(3):
+        live = [name for name in codes if code2wav.is_open(name) or step == 0]
+        for name, outcome in zip(live, code2wav.decode([chunks[name][step] for name in live]), strict=True):
+            if (name, step) == ("b", 1):
+                assert isinstance(outcome, Internal) and "broke" not in str(outcome)
+            else:
+                assert isinstance(outcome, Decoded)
+                heard[name].append(outcome.waveform)
+    assert widths == [3, 3, 1, 1, 1, 2]
+    for name in "ac":
+        assert_same_audio(np.concatenate(heard[name]), whole(decoder, codes[name]))
+    assert len(heard["b"]) == 1 and code2wav.streams == 0
+
+
+def test_a_stream_whose_audio_is_not_finite_ends_alone(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    code2wav = make(decoder)
+    codes = {name: random_codes(8, i) for i, name in enumerate("ab")}
+    for name in codes:
+        decode_one(code2wav, Chunk(name, 0, codes[name][:4], NO_CODES, False))
+    real = DecoderState.stack
+
+    def poisoned(states: list[DecoderState]) -> DecoderState:
+        state = real(states)
+        for buffer in state.buffers:
+            buffer[0] = float("nan")  # the history of the first stream
+        return state
+
+    monkeypatch.setattr(DecoderState, "stack", staticmethod(poisoned))
+    bad, good = code2wav.decode([Chunk(name, 1, codes[name][4:], NO_CODES, False) for name in codes])
+    assert isinstance(bad, Internal) and isinstance(good, Decoded)
+    assert_same_audio(good.waveform, whole(decoder, codes["b"])[4 * SAMPLES :])
+    assert not code2wav.is_open("a") and code2wav.is_open("b")
+
+
+def test_a_reference_that_fails_opens_nothing(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    code2wav, codes = make(decoder), random_codes(4, 0)
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder, "prime", broken)
+        bad, good = code2wav.decode(
+            [Chunk("a", 0, codes, random_codes(5, 1), False), Chunk("b", 0, codes, NO_CODES, False)]
+        )
+    assert isinstance(bad, Internal) and isinstance(good, Decoded)
+    assert code2wav.streams == 1 and code2wav.primed_bytes == 0
+    assert decode_one(code2wav, Chunk("a", 0, codes, random_codes(5, 1), False)).primed == "miss"
+
+
+def test_open_streams_are_bounded(decoder: CodecDecoder) -> None:
+    code2wav, codes = make(decoder, max_state_bytes=3 * STATE_BYTES + 1), random_codes(2, 0)
+    assert code2wav.max_streams == 3
+    for name in "abc":
+        decode_one(code2wav, Chunk(name, 0, codes, NO_CODES, False))
+    assert code2wav.stream_bytes == 3 * STATE_BYTES
+    assert isinstance(decode_error(code2wav, Chunk("d", 0, codes, NO_CODES, False)), Overloaded)
+    decode_one(code2wav, Chunk("a", 1, codes, NO_CODES, True))
+    decode_one(code2wav, Chunk("d", 0, codes, NO_CODES, False))
+
+
+def test_idle_streams_are_swept(decoder: CodecDecoder) -> None:
+    clock = Clock()
+    code2wav, codes = make(decoder, idle_seconds=60.0, clock=clock), random_codes(2, 0)
+    for name in "abc":
+        decode_one(code2wav, Chunk(name, 0, codes, NO_CODES, False))
+    clock.now += 50
+    decode_one(code2wav, Chunk("b", 1, codes, NO_CODES, False))
+    assert code2wav.sweep() == []
+    clock.now += 11
+    assert code2wav.sweep(waiting={"c"}) == ["a"]
+    assert code2wav.is_open("b") and code2wav.is_open("c")
+    assert isinstance(decode_error(code2wav, Chunk("a", 1, codes, NO_CODES, False)), InvalidArgument)
+
+
+def test_a_known_reference_gives_identical_audio(decoder: CodecDecoder) -> None:
+    code2wav, codes, context = make(decoder), random_codes(30, 0), random_codes(40, 1)
+    heard, seen = [], []
+    for name in "abc":
+        first, *rest = chunks_of(name, codes, [1, 2, 27], context)
+        decoded = decode_one(code2wav, first)
+        seen.append(decoded.primed)
+        heard.append(np.concatenate([decoded.waveform, stream(code2wav, rest)]))
+        # A stream with another past in between changes nothing.
+        stream(code2wav, chunks_of("x", random_codes(9, 5), [4, 5], random_codes(12, 6)))
+    assert seen == ["miss", "hit", "hit"]
+    np.testing.assert_array_equal(heard[1], heard[0])
+    np.testing.assert_array_equal(heard[2], heard[0])
+    assert_same_audio(heard[0], whole(decoder, codes, context))
+    assert code2wav.primed_bytes == 2 * STATE_BYTES
+    assert decode_one(code2wav, Chunk("n", 0, codes, NO_CODES, True)).primed == "none"
+
+
+def test_two_streams_of_one_reference_run_side_by_side(decoder: CodecDecoder) -> None:
+    code2wav, context = make(decoder), random_codes(20, 0)
+    codes = {name: random_codes(24, i) for i, name in enumerate("ab")}
+    rounds = zip(*(chunks_of(name, each, [4, 8, 12], context) for name, each in codes.items()), strict=True)
+    outcomes = [code2wav.decode(batch) for batch in rounds]
+    for i, name in enumerate(codes):
+        parts = [outcome[i] for outcome in outcomes]
+        heard = np.concatenate([part.waveform for part in parts if isinstance(part, Decoded)])
+        assert_same_audio(heard, whole(decoder, codes[name], context))
+
+
+def primed(code2wav: Code2Wav, voice: int) -> str:
+    """Whether the state after a voice's reference was in memory for a new stream."""
+    return decode_one(code2wav, Chunk("s", 0, random_codes(1, 0), random_codes(5, voice), True)).primed
+
+
+def test_known_references_are_bounded_in_bytes(decoder: CodecDecoder) -> None:
+    code2wav = make(decoder, primed_bytes=2 * STATE_BYTES)
+    seen = [primed(code2wav, voice) for voice in (1, 2, 1, 3, 1, 2)]
+    assert seen == ["miss", "miss", "hit", "miss", "hit", "miss"]
+    assert code2wav.primed_bytes == 2 * STATE_BYTES
+    small = make(decoder, primed_bytes=STATE_BYTES - 1)
+    assert [primed(small, 1), primed(small, 1)] == ["miss", "miss"]
+    assert small.primed_bytes == 0
+
+
+def test_known_references_are_forgotten_in_time(decoder: CodecDecoder) -> None:
+    clock = Clock()
+    code2wav = make(decoder, primed_seconds=600.0, clock=clock)
+    assert [primed(code2wav, 1), primed(code2wav, 2)] == ["miss", "miss"]
+    clock.now += 500
+    assert primed(code2wav, 1) == "hit"
+    clock.now += 200
+    code2wav.sweep()  # nobody has to ask for a voice for it to be forgotten
+    assert code2wav.primed_bytes == STATE_BYTES
+    assert [primed(code2wav, 1), primed(code2wav, 2)] == ["hit", "miss"]
+    clock.now += 601
+    assert primed(code2wav, 1) == "miss"
+
+
+def test_references_of_different_shapes_never_meet(decoder: CodecDecoder) -> None:
+    """Same bytes, another number of frames: the one with the wrong shape is refused, not found."""
+    code2wav, codes, context = make(decoder), random_codes(1, 0), random_codes(6, 1)
+    decode_one(code2wav, Chunk("a", 0, codes, context, True))
+    assert isinstance(decode_error(code2wav, Chunk("b", 0, codes, context.reshape(12, 2), True)), InvalidArgument)
+    changed = context.copy()
+    changed[0, 0] = (changed[0, 0] + 1) % 32
+    assert decode_one(code2wav, Chunk("c", 0, codes, changed, True)).primed == "miss"
+    assert decode_one(code2wav, Chunk("d", 0, codes, np.asfortranarray(context), True)).primed == "hit"
+
+
+def test_a_stream_tells_its_time(decoder: CodecDecoder) -> None:
+    code2wav, codes = make(decoder), random_codes(9, 0)
+    first, second, third = (decode_one(code2wav, chunk) for chunk in chunks_of("s", codes, [1, 3, 5]))
+    assert 0 < first.spent_ms < second.spent_ms < third.spent_ms
+    assert first.first_ms >= first.spent_ms and first.first_ms == third.first_ms
+
+
+def test_warm_up_leaves_nothing_behind(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    code2wav, real, shapes = make(decoder), decoder.decode_chunk, []
+
+    def watched(piece: torch.Tensor, state: DecoderState) -> torch.Tensor:
+        shapes.append((piece.shape[0], piece.shape[2]))
+        return real(piece, state)
+
+    monkeypatch.setattr(decoder, "decode_chunk", watched)
+    code2wav.warm_up((1, 2, 4, 4, 1000), (1, 3), seconds=60.0)
+    assert shapes == [(b, n) for b in (1, 3) for n in (1, 2, 4, PIECE_FRAMES)]
+    code2wav.warm_up((1, 2), (1,), seconds=-1.0)
+    assert len(shapes) == 8
+    assert code2wav.streams == 0 and code2wav.primed_bytes == 0

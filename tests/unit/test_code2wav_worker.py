@@ -1,0 +1,360 @@
+"""The decoding thread: each stream in order, first chunks first, and no stream's end is another's."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.test_code2wav import CONFIG, NO_CODES, assert_same_audio, chunks_of, make, random_codes, whole
+from tests.unit.test_code2wav import decoder as decoder
+from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded
+from voice_clone.qwen3_tts import code2wav_worker
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.qwen3_tts.code2wav_worker import FIRST_CHUNK_LEAD, Code2WavWorker, Report
+from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
+
+WAIT = 20.0
+
+
+class Ticket:
+    """Notes its answer, and in `order` when it came."""
+
+    def __init__(self, chunk: Chunk, order: list[tuple[str, int]]) -> None:
+        self._chunk = chunk
+        self._order = order
+        self._answered = threading.Event()
+        self.given_up = False
+        self.broken = False
+        self.answers: list[Decoded | BaseException | None] = []
+
+    def cancelled(self) -> bool:
+        return self.given_up
+
+    def done(self, decoded: Decoded) -> None:
+        if self.broken:
+            raise RuntimeError("the server does not answer")
+        self._note(decoded)
+
+    def skip(self) -> None:
+        assert not self._chunk.final, "nothing follows that could bring the error"
+        self._note(None)
+
+    def fail(self, error: BaseException) -> None:
+        self._note(error)
+
+    def _note(self, answer: Decoded | BaseException | None) -> None:
+        self._order.append((self._chunk.stream_id, self._chunk.index))
+        self.answers.append(answer)
+        self._answered.set()
+
+    def wait(self) -> Decoded | BaseException | None:
+        assert self._answered.wait(WAIT), "no answer"
+        [answer] = self.answers
+        return answer
+
+
+class Bench:
+    """A worker whose decoder can be held, and all that it tells."""
+
+    def __init__(self, code2wav: Code2Wav, max_batch: int, max_queue: int) -> None:
+        self.code2wav = code2wav
+        self.batches: list[list[tuple[str, int]]] = []
+        self.order: list[tuple[str, int]] = []
+        self.lost_streams: list[str] = []
+        self.reports: list[Report] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.busy = threading.Event()
+        self._decode = code2wav.decode
+        code2wav.decode = self._held  # type: ignore[method-assign]
+        self.worker = Code2WavWorker(code2wav, max_batch, max_queue, self)
+
+    def _held(self, chunks: Sequence[Chunk]) -> list[Any]:
+        self.busy.set()
+        assert self.go_on.wait(WAIT)
+        if chunks:
+            self.batches.append([(chunk.stream_id, chunk.index) for chunk in chunks])
+        return self._decode(chunks)
+
+    def lost(self, stream_id: str) -> None:
+        self.lost_streams.append(stream_id)
+
+    def report(self, report: Report) -> None:
+        self.reports.append(report)
+
+    def submit(self, *chunks: Chunk) -> list[Ticket]:
+        tickets = [Ticket(chunk, self.order) for chunk in chunks]
+        for chunk, ticket in zip(chunks, tickets, strict=True):
+            self.worker.submit(chunk, ticket)
+        return tickets
+
+    def hold(self) -> None:
+        """Keep the decoder busy with a stream of one chunk until `release`."""
+        self.go_on.clear()
+        self.busy.clear()
+        self.submit(Chunk("hold", 0, random_codes(1, 0), NO_CODES, True))
+        assert self.busy.wait(WAIT)
+
+    def release(self) -> None:
+        self.go_on.set()
+
+    def ended(self) -> list[str]:
+        return [ending for report in self.reports for ending in report.endings]
+
+
+@pytest.fixture
+def bench(decoder: CodecDecoder) -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def new(max_batch: int = 4, max_queue: int = 1000, **given: Any) -> Bench:
+        made.append(Bench(make(decoder, **given), max_batch, max_queue))
+        return made[-1]
+
+    yield new
+    for each in made:
+        each.go_on.set()
+        each.worker.close()
+
+
+def heard(tickets: Sequence[Ticket]) -> np.ndarray:
+    answers = [ticket.wait() for ticket in tickets]
+    assert all(isinstance(answer, Decoded) for answer in answers), answers
+    return np.concatenate([answer.waveform for answer in answers if isinstance(answer, Decoded)])
+
+
+def test_many_streams_at_once_keep_their_order_and_their_audio(
+    decoder: CodecDecoder, bench: Callable[..., Bench]
+) -> None:
+    one = bench()
+    context = random_codes(10, 77)
+    codes = {f"s{i}": random_codes(27 + i, i) for i in range(8)}
+    streams = {
+        name: chunks_of(name, each, [1, 2, 4, 8, 12], context if i % 2 else NO_CODES)
+        for i, (name, each) in enumerate(codes.items())
+    }
+    tickets: dict[str, list[Ticket]] = {name: [] for name in codes}
+
+    def feed(name: str) -> None:
+        for chunk in streams[name]:
+            tickets[name] += one.submit(chunk)
+
+    feeders = [threading.Thread(target=feed, args=(name,)) for name in streams]
+    for feeder in feeders:
+        feeder.start()
+    for feeder in feeders:
+        feeder.join()
+    for i, name in enumerate(codes):
+        assert_same_audio(heard(tickets[name]), whole(decoder, codes[name], context if i % 2 else NO_CODES))
+        assert [index for stream, index in one.order if stream == name] == list(range(5))
+    one.worker.close()
+    assert one.code2wav.streams == 0 and one.lost_streams == []
+    assert one.ended().count("finished") == 8
+    assert sum(report.primed_hits for report in one.reports) == 3
+    assert sum(report.primed_misses for report in one.reports) == 1
+    assert sum(report.batch for report in one.reports) == 40
+    assert one.reports[-1].open_streams == 0 and one.reports[-1].stream_bytes == 0
+
+
+def test_chunks_of_as_many_frames_share_a_batch(bench: Callable[..., Bench]) -> None:
+    one = bench(max_batch=3)
+    one.hold()
+    tickets = one.submit(*(Chunk(f"s{i}", 0, random_codes(1 + i % 2, i), NO_CODES, True) for i in range(8)))
+    one.release()
+    heard(tickets)
+    assert one.batches[1:] == [
+        [("s0", 0), ("s2", 0), ("s4", 0)],
+        [("s1", 0), ("s3", 0), ("s5", 0)],
+        [("s6", 0)],
+        [("s7", 0)],
+    ]
+
+
+def test_a_streams_own_chunks_never_share_a_batch(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    one.hold()
+    tickets = one.submit(*chunks_of("s", random_codes(8, 0), [2, 2, 2, 2]))
+    one.release()
+    heard(tickets)
+    assert one.batches[1:] == [[("s", i)] for i in range(4)]
+
+
+def test_first_chunks_go_ahead_but_nobody_starves(bench: Callable[..., Bench]) -> None:
+    one = bench(max_batch=1)
+    heard(one.submit(Chunk("old", 0, random_codes(1, 0), NO_CODES, False)))
+    one.hold()
+    now = Chunk("x", 0, NO_CODES, NO_CODES, True).arrived
+    later = [
+        Chunk("old", 1, random_codes(1, 1), NO_CODES, True, arrived=now),
+        Chunk("new", 0, random_codes(1, 2), NO_CODES, False, arrived=now + 1),
+        Chunk("new", 1, random_codes(1, 2), NO_CODES, True, arrived=now + 1.5),
+        Chunk("newer", 0, random_codes(1, 3), NO_CODES, True, arrived=now + FIRST_CHUNK_LEAD + 1),
+    ]
+    tickets = one.submit(*later)
+    one.release()
+    heard(tickets)
+    assert one.order[2:] == [("new", 0), ("old", 1), ("newer", 0), ("new", 1)]
+
+
+def test_a_cancelled_stream_is_dropped_and_its_talker_told(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+    """The error waits for the final chunk: see the worker's docstring."""
+    one = bench()
+    codes = random_codes(8, 0)
+    first, second, third = chunks_of("s", codes, [2, 3, 3], random_codes(5, 1))
+    gone = chunks_of("gone", random_codes(9, 1), [2, 3, 3, 1])
+    tickets = one.submit(first, gone[0])
+    heard(tickets)
+    one.hold()
+    doomed = one.submit(gone[1])
+    doomed[0].given_up = True
+    tickets[1:] = one.submit(second, third)
+    one.release()
+    assert doomed[0].wait() is None
+    assert not one.code2wav.is_open("gone") and one.lost_streams == ["gone"]
+    doomed += one.submit(*gone[2:])
+    assert doomed[1].wait() is None and isinstance(doomed[2].wait(), Cancelled)
+    assert_same_audio(heard(tickets), whole(decoder, codes, random_codes(5, 1)))
+    one.worker.close()
+    assert one.lost_streams == ["gone"], "told once"
+    assert sorted(one.ended()) == ["cancelled", "finished", "finished"]
+    assert one.code2wav.streams == 0
+
+
+def test_a_failure_of_the_talker_ends_the_stream(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    tickets = one.submit(
+        Chunk("s", 0, random_codes(2, 0), NO_CODES, False),
+        Chunk("s", 1, NO_CODES, NO_CODES, True, DeadlineExceeded("too late")),
+    )
+    heard(tickets[:1])
+    assert isinstance(tickets[1].wait(), DeadlineExceeded)
+    one.worker.close()
+    assert one.code2wav.streams == 0 and one.lost_streams == [] and one.ended() == ["failed"]
+
+
+def test_the_id_of_a_broken_stream_can_be_used_again(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+    one = bench()
+    codes = random_codes(6, 0)
+    [broken] = one.submit(Chunk("s", 0, codes, NO_CODES, False, Internal("broken")))
+    assert broken.wait() is None
+    assert_same_audio(heard(one.submit(*chunks_of("s", codes, [2, 4]))), whole(decoder, codes))
+
+
+def test_what_is_remembered_of_broken_streams_is_bounded(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code2wav_worker, "MAX_BROKEN", 3)
+    one = bench()
+    late = [Chunk(f"s{i}", 0, NO_CODES, NO_CODES, False, Internal("broken")) for i in range(10)]
+    assert [ticket.wait() for ticket in one.submit(*late)] == [None] * 10
+    one.worker.close()
+    assert len(one.worker._broken) == 3
+
+
+def test_an_intruder_is_refused_and_the_stream_goes_on(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+    one = bench()
+    codes = random_codes(9, 0)
+    chunks = chunks_of("s", codes, [2, 3, 4])
+    tickets = one.submit(chunks[0])
+    for intruder in (
+        Chunk("s", 0, random_codes(2, 1), NO_CODES, True),
+        Chunk("s", 2, random_codes(2, 1), NO_CODES, True),
+        Chunk("s", 1, np.full((2, 4), CONFIG.codebook_size, np.int32), NO_CODES, True),
+        Chunk("s", 1, np.zeros((2, 5), np.int32), NO_CODES, True),
+    ):
+        [refused] = one.submit(intruder)
+        assert isinstance(refused.wait(), InvalidArgument)
+    tickets += one.submit(*chunks[1:])
+    assert_same_audio(heard(tickets), whole(decoder, codes))
+    one.worker.close()
+    assert one.lost_streams == [] and one.ended() == ["finished"]
+
+
+def test_a_stream_that_is_not_open_is_told_to_its_talker(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    [ticket] = one.submit(Chunk("lost", 3, random_codes(1, 0), NO_CODES, False))
+    assert isinstance(ticket.wait(), InvalidArgument)
+    one.worker.close()
+    assert one.lost_streams == ["lost"]
+
+
+def test_a_full_queue_ends_the_stream_that_finds_it_full(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+    one = bench(max_queue=2)
+    codes = random_codes(6, 0)
+    chunks = chunks_of("s", codes, [1, 2, 3])
+    late = chunks_of("late", random_codes(3, 1), [1, 1, 1])
+    heard(one.submit(late[0]))
+    one.hold()
+    tickets = one.submit(*chunks[:2])
+    refused = one.submit(*late[1:])
+    assert all(not entry.chunk.codes.size for entry in one.worker._waiting["late"]), "no codes are kept"
+    one.release()
+    heard(tickets)
+    tickets += one.submit(chunks[2])
+    assert_same_audio(heard(tickets), whole(decoder, codes))
+    assert refused[0].wait() is None and isinstance(refused[1].wait(), Overloaded)
+    one.worker.close()
+    assert one.lost_streams == ["late"] and "failed" in one.ended()
+    assert one.code2wav.streams == 0
+
+
+def test_idle_streams_are_swept_without_a_request(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code2wav_worker, "SWEEP_SECONDS", 0.02)
+    one = bench(idle_seconds=0.05)
+    heard(one.submit(Chunk("s", 0, random_codes(1, 0), NO_CODES, False)))
+    deadline = time.monotonic() + WAIT
+    while not one.lost_streams and time.monotonic() < deadline:
+        time.sleep(0.01)
+    [ticket] = one.submit(Chunk("s", 1, random_codes(1, 0), NO_CODES, True))
+    assert isinstance(ticket.wait(), DeadlineExceeded)
+    one.worker.close()
+    assert one.lost_streams == ["s"] and one.ended() == ["idle"]
+    assert one.reports[-1].open_streams == 0
+
+
+def test_an_answer_that_cannot_be_sent_ends_its_stream_alone(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    one.hold()
+    tickets = one.submit(*(Chunk(name, 0, random_codes(1, i), NO_CODES, False) for i, name in enumerate("abc")))
+    tickets[1].broken = True
+    one.release()
+    heard([tickets[0], tickets[2]])
+    assert tickets[1].wait() is None
+    [last] = one.submit(Chunk("b", 1, NO_CODES, NO_CODES, True))
+    assert isinstance(last.wait(), Internal)
+    one.worker.close()
+    assert one.lost_streams == ["b"] and one.code2wav.is_open("a") and one.code2wav.is_open("c")
+
+
+def test_random_ends_leave_nothing(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+    """200 streams that finish, are cancelled, break, repeat or skip a chunk, at random."""
+    one, chance = bench(), random.Random(0)
+    tickets: list[Ticket] = []
+    expected: dict[str, tuple[np.ndarray, list[Ticket]]] = {}
+    for number in range(200):
+        name, codes = f"s{number}", random_codes(7, number)
+        chunks = chunks_of(name, codes, [1, 2, 4])
+        end = chance.choice(["finish", "cancel", "break", "skip"])
+        if end == "skip":
+            chunks = [chunks[0], chunks[2]]
+        sent = [Ticket(chunk, one.order) for chunk in chunks]
+        sent[1].given_up = end == "cancel"
+        sent[1].broken = end == "break"
+        for chunk, ticket in zip(chunks, sent, strict=True):
+            one.worker.submit(chunk, ticket)
+        if end == "finish":
+            expected[name] = codes, sent
+        if end == "skip":  # what is still open is swept in time; here another chunk closes it
+            sent += one.submit(chunks_of(name, codes, [1, 6])[1])
+        tickets += sent
+    one.worker.close()
+    assert all(len(ticket.answers) == 1 for ticket in tickets)
+    for codes, sent in expected.values():
+        assert_same_audio(heard(sent), whole(decoder, codes))
+    assert one.code2wav.streams == 0 and one.reports[-1].open_streams == 0
+    assert not set(one.lost_streams) & set(expected)

@@ -1,0 +1,269 @@
+"""The thread that decodes: chunks of all streams come in at any time, samples go out in each stream's order.
+
+submit ──> queue of each stream ──> batch: the most urgent chunk and those of other streams with as many frames
+          (bounded together)        ──> decode ──> ticket
+
+A stream's chunks never overtake each other, for only the first one waiting can join a batch. The first chunk of a
+stream counts as older than it is, so that a new voice is heard soon and no running one can starve.
+
+Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another is in
+flight, and while a stream's frames are being made the talker is. So a stream that ends early gets no samples from
+there on, its talker is told to stop, and the error goes with its final chunk, when nothing else is in flight. Only what
+no talker sends (a wrong index, bad codes) is refused at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from voice_clone.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    Overloaded,
+    VoiceCloneError,
+)
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
+
+FIRST_CHUNK_LEAD = 2.0  # seconds by which a stream's first chunk goes ahead of others
+SWEEP_SECONDS = 1.0  # between two looks for what is idle
+MAX_BROKEN = 4096  # streams that ended early and whose final chunk is to come
+
+Ending = Literal["finished", "cancelled", "failed", "idle"]
+
+log = logging.getLogger(__name__)
+
+
+class Ticket(Protocol):
+    """Where a chunk's samples go: `done`, `skip` or `fail` is called once."""
+
+    def cancelled(self) -> bool:
+        """Whether nobody wants the samples any more."""
+
+    def done(self, decoded: Decoded) -> None:
+        """The chunk's samples."""
+
+    def skip(self) -> None:
+        """There are none; why comes with the stream's final chunk."""
+
+    def fail(self, error: BaseException) -> None:
+        """There are none, because of `error`."""
+
+
+@dataclass
+class Report:
+    """What happened since the last report, and the levels now."""
+
+    open_streams: int
+    stream_bytes: int
+    primed_bytes: int
+    batch: int = 0  # chunks decoded together
+    frames: int = 0  # of each of them
+    decode_ms: float = 0.0  # of the batch
+    primed_hits: int = 0
+    primed_misses: int = 0
+    endings: list[Ending] = field(default_factory=list)  # of streams
+
+
+class Observer(Protocol):
+    """Who wants to know. Called from the worker's thread between two batches: must neither wait nor raise."""
+
+    def lost(self, stream_id: str) -> None:
+        """A stream ended here before its final chunk: whoever makes its frames should stop."""
+
+    def report(self, report: Report) -> None:
+        """After each batch, and when streams ended without one."""
+
+
+@dataclass
+class _Entry:
+    chunk: Chunk
+    ticket: Ticket
+    frames: int
+    due: float  # the least goes first
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Whatever is raised inside goes to the log: what a ticket does must not harm other streams."""
+    try:
+        yield
+    except Exception as error:
+        log.error("a chunk could not be answered", exc_info=error)
+
+
+class Code2WavWorker:
+    """Decodes on one thread of its own.
+
+    Args:
+        code2wav: the streams; used by that thread alone.
+        max_batch: chunks decoded together.
+        max_queue: chunks that may wait; one more ends its stream.
+        observer: told of lost streams and of what was done.
+    """
+
+    def __init__(self, code2wav: Code2Wav, max_batch: int, max_queue: int, observer: Observer) -> None:
+        self._code2wav = code2wav
+        self._max_batch = max_batch
+        self._max_queue = max_queue
+        self._observer = observer
+        self._waiting: dict[str, deque[_Entry]] = {}  # by stream
+        self._waiting_chunks = 0
+        self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
+        self._endings: list[Ending] = []
+        self._swept = time.monotonic()
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="code2wav", daemon=True)
+        self._thread.start()
+
+    def submit(self, chunk: Chunk, ticket: Ticket) -> None:
+        """Queue a chunk; returns at once."""
+        due = chunk.arrived - (FIRST_CHUNK_LEAD if chunk.index == 0 else 0.0)
+        with self._changed:
+            if self._waiting_chunks >= self._max_queue:
+                full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
+                # It waits its turn all the same, without its codes: a stream is answered in order.
+                chunk = replace(chunk, codes=chunk.codes[:0], context=chunk.context[:0], failure=full)
+            entry = _Entry(chunk, ticket, len(chunk.codes), due)
+            self._waiting.setdefault(chunk.stream_id, deque()).append(entry)
+            self._waiting_chunks += 1
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Decode what waits, then stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            try:
+                self._decode(batch)
+                self._sweep()
+            except Exception as error:
+                log.error("a batch of %d chunks failed", len(batch), exc_info=error)
+                for entry in batch:
+                    self._break(entry, Internal("the decoder failed on this stream; try again"), "failed")
+
+    def _next(self) -> list[_Entry] | None:
+        """The next batch; an empty one when there is time to sweep; None when closed and done."""
+        with self._changed:
+            if not self._waiting and not self._closing:
+                self._changed.wait(SWEEP_SECONDS)
+            if not self._waiting and self._closing:
+                return None
+            return self._take()
+
+    def _take(self) -> list[_Entry]:
+        """The most urgent chunk, and those of other streams that can join it, the most urgent ones first."""
+        heads = sorted((entries[0] for entries in self._waiting.values()), key=lambda entry: entry.due)
+        batch = [entry for entry in heads if entry.frames == heads[0].frames][: self._max_batch]
+        for entry in batch:
+            entries = self._waiting[entry.chunk.stream_id]
+            entries.popleft()
+            if not entries:
+                del self._waiting[entry.chunk.stream_id]
+        self._waiting_chunks -= len(batch)
+        return batch
+
+    def _decode(self, batch: Sequence[_Entry]) -> None:
+        wanted = [entry for entry in batch if not self._has_ended(entry)]
+        began = time.monotonic()
+        outcomes = self._code2wav.decode([entry.chunk for entry in wanted])
+        spent = 1e3 * (time.monotonic() - began)
+        decoded = []
+        for entry, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, InvalidArgument):
+                self._refuse(entry, outcome)
+            elif isinstance(outcome, VoiceCloneError):
+                self._break(entry, outcome, "failed")
+            else:
+                decoded.append((entry.chunk, outcome))
+                self._answer(entry, outcome)
+        if decoded or self._endings:
+            primed = [outcome.primed for chunk, outcome in decoded if chunk.index == 0]
+            self._report(len(decoded), batch[0].frames, spent, primed.count("hit"), primed.count("miss"))
+
+    def _has_ended(self, entry: _Entry) -> bool:
+        """Whether a chunk needs no decoding, for its stream has ended or ends with it; then it has been answered."""
+        chunk = entry.chunk
+        if chunk.index == 0:
+            self._broken.pop(chunk.stream_id, None)  # another stream of that name
+        if chunk.stream_id in self._broken:
+            self._say(entry, self._broken[chunk.stream_id])
+        elif chunk.failure is not None:
+            self._break(entry, chunk.failure, "failed")
+        elif entry.ticket.cancelled():
+            self._break(entry, Cancelled("the client gave the stream up"), "cancelled")
+        else:
+            return False
+        return True
+
+    def _answer(self, entry: _Entry, decoded: Decoded) -> None:
+        try:
+            entry.ticket.done(decoded)
+        except Exception as error:
+            log.error("a chunk could not be sent", exc_info=error)
+            self._break(entry, Internal("the samples could not be sent; try again"), "failed")
+            return
+        if entry.chunk.final:
+            self._endings.append("finished")
+
+    def _refuse(self, entry: _Entry, error: InvalidArgument) -> None:
+        """Nothing that a talker sends: the stream that it names, if open, goes on."""
+        with _logged():
+            entry.ticket.fail(error)
+        if not self._code2wav.is_open(entry.chunk.stream_id):
+            self._observer.lost(entry.chunk.stream_id)
+
+    def _break(self, entry: _Entry, error: VoiceCloneError, ending: Ending) -> None:
+        """A chunk's stream ends with it, and with `error`."""
+        self._end(entry.chunk.stream_id, error, ending)
+        self._say(entry, error)
+        if not entry.chunk.final:
+            self._observer.lost(entry.chunk.stream_id)
+
+    def _end(self, stream_id: str, error: VoiceCloneError, ending: Ending) -> None:
+        self._code2wav.drop(stream_id)
+        self._endings.append(ending)
+        self._broken[stream_id] = error
+        if len(self._broken) > MAX_BROKEN:
+            self._broken.popitem(last=False)
+
+    def _say(self, entry: _Entry, error: VoiceCloneError) -> None:
+        """Answer a chunk of a stream that ended early: the final one with the error, the others with nothing."""
+        with _logged():
+            if entry.chunk.final:
+                del self._broken[entry.chunk.stream_id]
+                entry.ticket.fail(error)
+            else:
+                entry.ticket.skip()
+
+    def _sweep(self) -> None:
+        """Now and then: forget what is idle."""
+        if time.monotonic() - self._swept < SWEEP_SECONDS:
+            return
+        self._swept = time.monotonic()
+        before = self._code2wav.primed_bytes
+        with self._changed:
+            waiting = set(self._waiting)
+        for stream_id in self._code2wav.sweep(waiting):
+            self._end(stream_id, DeadlineExceeded("no chunk of this stream came for too long"), "idle")
+            self._observer.lost(stream_id)
+        if self._endings or self._code2wav.primed_bytes != before:
+            self._report()
+
+    def _report(self, batch: int = 0, frames: int = 0, decode_ms: float = 0.0, hits: int = 0, misses: int = 0) -> None:
+        endings, self._endings = self._endings, []
+        levels = (self._code2wav.streams, self._code2wav.stream_bytes, self._code2wav.primed_bytes)
+        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings))
