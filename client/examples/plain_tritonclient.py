@@ -20,8 +20,7 @@ def string(name: str, value: str) -> triton.InferInput:
 def main(text: str, voice: str, path: str, url: str = "localhost:8001") -> None:
     responses: queue.Queue[Any] = queue.Queue()
     client = triton.InferenceServerClient(url)
-    # One stream a speech; the header makes errors come with their status code.
-    client.start_stream(lambda result, error: responses.put(error or result), headers={"triton_grpc_error": "true"})
+    client.start_stream(lambda result, error: responses.put(error or result))  # one stream a speech
     client.async_stream_infer("qwen3_tts", [string("text", text), string("voice", voice)])
     pieces, final = [], False
     while not final:

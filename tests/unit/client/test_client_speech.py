@@ -215,7 +215,7 @@ def test_no_server(collect: Collect) -> None:
 @both
 def test_headers_of_a_stream(triton: Server, collect: Collect) -> None:
     collect(triton.url)
-    assert triton.metadata[0]["triton_grpc_error"] == "true"
+    assert "triton_grpc_error" not in triton.metadata[0], "answers to it take Triton 2.51 down now and then"
 
 
 def test_close_reaches_the_server(triton: Server) -> None:
