@@ -12,6 +12,9 @@ OPTIONS = (
 )
 
 
+END_SECONDS = 2.0  # in which a server ends a stream of which it has answered an error
+
+
 def target(url: str) -> str:
     """`url`, checked.
 

@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2_grpc
 from . import _channel, _requests, _responses
 from ._requests import Source
 from .client import Voices
-from .errors import Cancelled, VoiceCloneError
+from .errors import BrokenStream, Cancelled, VoiceCloneError
 from .types import Chunk, Knobs, Voice
 
 if TYPE_CHECKING:
@@ -50,12 +50,27 @@ class AsyncSpeech(AsyncIterator[Chunk]):
                 raise
         except grpc.RpcError as error:
             raise _responses.rpc_error(error) from None
-        except VoiceCloneError:
+        except BrokenStream:
             self.close()
+            raise
+        except VoiceCloneError:
+            await self._let_end()
             raise
         if self._reader.finished:
             raise StopAsyncIteration
         raise Cancelled("the speech was closed before its end")
+
+    async def _let_end(self) -> None:
+        """Let the stream end by itself after the server's error; see `client._let_end`."""
+
+        async def rest() -> None:
+            async for _ in self._messages:
+                pass
+
+        try:
+            await asyncio.wait_for(rest(), _channel.END_SECONDS)
+        except (grpc.RpcError, asyncio.TimeoutError):
+            self._call.cancel()
 
     async def read(self) -> tuple[NDArray[np.float32], int]:
         """All samples [n] that were not iterated yet, and their rate in Hz; waits for the end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +15,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from . import _channel, _requests, _responses
 from ._requests import Source
-from .errors import Cancelled, VoiceCloneError
+from .errors import BrokenStream, Cancelled, VoiceCloneError
 from .types import Chunk, Knobs, Voice
 
 if TYPE_CHECKING:
@@ -47,8 +49,11 @@ class Speech(Iterator[Chunk]):
         except grpc.RpcError as error:
             if not self._closed:
                 raise _responses.rpc_error(error) from None
-        except VoiceCloneError:
+        except BrokenStream:
             self.close()
+            raise
+        except VoiceCloneError:
+            _let_end(self._call)
             raise
         if self._reader.finished:
             raise StopIteration
@@ -75,6 +80,19 @@ class Speech(Iterator[Chunk]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _let_end(call: Any) -> None:
+    """Let a stream end by itself after the server's error.
+
+    One that is cancelled just then keeps its model loaded in a Triton 2.51, which then waits for it when it stops.
+    """
+    timer = threading.Timer(_channel.END_SECONDS, call.cancel)
+    timer.start()
+    with contextlib.suppress(grpc.RpcError):
+        for _ in call:
+            pass
+    timer.cancel()
 
 
 class Client:
