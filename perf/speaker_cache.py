@@ -161,7 +161,9 @@ def _resident(pid: int) -> int:
 
 def _loading_seconds(log: str) -> float:
     """From Triton's log: from the start of the model's process to its readiness."""
-    marks = [line for line in log.splitlines() if "speaker_cache" in line and ("loading:" in line or "uccessfully" in line)]
+    marks = [
+        line for line in log.splitlines() if "speaker_cache" in line and ("loading:" in line or "uccessfully" in line)
+    ]
     times = [line.split()[1] for line in marks[-2:]]
     seconds = [sum(float(part) * unit for part, unit in zip(t.split(":"), (3600, 60, 1), strict=True)) for t in times]
     return round(seconds[1] - seconds[0], 2)

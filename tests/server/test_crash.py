@@ -82,7 +82,6 @@ def cycle(models: Path, folder: Path, states: dict[str, set[int | None]], lives:
         server.stop()
 
 
-
 def check(server: TritonServer, folder: Path, states: dict[str, set[int | None]]) -> None:
     """Every voice is one that it may be, resolves to the artifacts of its clip, and no other file lies about."""
     cache = Cache(server)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.sampling import SamplingParameters
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.qwen3_tts.warm_up import warm_up
 
 MAX_LENGTH = 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
@@ -96,6 +98,179 @@ def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:
         np.testing.assert_array_equal(np.stack(codes[i]), expected)
 
 
+@pytest.mark.parametrize(("threads", "requests"), [(1, 16), (2, 4)])
+def test_deterministic_alone_and_in_any_company(
+    talker: Talker, config: Qwen3TTSConfig, threads: int, requests: int
+) -> None:
+    """Requests join 8 slots at random. Codes are equal, and so is every bit of the state that they come from."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    rng = np.random.default_rng(threads)
+    cases = [
+        (
+            make_prompt(config, i, icl=i % 2 == 1, non_streaming=i % 4 > 1, language=(None, "english")[i % 3 == 0]),
+            SamplingParameters(
+                seed=1000 + i,
+                temperature=0.5 + 0.1 * i,
+                top_k=(50, 0, 5)[i % 3],
+                top_p=(1.0, 0.8)[i % 2],
+                do_sample=i != 3,
+                subtalker_do_sample=i != 4,
+            ),
+            int(rng.integers(4, 24)),
+        )
+        for i in range(requests)
+    ]
+    alone: list[tuple[npt.NDArray[np.int32], torch.Tensor]] = []
+    for case in cases:
+        generator = Generator(talker, config, 8, MAX_LENGTH, deterministic=True)
+        generator.start(0, TalkerRequest(*case))
+        codes = [codes_in(generator.step([0])[0]) for _ in range(case[2])]
+        alone.append((np.stack(codes), generator._hidden[0].clone()))
+
+    generator = Generator(talker, config, 8, MAX_LENGTH, deterministic=True)
+    waiting = [int(i) for i in rng.permutation(requests)]
+    live: dict[int, int] = {}
+    together: dict[int, list[npt.NDArray[np.int32]]] = {i: [] for i in range(requests)}
+    while waiting or live:
+        free = [slot for slot in range(8) if slot not in live]
+        if waiting and free and rng.random() < 0.6:
+            slot = int(rng.choice(free))
+            live[slot] = waiting.pop()
+            left = generator.start(slot, TalkerRequest(*cases[live[slot]]))
+            generator.prefill(slot, left)
+        chosen = [int(slot) for slot in rng.permutation(list(live)) if rng.random() < 0.9]  # some pause
+        for slot, frame in zip(chosen, generator.step(chosen), strict=True):
+            together[live[slot]].append(codes_in(frame))
+            if frame.finish:
+                assert torch.equal(generator._hidden[slot], alone[live[slot]][1])
+                generator.free(slot)
+                del live[slot]
+    for i, (codes, _) in enumerate(alone):
+        np.testing.assert_array_equal(np.stack(together[i]), codes)
+    torch.set_num_threads(before)
+
+
+def test_deterministic_is_the_same_model(talker: Talker, config: Qwen3TTSConfig) -> None:
+    prompt, how = make_prompt(config, 1, icl=True), SamplingParameters(seed=9)
+    generator = Generator(talker, config, 3, MAX_LENGTH, deterministic=True)
+    generator.start(1, TalkerRequest(prompt, how, 20))
+    np.testing.assert_array_equal(codes_of(generator, 1), solo(talker, config, prompt, how, 20))
+    room = MAX_LENGTH - prefill_length(prompt)  # the last position of a slot is not where idle rows write
+    generator.start(2, TalkerRequest(prompt, how, room))
+    np.testing.assert_array_equal(codes_of(generator, 2), solo(talker, config, prompt, how, room))
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_step_that_raised_may_be_tried_again(
+    talker: Talker, config: Qwen3TTSConfig, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, how = [make_prompt(config, 0), make_prompt(config, 1)], SamplingParameters(seed=3)
+    generator = Generator(talker, config, 2, MAX_LENGTH, deterministic)
+    for slot, prompt in enumerate(prompts):
+        generator.start(slot, TalkerRequest(prompt, how, 8))
+    frames = []
+    for number in range(8):
+        with monkeypatch.context() as patch:  # fails at the last moment
+            predict = talker.code_predictor.predict
+
+            def fail(*args: Any, **kwargs: Any) -> Any:
+                predict(*args, **kwargs)  # noqa: B023
+                raise RuntimeError("out of memory")
+
+            if number % 2:
+                patch.setattr(talker.code_predictor, "predict", fail)
+                with pytest.raises(RuntimeError, match="out of memory"):
+                    generator.step([0, 1])
+        frames.append([*generator.step([0]), *generator.step([1])] if number % 4 == 3 else generator.step([0, 1]))
+    for slot, prompt in enumerate(prompts):
+        got = [codes_in(pair[slot]) for pair in frames]
+        np.testing.assert_array_equal(got, solo(talker, config, prompt, how, 8))
+
+
+def test_reset_forgets_streams_in_any_state(config: Qwen3TTSConfig) -> None:
+    talker = make_talker(config, 0)
+    prompt, how = make_prompt(config, 5), SamplingParameters(seed=3)
+    expected = solo(talker, config, prompt, how, 20)
+    poison = TEXT_VOCAB - 1
+    with torch.no_grad():
+        talker.model.text_embedding.weight[poison] = torch.nan
+    bad = Prompt(ROLE_IDS, np.full(20, poison, np.int32), prompt.speaker_embedding, non_streaming_mode=True)
+    generator = Generator(talker, config, 3, MAX_LENGTH)
+    generator.start(0, TalkerRequest(bad, how, 20))
+    generator.prefill(0, 18)
+    generator.start(1, TalkerRequest(bad, how, 20))
+    generator.step([1])
+    generator.start(2, TalkerRequest(prompt, how, 20))
+    generator.step([2])
+    generator.reset()
+    assert not generator.live
+    for slot in range(3):
+        generator.start(slot, TalkerRequest(prompt, how, 20))
+        np.testing.assert_array_equal(codes_of(generator, slot), expected)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_warm_up_leaves_nothing(
+    talker: Talker, config: Qwen3TTSConfig, seconds: float, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths: list[int] = []
+    generator = Generator(talker, config, 3, MAX_LENGTH, deterministic)
+    step = generator.step
+    monkeypatch.setattr(generator, "step", lambda slots: widths.append(len(slots)) or step(slots))
+    warm_up(generator, 16, seconds)
+    assert set(widths) == ({1, 2, 3} if seconds else set()) and not generator.live
+    prompt, how = make_prompt(config, 1, icl=True), SamplingParameters(seed=9)
+    generator.start(2, TalkerRequest(prompt, how, 10))
+    np.testing.assert_array_equal(codes_of(generator, 2), solo(talker, config, prompt, how, 10))
+
+
+def test_who_has_stopped_needs_no_code_predictor(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = []
+    talker = make_talker(config, 3)
+    make_restless(talker.codec_head, 3)
+    predict = talker.code_predictor.predict
+
+    def counted(cache: Any, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
+        widths.append(hidden.shape[0])
+        return predict(cache, hidden, *rest)
+
+    monkeypatch.setattr(talker.code_predictor, "predict", counted)
+    generator = Generator(talker, config, 4, MAX_LENGTH)
+    for slot in range(4):
+        generator.start(slot, TalkerRequest(make_prompt(config, slot), GREEDY, 30))
+    live, made = [0, 1, 2, 3], 0
+    while live:
+        frames = generator.step(live)
+        made += sum(frame.codes is not None for frame in frames)
+        live = [slot for slot, frame in zip(live, frames, strict=True) if not frame.finish]
+    assert sum(widths) == made and len(set(widths)) > 1
+
+
+@pytest.mark.parametrize("begin", [0, 30])
+@pytest.mark.parametrize("cycle", [1, 3, 8])
+@pytest.mark.parametrize("limit", [None, 12])
+def test_a_runaway_ends(config: Qwen3TTSConfig, begin: int, cycle: int, limit: int | None) -> None:
+    """Codebook 0 is forced to go round in a cycle; it may do so until the text is used up."""
+    talker, prompt = make_talker(config, 0), make_prompt(config, 0)
+    text = len(build_talker_input(talker, config, prompt).trailing_text)
+    assert 0 < text < 30
+    generator = Generator(talker, config, 1, MAX_LENGTH, runaway_frames=limit)
+    generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=1), 60))
+    frames: list[Frame] = []
+    with torch.no_grad():
+        while not frames or frames[-1].finish is None:
+            bias = torch.zeros(config.talker.vocab_size)
+            if len(frames) >= begin:
+                bias[100 + len(frames) % cycle] = 1e6
+            talker.codec_head.bias = torch.nn.Parameter(bias)
+            frames += generator.step([0])
+    assert frames[-1].codes is not None
+    ends = ("length", 60) if limit is None else ("runaway", max(begin, text) + cycle + limit)
+    assert (frames[-1].finish, len(frames)) == ends
+
+
 def test_any_subset_may_be_stepped(talker: Talker, config: Qwen3TTSConfig) -> None:
     prompts = [make_prompt(config, i) for i in range(3)]
     how = SamplingParameters(seed=4)
@@ -135,6 +310,25 @@ def test_prefill_length(
         total = len(prompt.text_ids) + len(prompt.reference_ids) + 1
         held = 0 if non_streaming else max(0, total - 1 - len(prompt.reference_codes))
         assert len(built.trailing_text) == held
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_prefill_in_chunks_between_steps(talker: Talker, config: Qwen3TTSConfig, chunk: int) -> None:
+    """A newcomer whose prompt is read between the steps of another stream; both are as if alone."""
+    generator = Generator(talker, config, 2, MAX_LENGTH)
+    prompts, how = [make_prompt(config, 1), make_prompt(config, 2, icl=True)], SamplingParameters(seed=8)
+    generator.start(0, TalkerRequest(prompts[0], how, 60))
+    left = generator.start(1, TalkerRequest(prompts[1], how, 10))
+    assert left == prefill_length(prompts[1])
+    beside = []
+    while left:
+        beside += generator.step([0])
+        generator.prefill(1, min(left, chunk))
+        left -= min(left, chunk)
+    pairs = [generator.step([1, 0]) for _ in range(10)]
+    codes = [codes_in(frame) for frame in [*beside, *(pair[1] for pair in pairs)]]
+    np.testing.assert_array_equal(codes, solo(talker, config, prompts[0], how, 60)[: len(codes)])
+    np.testing.assert_array_equal([codes_in(p[0]) for p in pairs], solo(talker, config, prompts[1], how, 10))
 
 
 @pytest.mark.parametrize("cut", [1, 7, 12])

@@ -1,75 +1,94 @@
 """The engine: one thread that advances all live streams by one frame a step.
 
-submit ──> queue ──> slot ──> step, step, ... ──> outbox ──> sink
-          (bounded)  (prefill)   (batched)       (its own thread, so that a slow receiver
-                                                  does not hold up the frames of the others)
+submit ──> queue ──> slot ──> prefill ──> step, step, ... ──> outbox ──> sink
+          (bounded)         (in chunks,     (batched)      (its own thread)
+                           between steps)
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from voice_clone.batching.stream import FrameSource, Sink, Stream
-from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded
+from voice_clone.batching.outbox import Levels, Outbox
+from voice_clone.batching.statistics import Statistics
+from voice_clone.batching.stream import Frame, FrameSource, Sink, Stream
+from voice_clone.errors import Internal, InvalidArgument, Overloaded
 
 R = TypeVar("R")
+
+MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
 
 log = logging.getLogger(__name__)
 
 
 class Engine(Generic[R]):
-    """Runs the streams of one `FrameSource`.
+    """Runs the streams of one `FrameSource`. Whatever fails, every stream ends, and the engine goes on.
 
     Args:
         source: makes the frames; used by the engine's thread alone.
         codebooks: codes a frame.
         schedule: frames of a stream's chunks; the last number repeats.
         max_queue: streams that may wait for a slot.
+        prefill_chunk: positions of a prompt that are read between two steps: so long, at most, does a newcomer
+            hold up the live streams. A prompt is always cut at the multiples of this number.
+        statistics: what is counted and timed.
     """
 
-    def __init__(self, source: FrameSource[R], codebooks: int, schedule: Sequence[int], max_queue: int) -> None:
+    def __init__(
+        self,
+        source: FrameSource[R],
+        codebooks: int,
+        schedule: Sequence[int],
+        max_queue: int,
+        prefill_chunk: int = 256,
+        statistics: Statistics | None = None,
+    ) -> None:
         self._source = source
         self._codebooks = codebooks
         self._schedule = tuple(schedule)
         self._max_queue = max_queue
+        self._prefill_chunk = prefill_chunk
         self._waiting: deque[Stream[R]] = deque()
-        self._live: dict[int, Stream[R]] = {}  # by slot
-        self._by_id: dict[str, Stream[R]] = {}
+        self._live: dict[int, Stream[R]] = {}  # by slot, in the order of arrival
+        self._by_id: dict[str, Stream[R]] = {}  # all that have not ended
         self._changed = threading.Condition()
         self._closing = False
-        self._outbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name="engine", daemon=True),
-            threading.Thread(target=self._send, name="outbox", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
 
-    def submit(self, stream_id: str, request: R, sink: Sink) -> None:
+    def submit(self, stream_id: str, request: R, sink: Sink, deadline: float | None = None) -> None:
         """Queue a stream; its chunks, or its failure, go to `sink`.
+
+        Args:
+            deadline: on the clock of `time.monotonic()`; a stream not done by then fails with DeadlineExceeded.
 
         Raises:
             Overloaded: the queue is full, or the engine is closing.
             InvalidArgument: a stream of this id is live.
         """
-        stream = Stream(stream_id, request, sink, self._schedule, self._codebooks)
-        with self._changed:
-            if self._closing:
-                raise Overloaded("the server is shutting down")
-            if stream_id in self._by_id:
-                raise InvalidArgument("a stream of this stream_id is live; every stream needs its own")
-            if len(self._waiting) >= self._max_queue:
-                raise Overloaded(f"{self._max_queue} streams are waiting already; try again later")
-            self._waiting.append(stream)
-            self._by_id[stream_id] = stream
-            self._changed.notify()
+        stream = Stream(stream_id, request, sink, self._schedule, self._codebooks, deadline)
+        try:
+            with self._changed:
+                if self._closing:
+                    raise Overloaded("the server is shutting down")
+                if stream_id in self._by_id:
+                    raise InvalidArgument("a stream of this stream_id is live; every stream needs its own")
+                free = self._source.slots - len(self._live)  # those who wait for these get them after the step
+                if len(self._waiting) >= self._max_queue + free:
+                    raise Overloaded(f"{self._max_queue} streams are waiting already; try again later")
+                self._outbox.open(stream)
+                self._waiting.append(stream)
+                self._by_id[stream_id] = stream
+                self._changed.notify()
+        except Overloaded as error:
+            self._outbox.refused(stream, error)
+            raise
 
     def cancel(self, stream_id: str) -> bool:
         """End a stream at the next frame boundary; returns whether there was one."""
@@ -86,80 +105,141 @@ class Engine(Generic[R]):
         with self._changed:
             self._closing = True
             self._changed.notify()
-        for thread in self._threads:
-            thread.join()
+        self._thread.join()
+        self._outbox.join()
 
     def _run(self) -> None:
-        try:
-            while self._admit():
+        while True:
+            try:
+                if not self._admit():
+                    break
+                self._prefill()
                 self._step()
-        finally:
-            self._outbox.put(None)
+            except Exception as error:
+                log.error("the engine failed; all its streams end", exc_info=error)
+                self._fail_all()
+        self._outbox.close()
 
     def _admit(self) -> bool:
         """Wait for work and fill the free slots; False when the engine is closed and idle."""
         with self._changed:
-            while not self._live and not self._waiting:
-                if self._closing:
+            while not self._busy():
+                if self._closing and not self._by_id:
                     return False
-                self._changed.wait()
-            for stream in [stream for stream in self._waiting if stream.cancelled]:
+                deadlines = [stream.deadline for stream in self._by_id.values() if stream.deadline is not None]
+                self._changed.wait(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
+            now = time.monotonic()
+            for stream in [stream for stream in self._waiting if stream.over(now)]:
                 self._waiting.remove(stream)
-                self._end(stream, Cancelled("the stream was cancelled"))
+                self._end(stream, stream.over(now))
             free = [slot for slot in range(self._source.slots) if slot not in self._live]
             joining = [(slot, self._waiting.popleft()) for slot in free[: len(self._waiting)]]
+            self._live.update(joining)
         for slot, stream in joining:
             stream.started = time.monotonic()
             try:
-                self._source.start(slot, stream.request)
+                stream.unread = self._source.start(slot, stream.request)
             except Exception as error:
                 with self._changed:
+                    del self._live[slot]
                     self._end(stream, error)
-            else:
-                self._live[slot] = stream
-                stream.prefilled = time.monotonic()
         return True
 
+    def _busy(self) -> bool:
+        """Whether there is anything to do now."""
+        now = time.monotonic()
+        if self._waiting and (len(self._live) < self._source.slots or any(s.over(now) for s in self._waiting)):
+            return True
+        return any(s.unread or s.unsent < MAX_UNSENT or s.over(now) for s in self._live.values())
+
+    def _prefill(self) -> None:
+        """Read at most `prefill_chunk` positions of the newcomers' prompts, those of the oldest first."""
+        room = self._prefill_chunk
+        for slot, stream in list(self._live.items()):
+            count = min(stream.unread, self._prefill_chunk)
+            if not count or stream.over(time.monotonic()):
+                continue
+            if count > room:
+                break
+            try:
+                self._source.prefill(slot, count)
+            except Exception as error:
+                self._leave(slot, error)
+                continue
+            room -= count
+            stream.unread -= count
+            if not stream.unread:
+                stream.prefilled = time.monotonic()
+
     def _step(self) -> None:
-        for slot in [slot for slot, stream in self._live.items() if stream.cancelled]:
-            self._leave(slot, Cancelled("the stream was cancelled"))
-        slots = list(self._live)
-        if not slots:
-            return
-        try:
-            frames = self._source.step(slots)
-        except Exception as error:
-            # After a failed step no slot's state can be trusted.
-            log.error("a step of %d streams failed", len(slots), exc_info=error)
-            for slot in slots:
-                self._leave(slot, Internal("the step of this stream failed; try again"))
-            return
-        for slot, frame in zip(slots, frames, strict=True):
+        now = time.monotonic()
+        for slot, stream in list(self._live.items()):
+            if error := stream.over(now):
+                self._leave(slot, error)
+        slots = [slot for slot, stream in self._live.items() if not stream.unread and stream.unsent < MAX_UNSENT]
+        for slot, frame in self._frames(slots):
             stream = self._live[slot]
             if frame.finish == "error":
                 self._leave(slot, Internal("the model made no valid frame for this stream"))
                 continue
             chunk = stream.add(frame)
-            if chunk is not None:
-                self._outbox.put(partial(stream.sink.chunk, chunk))
             if frame.finish is not None:
                 self._leave(slot)
+            if chunk is not None:
+                with self._changed:
+                    stream.unsent += 1
+                self._outbox.put(stream, chunk)
+
+    def _frames(self, slots: list[int]) -> list[tuple[int, Frame]]:
+        """The next frame of each slot. Streams that cannot make one have left."""
+        if not slots:
+            return []
+        try:
+            frames = self._source.step(slots)
+        except Exception as error:
+            log.error("a step of %d streams failed", len(slots), exc_info=error)
+            if len(slots) == 1:
+                self._leave(slots[0], Internal("the step of this stream failed; try again"))
+                return []
+            # No stream has moved: alone, each shows whether the failure is its own.
+            return [pair for slot in slots for pair in self._frames([slot])]
+        return list(zip(slots, frames, strict=True))
 
     def _leave(self, slot: int, error: BaseException | None = None) -> None:
-        """Free a slot; with `error` its stream failed, else its last chunk is out."""
+        """Free a slot; with `error` its stream failed, else its last chunk follows."""
         self._source.free(slot)
-        stream = self._live.pop(slot)
         with self._changed:
-            self._end(stream, error)
+            self._end(self._live.pop(slot), error)
 
     def _end(self, stream: Stream[R], error: BaseException | None) -> None:
         del self._by_id[stream.id]
         if error is not None:
-            self._outbox.put(partial(stream.sink.fail, error))
+            self._outbox.put(stream, error)
 
-    def _send(self) -> None:
-        while (action := self._outbox.get()) is not None:
-            try:
-                action()
-            except Exception:
-                log.exception("a chunk could not be sent")
+    def _fail_all(self) -> None:
+        """After a failure of unknown reach: end every stream, begin anew."""
+        with self._changed:
+            streams = list(self._by_id.values())
+            self._waiting.clear()
+            self._live.clear()
+            for stream in streams:
+                self._end(stream, Internal("the server failed to make this stream; try again"))
+        try:
+            self._source.reset()
+        except Exception:
+            log.exception("the frame source could not be reset")
+
+    def _delivered(self, stream: Stream[R]) -> None:
+        with self._changed:
+            stream.unsent -= 1
+            if stream.unsent == MAX_UNSENT - 1:
+                self._changed.notify()
+
+    def _abandoned(self, stream: Stream[R]) -> None:
+        with self._changed:
+            stream.cancelled = True
+            self._changed.notify()
+
+    def _levels(self) -> Levels:
+        with self._changed:
+            return Levels(len(self._live), len(self._waiting))

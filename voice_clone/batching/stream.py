@@ -10,6 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone.errors import Cancelled, DeadlineExceeded, VoiceCloneError
+
 R = TypeVar("R", contravariant=True)
 
 
@@ -22,7 +24,7 @@ class Frame(Protocol):
 
     @property
     def finish(self) -> str | None:
-        """None while the stream goes on, else `stop`, `length` or `error`."""
+        """None while the stream goes on, else why it ends: `error`, or what its last chunk gives as the reason."""
 
 
 class FrameSource(Protocol[R]):
@@ -32,14 +34,23 @@ class FrameSource(Protocol[R]):
     def slots(self) -> int:
         """How many streams can be live at once."""
 
-    def start(self, slot: int, request: R) -> None:
-        """Prefill a free slot; nothing is changed if this raises."""
+    def start(self, slot: int, request: R) -> int:
+        """Give a free slot to a stream; returns the positions of its prompt. Nothing is changed if this raises."""
+
+    def prefill(self, slot: int, count: int) -> None:
+        """Read the next `count` positions of a started stream's prompt."""
 
     def step(self, slots: Sequence[int]) -> Sequence[Frame]:
-        """One frame for each of `slots`, in that order."""
+        """One frame for each of `slots`, in that order; their prompts have been read.
+
+        If this raises, no stream has moved: the step may be tried again with any of the slots.
+        """
 
     def free(self, slot: int) -> None:
         """Forget a slot's stream."""
+
+    def reset(self) -> None:
+        """Forget all streams, whatever state they are in."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +58,10 @@ class Timing:
     """Milliseconds of a stream up to a chunk."""
 
     queue: float  # waiting for a slot
-    prefill: float
+    prefill: float  # from the slot to the end of the prompt, the live streams' steps in between included
     generate: float  # from the end of the prefill to the chunk
+    first_frame: float  # from the submission to the first frame
+    gap: float  # the longest time between two chunks
 
 
 @dataclass(frozen=True)
@@ -71,40 +84,69 @@ class Sink(Protocol):
     def fail(self, error: BaseException) -> None:
         """The stream ends with `error`."""
 
+    def cancelled(self) -> bool:
+        """Whether nobody wants the stream any more."""
 
-@dataclass
+
+@dataclass(eq=False)
 class Stream(Generic[R]):
-    """A stream's state in the engine; touched by the engine thread alone, but for `cancelled`."""
+    """A stream's state in the engine, touched by the engine thread alone.
+
+    Exceptions: any thread may set `cancelled`; `unsent` is counted under the engine's lock.
+    """
 
     id: str
     request: R
     sink: Sink
     schedule: Sequence[int]  # frames of chunk 0, 1, ...; the last repeats
     codebooks: int
+    deadline: float | None = None  # time.monotonic()
     cancelled: bool = False
+    unread: int = 0  # positions of the prompt that are still to be prefilled
+    unsent: int = 0  # chunks that the sink has not taken yet
     frames: int = 0
     chunks: int = 0
     pending: list[NDArray[np.int32]] = field(default_factory=list)
+    # Points in time, time.monotonic(); None: not yet.
     submitted: float = field(default_factory=time.monotonic)
-    started: float = 0.0
-    prefilled: float = 0.0
+    started: float | None = None
+    prefilled: float | None = None
+    first_frame: float | None = None
+    last_chunk: float | None = None
+    gap: float = 0.0  # seconds
+
+    def over(self, now: float) -> VoiceCloneError | None:
+        """Why the stream must end before its time, if it must."""
+        if self.cancelled:
+            return Cancelled("the stream was cancelled")
+        if self.deadline is not None and now >= self.deadline:
+            return DeadlineExceeded("the speech was not done before its deadline; allow more time or ask for less")
+        return None
 
     def add(self, frame: Frame) -> Chunk | None:
         """Take a frame; returns the chunk that it completes, if any."""
+        now = time.monotonic()
         if frame.codes is not None:
             self.pending.append(frame.codes)
             self.frames += 1
+            if self.first_frame is None:
+                self.first_frame = now
         wanted = self.schedule[min(self.chunks, len(self.schedule) - 1)]
         if frame.finish is None and len(self.pending) < wanted:
             return None
+        if self.last_chunk is not None:
+            self.gap = max(self.gap, now - self.last_chunk)
+        self.last_chunk = now
         codes: NDArray[Any] = np.array(self.pending, dtype=np.int32).reshape(len(self.pending), self.codebooks)
-        now = time.monotonic()
-        timing = Timing(
-            queue=1e3 * (self.started - self.submitted),
-            prefill=1e3 * (self.prefilled - self.started),
-            generate=1e3 * (now - self.prefilled),
-        )
-        chunk = Chunk(self.chunks, codes, self.frames, frame.finish, timing)
+        chunk = Chunk(self.chunks, codes, self.frames, frame.finish, self.timing(now))
         self.pending = []
         self.chunks += 1
         return chunk
+
+    def timing(self, now: float) -> Timing:
+        """Milliseconds so far; a phase that was not reached counts 0, one that goes on counts up to `now`."""
+        started = now if self.started is None else self.started
+        prefilled = now if self.prefilled is None else self.prefilled
+        first = now if self.first_frame is None else self.first_frame
+        seconds = (started - self.submitted, prefilled - started, now - prefilled, first - self.submitted, self.gap)
+        return Timing(*(1e3 * value for value in seconds))

@@ -8,6 +8,7 @@ Shapes: B streams, T new positions, S positions read, C hidden size, H query hea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,12 +28,15 @@ class Span:
         positions: with a slice of slots a slice of T positions; with int64 slots int64 [B], one position each.
         read: the same B slots to read; a slice wherever they are neighbours, because that copies nothing.
         length: S; positions 0..S-1 are read.
+        each: with T = 1, how many positions each of the B streams sees; it then attends by itself, to these alone,
+            and its result cannot depend on how long the others are. None: all attend together, under a mask.
     """
 
     slots: Tensor | slice
     positions: Tensor | slice
     read: Tensor | slice
     length: int
+    each: Sequence[int] | None = None
 
 
 class KVCache:
@@ -92,7 +96,16 @@ class Attention(nn.Module):
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
         q = q.reshape(batch, k.shape[1], -1, self.head_dim)  # [B, G, H/G * T, D]
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        if span.each is None:
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            rows = [slice(row, row + 1) for row in range(batch)]
+            out = torch.cat(
+                [
+                    F.scaled_dot_product_attention(q[row], k[row, :, :seen], v[row, :, :seen])
+                    for row, seen in zip(rows, span.each, strict=True)
+                ]
+            )
         out = out.reshape(batch, heads, length, self.head_dim).transpose(1, 2).flatten(2)
         projected: Tensor = self.o_proj(out)
         return projected

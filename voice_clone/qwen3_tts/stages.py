@@ -11,6 +11,7 @@ from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.generator import Generator
 from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.settings import Settings
@@ -57,12 +58,39 @@ def load_talker(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     return _fill(checkpoint, talker, MODEL, "talker.", settings, keep=(TEXT_EMBEDDING,)), checkpoint.config
 
 
-def _fill(
-    checkpoint: Checkpoint, module: M, file: WeightFile, prefix: str, settings: Settings, keep: tuple[str, ...] = ()
-) -> M:
+def load_generator(settings: Settings) -> Generator:
+    """The talker with the memory of its streams."""
+    talker, config = load_talker(settings)
+    runaway_frames = None
+    if settings.text("runaway_seconds"):
+        frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
+        runaway_frames = max(1, round(settings.number("runaway_seconds", 1.0) * frame_rate))
+    return Generator(
+        talker,
+        config,
+        slots=settings.integer("max_streams", 8),
+        max_length=settings.integer("max_length", 4096),
+        deterministic=settings.choice("deterministic", ("false", "true")) == "true",
+        runaway_frames=runaway_frames,
+    )
+
+
+def prefill_chunk(settings: Settings) -> int:
+    """Positions of a prompt that the talker reads between two steps; by default what takes about one step's time."""
+    return settings.integer("prefill_chunk", 256 if _device(settings) == "cuda" else 32)
+
+
+def _device(settings: Settings) -> str:
     kind = settings.choice("device", ("auto", "cpu", "cuda"))
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"
+    return kind
+
+
+def _fill(
+    checkpoint: Checkpoint, module: M, file: WeightFile, prefix: str, settings: Settings, keep: tuple[str, ...] = ()
+) -> M:
+    kind = _device(settings)
     name = settings.choice("dtype", ("auto", "float32", "bfloat16"))
     if name == "auto":
         name = "bfloat16" if kind == "cuda" else "float32"

@@ -83,26 +83,36 @@ class Talker(nn.Module):
         return self._run(embeds[None], positions, mask, cache, Span(row, slice(offset, end), row, end))[0]
 
     @torch.inference_mode()
-    def decode(self, cache: KVCache, slots: Sequence[int], positions: Sequence[int], embeds: Tensor) -> Tensor:
+    def decode(
+        self,
+        cache: KVCache,
+        slots: Sequence[int],
+        positions: Sequence[int],
+        embeds: Tensor,
+        seen: Sequence[int] | None = None,
+    ) -> Tensor:
         """Advance B streams by one position each.
 
         Args:
             slots: B different slots; an ascending run of neighbours is read without a copy.
             positions: each stream's new position = the number of positions it has in the cache.
             embeds: [B, C].
+            seen: how many positions each stream attends to, by itself; None: all attend together.
 
         Returns:
             [B, C], the normed hidden states.
         """
         length = max(positions) + 1
         where = torch.tensor([slots, positions], device=self.device)  # one transfer for both
-        mask = torch.arange(length, device=self.device) <= where[1, :, None]  # [B, S]
+        mask = None
+        if seen is None:
+            mask = (torch.arange(length, device=self.device) <= where[1, :, None])[:, None, None]  # [B, 1, 1, S]
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
-        span = Span(where[0], where[1], read, length)
-        return self._run(embeds[:, None], where[1, :, None], mask[:, None, None], cache, span)
+        span = Span(where[0], where[1], read, length, seen)
+        return self._run(embeds[:, None], where[1, :, None], mask, cache, span)
 
-    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, cache: KVCache, span: Span) -> Tensor:
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]."""
         cos, sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rope_theta)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)

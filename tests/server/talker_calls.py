@@ -1,0 +1,111 @@
+"""Calls of a running server's models without our client, and a look at the talker's metrics."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as triton
+
+from tools.triton_server import TritonServer
+
+WAIT = 60.0
+
+
+def metric(server: TritonServer, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=WAIT) as answer:
+        lines = answer.read().decode().splitlines()
+    [line] = [line for line in lines if line.startswith(f"voice_clone_talker_{name}")]
+    return float(line.rsplit(" ", 1)[1])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def tensors(**values: Any) -> list[triton.InferInput]:
+    made = []
+    for name, value in values.items():
+        array = np.array([value], np.object_) if isinstance(value, (bytes, str)) else np.asarray(value)
+        kind = {"O": "BYTES", "f": "FP32", "i": "INT32", "b": "BOOL", "u": "UINT64"}[array.dtype.kind]
+        made.append(triton.InferInput(name, list(array.shape), kind))
+        made[-1].set_data_from_numpy(array)
+    return made
+
+
+def prompt(stream_id: str, *, seed: int = 1, frames: int = 20, icl: bool = False) -> dict[str, Any]:
+    """Inputs of the talker, as qwen3_tts_prompt makes them."""
+    rng = np.random.default_rng(seed)
+    reference = 70 if icl else 0
+    return {
+        "role_ids": np.array([1, 2, 3], np.int32),
+        "text_ids": rng.integers(0, 200, 90, dtype=np.int32),
+        "reference_ids": rng.integers(0, 200, 20 if icl else 0, dtype=np.int32),
+        "reference_codes": rng.integers(0, 2048, (reference, 16), dtype=np.int32),
+        "speaker_embedding": rng.normal(size=64).astype(np.float32),
+        "language_id": np.array([-1], np.int32),
+        "stream_id": stream_id,
+        "seed": np.array([seed], np.uint64),
+        "max_frames": np.array([frames], np.int32),
+    }
+
+
+class Call:
+    """One stream of one client."""
+
+    def __init__(
+        self, server: TritonServer, inputs: Mapping[str, Any], model: str = "qwen3_tts_talker", **parameters: Any
+    ) -> None:
+        self.answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        self.client = triton.InferenceServerClient(server.url, channel_args=[("grpc.use_local_subchannel_pool", 1)])
+        # Without the header triton_grpc_error: an answer with it takes a server of version 2.51 down now and then.
+        self.client.start_stream(lambda result, error: self.answers.put((result, error)))
+        self.client.async_stream_infer(model, tensors(**inputs), parameters=parameters or None)
+
+    def next(self) -> Any:
+        """The next response, or the error as text."""
+        result, error = self.answers.get(timeout=WAIT)
+        return result if error is None else str(error)
+
+    def end(self) -> tuple[np.ndarray[Any, Any], str | None]:
+        """All codes that are still to come, int32 [frames, 16], and the error that ends the stream, if any."""
+        chunks = [np.zeros((0, 16), np.int32)]
+        while True:
+            result = self.next()
+            if isinstance(result, str):
+                error: str | None = result
+                break
+            chunks.append(result.as_numpy("codes"))
+            if result.as_numpy("final")[0]:
+                info = json.loads(result.as_numpy("info")[0])
+                error = info.get("error")
+                assert (error is None) == (info["finish_reason"] in ("stop", "length"))
+                break
+        self.client.stop_stream()
+        self.client.close()
+        return np.concatenate(chunks), error
+
+    def codes(self) -> np.ndarray[Any, Any]:
+        """The codes of a stream that ends well."""
+        codes, error = self.end()
+        assert error is None, error
+        return codes
+
+    def error(self) -> str:
+        """The error of a stream that does not."""
+        error = self.end()[1]
+        assert error is not None
+        return error
+
+    def leave(self) -> None:
+        """Give a running stream up."""
+        self.client.stop_stream(cancel_requests=True)
+        self.client.close()

@@ -1,0 +1,53 @@
+"""Streams that end before their time, through the whole ensemble on the real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from voice_clone_client import Client
+
+from tests.server.talker_calls import Call, metric, until
+from tools.triton_server import TritonServer
+
+LONG = "Every evening the boats came home, and the harbour filled with voices. " * 8
+
+
+def speech(voice: str) -> dict[str, Any]:
+    """Inputs of a speech that takes far longer than any test waits for."""
+    return {"text": LONG, "voice": voice, "seed": np.array([4], np.uint64), "max_frames": np.array([1500], np.int32)}
+
+
+def nothing_is_left(server: TritonServer) -> bool:
+    return metric(server, "live_streams") == metric(server, "waiting_streams") == 0
+
+
+def test_deadline(server: TritonServer, client: Client, voice: str) -> None:
+    call = Call(server, speech(voice), model="qwen3_tts", deadline_ms=1000)
+    error = None
+    while error is None:
+        result = call.next()
+        if isinstance(result, str):
+            error = result
+        else:
+            assert not result.as_numpy("final")[0]
+    assert "deadline_exceeded: " in error
+    call.client.stop_stream()
+    call.client.close()
+    until(lambda: nothing_is_left(server))
+    assert list(client.speak("Good morning.", voice=voice, max_frames=3, seed=0))[-1].final
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 4])
+def test_a_caller_that_leaves(server: TritonServer, client: Client, voice: str, chunks: int) -> None:
+    cancelled, frames = metric(server, 'streams_total{reason="cancelled"}'), metric(server, "frames_total")
+    call = Call(server, speech(voice), model="qwen3_tts")
+    until(lambda: metric(server, "live_streams") == 1)
+    for _ in range(chunks):
+        assert not call.next().as_numpy("final")[0]
+    call.leave()
+    until(lambda: nothing_is_left(server))
+    assert metric(server, 'streams_total{reason="cancelled"}') == cancelled + 1
+    assert metric(server, "frames_total") - frames < 700
+    assert list(client.speak("Good morning.", voice=voice, max_frames=3, seed=0))[-1].final

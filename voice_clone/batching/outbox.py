@@ -1,0 +1,138 @@
+"""The outbox: a thread that hands chunks to their sinks, so that a slow receiver holds up nobody's frames."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from voice_clone.batching.statistics import Statistics
+from voice_clone.batching.stream import Chunk, Stream
+from voice_clone.errors import Overloaded, VoiceCloneError
+
+POLL_SECONDS = 0.02
+POLL_STREAMS = 4  # asked at each poll: to ask costs about 0.1 ms, and 8 streams are asked within one frame of audio
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How full the engine is."""
+
+    live: int
+    waiting: int
+
+
+class Outbox:
+    """Delivers what `put` gets, in order, and watches for streams that nobody wants any more.
+
+    Args:
+        delivered: called after each chunk that a sink took.
+        abandoned: called with a stream whose sink says so, or has failed.
+        levels: asked for the gauges.
+        statistics: what is counted and timed; None: nothing.
+    """
+
+    def __init__(
+        self,
+        delivered: Callable[[Stream[Any]], None],
+        abandoned: Callable[[Stream[Any]], None],
+        levels: Callable[[], Levels],
+        statistics: Statistics | None,
+    ) -> None:
+        self._delivered = delivered
+        self._abandoned = abandoned
+        self._levels = levels
+        self._statistics = statistics
+        self._open: dict[Stream[Any], None] = {}  # in the order in which they are asked; used by the thread alone
+        self._next_poll = 0.0
+        self._queue: queue.SimpleQueue[tuple[Stream[Any], Chunk | BaseException | None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self._thread.start()
+
+    def open(self, stream: Stream[Any]) -> None:
+        """Announce a stream: from now on its sink is asked whether it is still wanted."""
+        self._queue.put((stream, None))
+
+    def put(self, stream: Stream[Any], item: Chunk | BaseException) -> None:
+        """Deliver a stream's next chunk, or the error that ends it."""
+        self._queue.put((stream, item))
+
+    def refused(self, stream: Stream[Any], error: Overloaded) -> None:
+        """Count a stream that was never opened; its caller has the error."""
+        self._queue.put((stream, error))
+
+    def close(self) -> None:
+        """Deliver what is left, then end."""
+        self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread to end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                got = self._queue.get(timeout=POLL_SECONDS if self._open else None)
+                if got is None:
+                    return
+                self._take(*got)
+            except queue.Empty:
+                pass
+            except Exception:
+                log.exception("the outbox failed to handle an item")
+            self._poll()
+
+    def _take(self, stream: Stream[Any], item: Chunk | BaseException | None) -> None:
+        if item is None:
+            self._open[stream] = None
+        elif stream not in self._open:
+            if isinstance(item, Overloaded):  # else: it has ended already, by its sink's failure
+                self._count(stream, item.slug)
+        elif isinstance(item, Chunk):
+            self._send(stream, item)
+        else:
+            self._fail(stream, item)
+
+    def _send(self, stream: Stream[Any], chunk: Chunk) -> None:
+        try:
+            stream.sink.chunk(chunk)
+        except Exception as error:
+            log.exception("a chunk could not be sent")
+            self._fail(stream, error)
+            self._abandoned(stream)
+            return
+        self._delivered(stream)
+        if chunk.finish is not None:
+            del self._open[stream]
+            self._count(stream, chunk.finish)
+
+    def _fail(self, stream: Stream[Any], error: BaseException) -> None:
+        del self._open[stream]
+        try:
+            stream.sink.fail(error)
+        finally:
+            self._count(stream, error.slug if isinstance(error, VoiceCloneError) else "internal")
+
+    def _count(self, stream: Stream[Any], reason: str) -> None:
+        if self._statistics is not None:
+            self._statistics.ended(reason, stream.frames, stream.timing(time.monotonic()))
+
+    def _poll(self) -> None:
+        now = time.monotonic()
+        if now < self._next_poll and self._open:
+            return
+        self._next_poll = now + POLL_SECONDS
+        for stream in list(self._open)[:POLL_STREAMS]:
+            del self._open[stream]
+            self._open[stream] = None  # to the end of the row
+            if not stream.cancelled and stream.sink.cancelled():
+                self._abandoned(stream)
+        if self._statistics is not None:
+            levels = self._levels()
+            self._statistics.levels(levels.live, levels.waiting)

@@ -1,0 +1,88 @@
+"""What an engine counts and times. It knows no metrics system: series are made by whoever runs the engine.
+
+    <prefix>streams_total{reason}   counter    ended streams: a finish reason, or the slug of the error
+    <prefix>frames_total            counter    frames of ended streams
+    <prefix>live_streams            gauge      streams in a slot
+    <prefix>waiting_streams         gauge      streams that wait for a slot
+    <prefix>queue_ms                histogram  wait for a slot
+    <prefix>prefill_ms              histogram  from the slot to the end of the prompt
+    <prefix>first_frame_ms          histogram  from the submission to the first frame
+    <prefix>frame_ms                histogram  mean of a stream's frames
+    <prefix>chunk_gap_ms            histogram  the longest gap between two chunks of a stream
+
+A series costs a call to the server, so all are updated when a stream ends, never a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from voice_clone.batching.stream import Timing
+
+# What a stream can end with, so that every series is there from the start, at 0.
+REASONS = (
+    *("stop", "length", "runaway"),
+    *("cancelled", "deadline_exceeded", "overloaded", "invalid_argument", "internal"),
+)
+# From 1 ms to 65 s: a server with a GPU and one without must both fit.
+BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 16384.0, 65536.0)
+
+
+class Series(Protocol):
+    """One series of a metrics system."""
+
+    def add(self, amount: float = 1.0) -> None:
+        """Increase a counter."""
+
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+
+    def observe(self, value: float) -> None:
+        """Add an observation to a histogram."""
+
+
+MakeSeries = Callable[..., Series]
+"""(name, description, kind, labels, buckets) -> a series; kind: `counter`, `gauge` or `histogram`."""
+
+
+class Statistics:
+    """The series of one engine. For one thread: the engine's outbox."""
+
+    def __init__(self, prefix: str, make: MakeSeries) -> None:
+        def histogram(name: str, description: str) -> Any:
+            return make(f"{prefix}{name}", description, "histogram", None, BUCKETS)
+
+        total = f"{prefix}streams_total"
+        self._reasons = {
+            reason: make(total, "ended streams by reason", "counter", {"reason": reason}) for reason in REASONS
+        }
+        self._frames = make(f"{prefix}frames_total", "frames of ended streams", "counter")
+        self._live = make(f"{prefix}live_streams", "streams in a slot", "gauge")
+        self._waiting = make(f"{prefix}waiting_streams", "streams that wait for a slot", "gauge")
+        self._queue = histogram("queue_ms", "milliseconds until a stream has a slot")
+        self._prefill = histogram("prefill_ms", "milliseconds from the slot to the end of the prompt")
+        self._first = histogram("first_frame_ms", "milliseconds from the submission to the first frame")
+        self._frame = histogram("frame_ms", "milliseconds of a frame, mean of a stream")
+        self._gap = histogram("chunk_gap_ms", "milliseconds of the longest gap between two chunks of a stream")
+        self._shown: tuple[int, int] | None = None
+        self.levels(0, 0)
+
+    def ended(self, reason: str, frames: int, timing: Timing) -> None:
+        """A stream has ended with a finish reason, or with the slug of an error."""
+        self._reasons.get(reason, self._reasons["internal"]).add()
+        if not frames:
+            return
+        self._frames.add(frames)
+        self._queue.observe(timing.queue)
+        self._prefill.observe(timing.prefill)
+        self._first.observe(timing.first_frame)
+        self._frame.observe(timing.generate / frames)
+        self._gap.observe(timing.gap)
+
+    def levels(self, live: int, waiting: int) -> None:
+        """How full the engine is now; costs nothing where it has not changed."""
+        if (live, waiting) != self._shown:
+            self._live.set(live)
+            self._waiting.set(waiting)
+            self._shown = live, waiting

@@ -1,0 +1,198 @@
+"""A call of the talker: its tensors and parameters in, its chunks out as tensors again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.batching.stream import Chunk
+from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.talker_request import TalkerRequest, build_request
+
+KNOBS = (
+    *("do_sample", "temperature", "top_k", "top_p", "repetition_penalty"),
+    *("subtalker_do_sample", "subtalker_temperature", "subtalker_top_k", "subtalker_top_p"),
+)
+PROMPT = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id", "stream_id")
+MAX_STREAM_ID = 128  # characters
+
+log = logging.getLogger(__name__)
+
+
+class Inputs(Protocol):
+    """The tensors and parameters of a request; None for what is absent."""
+
+    def array(self, name: str) -> NDArray[Any] | None:
+        """A tensor."""
+
+    def text(self, name: str) -> str | None:
+        """A STRING tensor of one element."""
+
+    def number(self, name: str) -> Any:
+        """A tensor of one element as a Python bool, int or float."""
+
+    def parameter(self, name: str) -> Any:
+        """A parameter of the request."""
+
+
+class Answer(Protocol):
+    """Where the answers of one request go."""
+
+    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
+        """One response."""
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error."""
+
+    def cancelled(self) -> bool:
+        """Whether the caller has gone."""
+
+
+@dataclass(frozen=True, eq=False)
+class TalkerCall:
+    """One stream that a caller wants.
+
+    Attributes:
+        stream_id: names it.
+        request: what the generator starts it with.
+        info: what the stages before told of it, and the seed.
+        deadline: on the clock of `time.monotonic()`, if it has one.
+    """
+
+    stream_id: str
+    request: TalkerRequest
+    info: dict[str, Any]
+    deadline: float | None
+
+    @classmethod
+    def read(cls, inputs: Inputs, config: Qwen3TTSConfig, max_length: int) -> TalkerCall:
+        """The call that `inputs` describe.
+
+        Args:
+            max_length: positions of a slot.
+
+        Raises:
+            InvalidArgument: something is missing, of the wrong form, or out of range.
+        """
+        tensors = {name: inputs.array(name) for name in PROMPT}
+        for name, tensor in tensors.items():
+            if tensor is None:
+                raise InvalidArgument(f"{name} is missing; qwen3_tts_prompt makes it")
+        stream_id = inputs.text("stream_id") or ""
+        if not 1 <= len(stream_id) <= MAX_STREAM_ID:
+            raise InvalidArgument(f"stream_id must have 1 to {MAX_STREAM_ID} characters")
+        language = inputs.number("language_id")
+        prompt = Prompt(
+            **{name: tensors[name] for name in PROMPT[:5]},  # type: ignore[arg-type]
+            language_id=None if language < 0 else language,
+            non_streaming_mode=bool(inputs.number("non_streaming_mode")),
+        )
+        seed = inputs.number("seed")
+        seed = secrets.randbits(64) if seed is None else seed
+        knobs = {name: inputs.number(name) for name in KNOBS}
+        request = build_request(prompt, knobs, seed, inputs.number("max_frames"), config, max_length)
+        info = _object(inputs.text("prompt_info"))
+        return cls(stream_id, request, {**info, "seed": seed}, _deadline(inputs.parameter("deadline_ms"), info))
+
+
+class TalkerSink:
+    """Answers a call with the chunks of its stream.
+
+    A stream that fails before its first chunk is answered with the error. Later it ends with a last chunk that has no
+    frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request if a step
+    answers with an error while another step is at work, and by then code2wav is.
+    """
+
+    def __init__(self, call: TalkerCall, answer: Answer) -> None:
+        self._call = call
+        self._answer = answer
+        self._last: Chunk | None = None  # the newest one sent
+
+    def chunk(self, chunk: Chunk) -> None:
+        """Send a chunk; `context_codes` come with the first one, `info` with the first and the last."""
+        context = chunk.codes[:0]
+        if chunk.index == 0 and len(self._call.request.prompt.reference_codes):
+            context = self._call.request.prompt.reference_codes
+        final = chunk.finish is not None
+        told = json.dumps(self._told(chunk)) if chunk.index == 0 or final else ""
+        self._send(chunk.index, chunk.codes, context, final, told)
+        self._last = chunk
+
+    def fail(self, error: BaseException) -> None:
+        """End the stream with an error."""
+        if self._last is None:
+            self._answer.fail(error)
+            return
+        if not isinstance(error, VoiceCloneError):
+            log.error("stream %s failed", self._call.stream_id, exc_info=error)
+            error = Internal("the server failed to make this stream; try again")
+        last = self._last
+        told = {**self._call.info, "frames": last.frames, "finish_reason": error.slug, "error": error.message}
+        nothing = last.codes[:0]
+        try:
+            self._send(last.index + 1, nothing, nothing, True, json.dumps(told))
+        except Exception:
+            log.exception("a last chunk could not be sent")
+            self._answer.fail(error)
+
+    def cancelled(self) -> bool:
+        """Whether the caller has gone."""
+        return self._answer.cancelled()
+
+    def _send(self, index: int, codes: NDArray[np.int32], context: NDArray[np.int32], final: bool, told: str) -> None:
+        outputs = {
+            "stream_id": self._call.stream_id,
+            "codes": codes,
+            "context_codes": context,
+            "chunk_index": index,
+            "final": final,
+            "info": told,
+        }
+        self._answer.send(outputs, final)
+
+    def _told(self, chunk: Chunk) -> dict[str, Any]:
+        timing = chunk.timing
+        told = {
+            "queue_ms": timing.queue,
+            "prefill_ms": timing.prefill,
+            "first_frame_ms": timing.first_frame,
+            "talker_ms": timing.generate,
+        }
+        if chunk.finish is not None:
+            told["chunk_gap_ms"] = timing.gap
+        rounded: dict[str, Any] = {name: round(ms, 3) for name, ms in told.items()}
+        end = {} if chunk.finish is None else {"finish_reason": chunk.finish}
+        return {**self._call.info, "frames": chunk.frames, **rounded, **end}
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidArgument("prompt_info must be a JSON object")
+    return value
+
+
+def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:
+    """The point in time that is `milliseconds` after the request came in; what the prompt took is over already."""
+    if milliseconds is None:
+        return None
+    wrong = isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float))
+    if wrong or not (0 < milliseconds < math.inf):
+        raise InvalidArgument("deadline_ms must be a number of milliseconds above 0")
+    spent = info.get("prompt_ms", 0.0)
+    spent = spent if isinstance(spent, (int, float)) and math.isfinite(spent) and spent > 0 else 0.0
+    return time.monotonic() + 1e-3 * float(milliseconds - spent)
