@@ -15,7 +15,8 @@ COPY model_repository /models
 # Voices outlive the container in this volume; the server runs as the image's own user.
 RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices
 ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \
-    VOICE_CLONE_VOICE_DIR=/voices
+    VOICE_CLONE_VOICE_DIR=/voices \
+    OMP_WAIT_POLICY=PASSIVE
 VOLUME ["/voices"]
 USER triton-server
 

@@ -96,7 +96,8 @@ class TritonServer:
         self._log = log
         self._region = f"voice_clone_{os.getpid()}_{self.http_port}_"
         command, needed = _command(self._scratch)
-        self._environment = {**os.environ, **needed, **(environment or {})}
+        # The models are processes that share the cores: a thread that spins while it waits takes them from the others.
+        self._environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **needed, **(environment or {})}
         if checkpoint is not None:
             self._environment["VOICE_CLONE_CHECKPOINT_DIR"] = str(checkpoint.resolve())
         if voices is not None:
