@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Unsupported, VoiceCloneError, from_message
 from voice_clone.settings import Settings
+from voice_clone.versions import check_versions
 
 Array = NDArray[Any]
 Value = Array | str | bytes | int | float | bool  # what an output may be given as; scalars become shape [1]
@@ -157,6 +158,7 @@ class Model:
         try:
             if self.single and not args["model_instance_name"].endswith("_0_0"):
                 raise InvalidArgument("this model keeps shared state: its instance_group must have count 1")
+            check_versions()
             self.load(Settings(config))
             return
         except VoiceCloneError as error:

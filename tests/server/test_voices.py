@@ -57,6 +57,14 @@ def test_a_new_upload_replaces_and_is_never_stale(client: Client, reference_clip
     client.delete("Twice")
 
 
+def test_a_request_by_name_is_small() -> None:  # A8
+    from voice_clone_client import _requests
+
+    knobs: Any = {"language": "English", "seed": 2**63, "max_frames": 100}
+    request = _requests.synthesis("qwen3_tts", "Good morning. " * 20, "Harbour", None, None, None, None, knobs)
+    assert request.ByteSize() < 2048
+
+
 def test_a_voice_is_extracted_once(client: Client, reference_clip: bytes) -> None:
     before = client.stats()["extractions"]
     client.upload("Once", reference_clip, reference_text="The harbour was quiet.", wait=True)

@@ -1,0 +1,42 @@
+"""A model refuses to load with other packages than the pinned ones, and says which."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+
+from voice_clone.errors import Unsupported
+from voice_clone.versions import check_versions
+
+
+def test_this_environment_is_the_pinned_one() -> None:  # C17
+    assert any(requirement.startswith("torch==") for requirement in metadata.requires("voice-clone") or [])
+    check_versions()
+
+
+@pytest.mark.parametrize("found", ["2.12.0", "2.13.0.dev1", "2.130.0"])
+def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch, found: str) -> None:  # C17
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: found if name == "torch" else real(name))
+    with pytest.raises(Unsupported, match=rf"torch is {found}; .* torch==2.13.0"):
+        check_versions()
+
+
+def test_a_build_suffix_does_not_matter_and_a_missing_package_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cu130" if name == "torch" else real(name))
+    check_versions()
+
+    def without_soxr(name: str) -> str:
+        if name == "soxr":
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", without_soxr)
+    with pytest.raises(Unsupported, match="soxr is not installed"):
+        check_versions()
+
+
+def test_a_source_folder_pins_nothing() -> None:
+    check_versions("no-such-package-at-all")
