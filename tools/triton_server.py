@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -199,11 +200,14 @@ class TritonServer:
             region.unlink(missing_ok=True)
 
     def _reasons(self) -> str:
+        """What the log says of the failure: the models' own words where there are any."""
         if self._log is None:
             return ""
-        marks = ("failed to load", "error:", "Invalid argument", "UNAVAILABLE:", "Internal:")
-        lines = self._log.read_text(errors="replace").splitlines()
-        reasons = [line for line in lines if any(mark in line for mark in marks)][-12:]
+        text = self._log.read_text(errors="replace")
+        reasons = list(dict.fromkeys(re.findall(r"failed to load .*?TritonModelException: (.*?)(?:\\n|\"|$)", text)))
+        if not reasons:
+            marks = ("failed to load", "error:", "Invalid argument")
+            reasons = [line for line in text.splitlines() if any(mark in line for mark in marks)][-12:]
         return ":\n  " + "\n  ".join(reasons) if reasons else ""
 
     def __enter__(self) -> TritonServer:
