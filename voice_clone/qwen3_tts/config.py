@@ -198,11 +198,6 @@ class Qwen3TTSConfig:
         """Names a request may use, lower case, `auto` first; dialects are not languages."""
         return ("auto", *(name for name in self.talker.codec_language_id if "dialect" not in name))
 
-    @property
-    def frame_samples(self) -> int:
-        """Samples of one codec frame (1920 = 80 ms at 24 kHz)."""
-        return self.codec.decode_upsample_rate
-
 
 def load_config(folder: Path) -> Qwen3TTSConfig:
     """Read and check the configuration of the checkpoint in `folder`.

@@ -4,8 +4,8 @@ Sources: transformers 4.57.3 `tokenization_qwen2_fast.py` and `Qwen2Converter`; 
 0.1.1 (`Qwen3TTSModel`, `generate_voice_clone`).
 
 The splitting pattern is Qwen2's, with which the models were trained. transformers 4.57.3 takes any large tokenizer in
-a local folder for Mistral's and puts Mistral's pattern in its place (transformers issue 42591); loaded by
-its name on the hub, the same checkpoint keeps Qwen2's, and so it does here.
+a local folder for Mistral's and puts Mistral's pattern in its place (transformers #42591); loaded by its name on the
+hub, the same checkpoint keeps Qwen2's, and so it does here.
 """
 
 from __future__ import annotations
