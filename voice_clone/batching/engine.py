@@ -33,6 +33,8 @@ class Engine(Generic[R]):
         source: makes the frames; used by the engine's thread alone.
         codebooks: codes a frame.
         schedule: frames of a stream's chunks; the last number repeats.
+        frame_seconds: how long a frame is heard; a chunk goes out before it is full where its listener would hear a
+            gap otherwise. 0: never.
         max_queue: streams that may wait for a slot.
         prefill_chunk: positions of a prompt that are read between two steps: so long, at most, does a newcomer
             hold up the live streams. A prompt is always cut at the multiples of this number.
@@ -45,6 +47,7 @@ class Engine(Generic[R]):
         codebooks: int,
         schedule: Sequence[int],
         max_queue: int,
+        frame_seconds: float = 0.0,
         prefill_chunk: int = 256,
         statistics: Statistics | None = None,
     ) -> None:
@@ -52,6 +55,7 @@ class Engine(Generic[R]):
         self._codebooks = codebooks
         self._schedule = tuple(schedule)
         self._max_queue = max_queue
+        self._frame_seconds = frame_seconds
         self._prefill_chunk = prefill_chunk
         self._waiting: deque[Stream[R]] = deque()
         self._live: dict[int, Stream[R]] = {}  # by slot, in the order of arrival
@@ -72,7 +76,7 @@ class Engine(Generic[R]):
             Overloaded: the queue is full, or the engine is closing.
             InvalidArgument: a stream of this id is live.
         """
-        stream = Stream(stream_id, request, sink, self._schedule, self._codebooks, deadline)
+        stream = Stream(stream_id, request, sink, self._schedule, self._codebooks, self._frame_seconds, deadline)
         try:
             with self._changed:
                 if self._closing:

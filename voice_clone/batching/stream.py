@@ -100,6 +100,7 @@ class Stream(Generic[R]):
     sink: Sink
     schedule: Sequence[int]  # frames of chunk 0, 1, ...; the last repeats
     codebooks: int
+    frame_seconds: float = 0.0  # how long a frame is heard; 0: chunks keep to the schedule
     deadline: float | None = None  # time.monotonic()
     cancelled: bool = False
     unread: int = 0  # positions of the prompt that are still to be prefilled
@@ -112,6 +113,8 @@ class Stream(Generic[R]):
     started: float | None = None
     prefilled: float | None = None
     first_frame: float | None = None
+    last_frame: float | None = None
+    heard_until: float | None = None  # by a listener who began with the first chunk and waits where one is late
     last_chunk: float | None = None
     gap: float = 0.0  # seconds
 
@@ -124,16 +127,25 @@ class Stream(Generic[R]):
         return None
 
     def add(self, frame: Frame) -> Chunk | None:
-        """Take a frame; returns the chunk that it completes, if any."""
+        """Take a frame; returns the chunk that it completes, if any.
+
+        A chunk is complete with its frames of the schedule, with the stream's last frame, or earlier if a listener
+        would have nothing left to hear while it is filled up.
+        """
         now = time.monotonic()
+        wanted = self.schedule[min(self.chunks, len(self.schedule) - 1)]
+        early = False
         if frame.codes is not None:
+            early = self._runs_dry(now)
             self.pending.append(frame.codes)
             self.frames += 1
+            self.last_frame = now
             if self.first_frame is None:
                 self.first_frame = now
-        wanted = self.schedule[min(self.chunks, len(self.schedule) - 1)]
-        if frame.finish is None and len(self.pending) < wanted:
+        if frame.finish is None and len(self.pending) < wanted and not early:
             return None
+        heard_until = now if self.heard_until is None else max(now, self.heard_until)
+        self.heard_until = heard_until + self.frame_seconds * len(self.pending)
         if self.last_chunk is not None:
             self.gap = max(self.gap, now - self.last_chunk)
         self.last_chunk = now
@@ -142,6 +154,18 @@ class Stream(Generic[R]):
         self.pending = []
         self.chunks += 1
         return chunk
+
+    def _runs_dry(self, now: float) -> bool:
+        """Whether a listener has less left to hear than two frames take to be made.
+
+        One is the next frame, the other stands for decoding and the way to the listener. Where he has run dry
+        already, or must, because frames are made slower than they are heard, smaller chunks only cost more.
+        """
+        if self.heard_until is None or self.first_frame is None or self.last_frame is None:
+            return False
+        if now - self.first_frame > self.frame_seconds * self.frames:
+            return False
+        return 0.0 <= self.heard_until - now < 2.0 * (now - self.last_frame)
 
     def timing(self, now: float) -> Timing:
         """Milliseconds so far; a phase that was not reached counts 0, one that goes on counts up to `now`."""

@@ -1,0 +1,46 @@
+"""Whether a stream can be heard without a gap: its chunks against the clock of a player."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Playback:
+    """A player that starts with the first chunk, and waits wherever the next one is late.
+
+    Feed it each chunk's arrival with `add`. Times are seconds on any one clock.
+    """
+
+    began: float
+    first: float | None = None
+    last: float | None = None
+    seconds: float = 0.0  # of audio
+    gaps: list[float] = field(default_factory=list)  # between arrivals
+    stalls: list[float] = field(default_factory=list)  # how late a chunk was, where it was
+    _silent_at: float = 0.0  # when all that has come will have been heard
+
+    def add(self, now: float, seconds: float) -> None:
+        """`seconds` of audio arrived at `now`."""
+        if not seconds:
+            return
+        if self.first is None:
+            self.first = self._silent_at = now
+        else:
+            self.gaps.append(now - (self.last or now))
+            if now > self._silent_at:
+                self.stalls.append(now - self._silent_at)
+                self._silent_at = now
+        self.last = now
+        self.seconds += seconds
+        self._silent_at += seconds
+
+    @property
+    def first_audio(self) -> float | None:
+        """From the request to the first samples."""
+        return None if self.first is None else self.first - self.began
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """Time of the whole stream over its audio; below 1 is faster than it is heard."""
+        return (self.last - self.began) / self.seconds if self.last is not None and self.seconds else None

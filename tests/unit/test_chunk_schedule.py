@@ -1,0 +1,93 @@
+"""When a stream's frames go out: by the schedule, and earlier where a listener would hear a gap."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from voice_clone.batching import stream as stream_module
+from voice_clone.batching.stream import Chunk, Sink, Stream
+
+FRAME_SECONDS = 0.08
+RAMP = (1, 2, 4, 8, 12)
+
+
+@dataclass
+class MadeFrame:
+    codes: NDArray[np.int32] | None
+    finish: str | None = None
+
+
+class Nowhere:
+    def chunk(self, chunk: Chunk) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+    def cancelled(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The time in a list of one."""
+    now = [100.0]
+    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now[0])
+    yield now
+
+
+def chunks(clock: list[float], step: Callable[[], float], frames: int, frame_seconds: float) -> list[tuple[float, int]]:
+    """(time, frames) of the chunks of a stream whose frames take `step()` seconds each."""
+    sink: Sink = Nowhere()
+    stream: Stream[None] = Stream("s", None, sink, RAMP, 2, frame_seconds)
+    made = []
+    for number in range(frames):
+        clock[0] += step()
+        chunk = stream.add(MadeFrame(np.zeros(2, np.int32), "length" if number == frames - 1 else None))
+        if chunk is not None:
+            made.append((clock[0], len(chunk.codes)))
+    assert sum(count for _, count in made) == frames
+    return made
+
+
+def stalls(made: list[tuple[float, int]], transport: float) -> int:
+    """Chunks that come after a listener has run dry; each takes `transport` seconds to reach him."""
+    found, heard_until = 0, made[0][0] + transport
+    for sent, count in made:
+        found += sent + transport > heard_until
+        heard_until = max(sent + transport, heard_until) + count * FRAME_SECONDS
+    return found
+
+
+@pytest.mark.parametrize("step", [0.001, 0.005, 0.02, 0.039])
+def test_a_fast_model_keeps_to_the_schedule_and_has_no_gap(clock: list[float], step: float) -> None:
+    made = chunks(clock, lambda: step, 100, FRAME_SECONDS)
+    if step < 0.02:
+        assert [count for _, count in made[:5]] == list(RAMP)
+    assert stalls(made, 0.01) == 0
+
+
+@pytest.mark.parametrize("step", [0.05, 0.06, 0.075])
+def test_a_model_just_faster_than_speech_has_no_gap(clock: list[float], step: float) -> None:
+    assert stalls(chunks(clock, lambda: step, 100, FRAME_SECONDS), 0.01) == 0
+    assert stalls(chunks(clock, lambda: step, 100, 0.0), 0.01) > 0  # it would have, by the schedule alone
+
+
+def test_a_model_slower_than_speech_keeps_its_chunks_large(clock: list[float]) -> None:
+    made = chunks(clock, lambda: 0.4, 200, FRAME_SECONDS)
+    assert [count for _, count in made] == [count for _, count in chunks(clock, lambda: 0.4, 200, 0.0)]
+
+
+def test_chunks_grow_again_once_the_listener_has_enough(clock: list[float]) -> None:
+    made = chunks(clock, lambda: 0.05, 200, FRAME_SECONDS)
+    assert made[-2][1] == RAMP[-1]
+
+
+def test_no_frame_is_lost_at_any_pace(clock: list[float]) -> None:
+    draw = random.Random(1)
+    for _ in range(50):
+        chunks(clock, lambda: draw.expovariate(1 / draw.choice((0.01, 0.08, 0.5))), draw.randint(1, 60), FRAME_SECONDS)
