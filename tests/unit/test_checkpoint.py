@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -146,6 +147,24 @@ def test_a_truncated_file_is_refused(copy: Path, length: int) -> None:
 def test_a_missing_file_is_refused(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     assert refusal(copy) == "model.safetensors: the file is missing from the checkpoint folder"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn"}}, "talker_config: rope_scaling is of type 'yarn'"),
+        ({"use_sliding_window": True}, "talker_config: use_sliding_window is set"),
+        ({"hidden_act": "gelu"}, "talker_config: hidden_act is 'gelu'"),
+        ({"code_predictor_config": {"use_sliding_window": True}}, "code_predictor_config: use_sliding_window is set"),
+    ],
+)
+def test_a_variant_that_is_not_computed_is_refused(copy: Path, change: dict[str, Any], message: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    talker = config["talker_config"]
+    predictor = {**talker["code_predictor_config"], **change.get("code_predictor_config", {})}
+    config["talker_config"] = {**talker, **change, "code_predictor_config": predictor}
+    (copy / "config.json").write_text(json.dumps(config))
+    assert message in refusal(copy)
 
 
 def test_only_a_base_model_is_served(copy: Path) -> None:

@@ -81,7 +81,6 @@ class TalkerConfig(_HeadSize):
     num_hidden_layers: int = 20
     num_attention_heads: int = 16
     num_key_value_heads: int = 2
-    max_position_embeddings: int = 32768
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10000.0
     attention_bias: bool = False
@@ -114,7 +113,6 @@ class CodecEncoderConfig(_HeadSize):
     codebook_size: int = 2048
     codebook_dim: int = 256
     num_quantizers: int = 32
-    vector_quantization_hidden_dimension: int = 256
     num_semantic_quantizers: int = 1
     num_hidden_layers: int = 8
     intermediate_size: int = 2048
@@ -123,7 +121,6 @@ class CodecEncoderConfig(_HeadSize):
     head_dim: int = 0
     norm_eps: float = 1e-5
     rope_theta: float = 10000.0
-    layer_scale_initial_scale: float = 0.01
 
 
 @dataclass(frozen=True)
@@ -159,7 +156,6 @@ class CodecConfig:
     input_sample_rate: int = 24000
     output_sample_rate: int = 24000
     decode_upsample_rate: int = 1920  # samples a frame
-    encode_downsample_rate: int = 1920
 
 
 @dataclass(frozen=True)
@@ -186,9 +182,6 @@ class Qwen3TTSConfig:
     speaker_encoder: SpeakerEncoderConfig
     codec: CodecConfig
     sampling: SamplingDefaults
-    tts_model_size: str | None = None
-    im_start_token_id: int = 151644
-    im_end_token_id: int = 151645
     tts_pad_token_id: int = 151671
     tts_bos_token_id: int = 151672
     tts_eos_token_id: int = 151673
@@ -230,17 +223,25 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
         **{key: config[key] for key in _TOP_LEVEL if key in config},
     )
     _check(parsed)
+    _refuse_variants(config["talker_config"], f"{CONFIG_FILE}: talker_config")
+    predictor = config["talker_config"].get("code_predictor_config", {})
+    _refuse_variants(predictor, f"{CONFIG_FILE}: code_predictor_config")
     return parsed
 
 
-_TOP_LEVEL = (
-    "tts_model_size",
-    "im_start_token_id",
-    "im_end_token_id",
-    "tts_pad_token_id",
-    "tts_bos_token_id",
-    "tts_eos_token_id",
-)
+_TOP_LEVEL = ("tts_pad_token_id", "tts_bos_token_id", "tts_eos_token_id")
+
+
+def _refuse_variants(transformer: Mapping[str, Any], where: str) -> None:
+    """Refuse what no released checkpoint has and the networks would not compute."""
+    rope = transformer.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+    if kind != "default":
+        raise CheckpointError(f"{where}: rope_scaling is of type {kind!r}; only 'default' is supported")
+    if transformer.get("use_sliding_window"):
+        raise CheckpointError(f"{where}: use_sliding_window is set; only full attention is supported")
+    if transformer.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"{where}: hidden_act is {transformer['hidden_act']!r}; only 'silu' is supported")
 
 
 def _check(config: Qwen3TTSConfig) -> None:
