@@ -13,6 +13,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from tools.checkpoint_maker import make_checkpoint
+from tools.export_onnx import export_all
+from tools.onnx_comparison import Loaded
 
 CheckpointFactory = Callable[[str, int], Path]
 
@@ -28,6 +30,14 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> CheckpointFac
             make_checkpoint(shape, seed, made[shape, seed])
         return made[shape, seed]
 
+    return folder
+
+
+@pytest.fixture(scope="session")
+def onnx_folder(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ONNX graphs of the tiny checkpoint of seed 0."""
+    folder = tmp_path_factory.mktemp("onnx")
+    export_all(Loaded.of(checkpoint_folder("tiny", 0)), folder)
     return folder
 
 

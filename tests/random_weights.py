@@ -44,9 +44,10 @@ def _scaled(name: str, noise: Tensor, module: nn.Module) -> Tensor:
     if noise.ndim == 1:  # norms
         return 1 + 0.1 * noise
     fan_in = math.prod(noise.shape[1:])
-    layer = module.get_submodule(name.rpartition(".")[0])
-    if isinstance(layer, nn.ConvTranspose1d):  # [in, out, kernel]: kernel / stride taps meet in a sample
-        fan_in = layer.in_channels * layer.kernel_size[0] // layer.stride[0]
+    if noise.ndim == 3:
+        layer = module.get_submodule(name.rpartition(".")[0])
+        if isinstance(layer, nn.ConvTranspose1d):  # [in, out, kernel]: kernel / stride taps meet in a sample
+            fan_in = layer.in_channels * layer.kernel_size[0] // layer.stride[0]
     return noise * _gain(name) / math.sqrt(fan_in)
 
 

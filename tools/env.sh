@@ -37,7 +37,7 @@ make_environment() { # $1: extras of pyproject.toml to install
         pip=(.venv/bin/pip install --quiet --disable-pip-version-check)
         # torch first and by itself: a plain '==' keeps pip from looking for another build
         "${pip[@]}" torch==2.13.0
-        "${pip[@]}" -e ".[$extras]" -e ./client
+        "${pip[@]}" -e ".[$extras]" -e "./client[gateway]"
         # Only the tritonserver binary and its libraries are wanted from this wheel, not its Python dependencies.
         "${pip[@]}" --no-deps nvidia-pytriton==0.7.0
         if [ "$extras" = server,test ]; then

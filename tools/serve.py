@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import socket
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -27,14 +30,17 @@ def main() -> int:
     parser.add_argument("--grpc-port", type=int, default=8001)
     parser.add_argument("--http-port", type=int, default=8000)
     parser.add_argument("--metrics-port", type=int, default=8002)
+    parser.add_argument("--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API too, on this port")
     parser.add_argument("options", nargs="*", metavar="-- OPTION", help="further options for tritonserver, after --")
     arguments = parser.parse_args()
     if not arguments.checkpoint.is_dir():
         parser.error(f"there is no folder {arguments.checkpoint}; tools/make_checkpoint makes one with random weights")
     ports = (arguments.grpc_port, arguments.http_port, arguments.metrics_port)
-    for port in ports:
+    for port in (*ports, *([arguments.gateway] if arguments.gateway else [])):
         if _taken(arguments.host, port):
-            parser.error(f"port {port} is in use; choose others with --grpc-port, --http-port, --metrics-port")
+            parser.error(
+                f"port {port} is in use; choose others with --grpc-port, --http-port, --metrics-port, --gateway"
+            )
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
@@ -49,7 +55,8 @@ def main() -> int:
             flush=True,
         )
         assert server.process is not None
-        return server.process.wait()
+        with _gateway(arguments.host, arguments.gateway, ports[0]):
+            return server.process.wait()
     except _Stop:
         print("\nStopping: running requests may finish ...", flush=True)
         return 0
@@ -60,6 +67,20 @@ def main() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         server.stop()
+
+
+@contextlib.contextmanager
+def _gateway(host: str, port: int | None, grpc_port: int) -> Iterator[None]:
+    """The HTTP gateway, if a port is given for it."""
+    if port is None:
+        yield
+        return
+    options = ["--host", host, "--port", str(port), "--triton", f"127.0.0.1:{grpc_port}"]
+    with subprocess.Popen([sys.executable, "-m", "voice_clone_gateway", *options], start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -21,6 +21,9 @@ from __future__ import annotations
 import re
 
 
+MAX_MESSAGE = 1000  # characters: a status message of gRPC travels in a header, and these are bounded
+
+
 class VoiceCloneError(Exception):
     """Base of all errors; `str(error)` is the text for the caller, without the slug."""
 
@@ -29,8 +32,9 @@ class VoiceCloneError(Exception):
 
     @property
     def message(self) -> str:
-        """The text as it travels: `<slug>: <text>`."""
-        return f"{self.slug}: {self}"
+        """The text as it travels: `<slug>: <text>`, cut where it quotes too much of what a caller sent."""
+        text = str(self)
+        return f"{self.slug}: {text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + ' ...'}"
 
 
 class InvalidArgument(VoiceCloneError):

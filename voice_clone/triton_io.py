@@ -25,6 +25,7 @@ import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Unsupported, VoiceCloneError, from_message
+from voice_clone.json_text import parse_object
 from voice_clone.settings import Settings
 from voice_clone.versions import check_versions
 
@@ -76,6 +77,14 @@ class Request:
             return None if value is None else value.decode("utf-8")
         except UnicodeDecodeError:
             raise InvalidArgument(f"{name} must be UTF-8 text") from None
+
+    def json_object(self, name: str) -> dict[str, Any]:
+        """A STRING tensor of one element that holds a JSON object; empty where there is none.
+
+        Raises:
+            InvalidArgument: it holds something else.
+        """
+        return parse_object(name, self.text(name))
 
     def number(self, name: str) -> Any:
         """A tensor of one element as a Python bool, int or float."""

@@ -62,13 +62,25 @@ class Call:
     """One stream of one client."""
 
     def __init__(
-        self, server: TritonServer, inputs: Mapping[str, Any], model: str = "qwen3_tts_talker", **parameters: Any
+        self,
+        server: TritonServer,
+        inputs: Mapping[str, Any],
+        model: str = "qwen3_tts_talker",
+        *,
+        timeout: float | None = None,
+        empty_final: bool = False,
+        **parameters: Any,
     ) -> None:
         self.answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
         self.client = triton.InferenceServerClient(server.url, channel_args=[("grpc.use_local_subchannel_pool", 1)])
         # Without the header triton_grpc_error: an answer with it takes a server of version 2.51 down now and then.
-        self.client.start_stream(lambda result, error: self.answers.put((result, error)))
-        self.client.async_stream_infer(model, tensors(**inputs), parameters=parameters or None)
+        self.client.start_stream(lambda result, error: self.answers.put((result, error)), stream_timeout=timeout)
+        self._model, self._more = model, {"enable_empty_final_response": empty_final, "parameters": parameters or None}
+        self.send(inputs)
+
+    def send(self, inputs: Mapping[str, Any]) -> None:
+        """A request on the stream."""
+        self.client.async_stream_infer(self._model, tensors(**inputs), **self._more)
 
     def next(self) -> Any:
         """The next response, or the error as text."""
@@ -89,8 +101,7 @@ class Call:
                 error = info.get("error")
                 assert (error is None) == (info["finish_reason"] in ("stop", "length"))
                 break
-        self.client.stop_stream()
-        self.client.close()
+        self.close()
         return np.concatenate(chunks), error
 
     def codes(self) -> np.ndarray[Any, Any]:
@@ -104,6 +115,11 @@ class Call:
         error = self.end()[1]
         assert error is not None
         return error
+
+    def close(self) -> None:
+        """After the last answer."""
+        self.client.stop_stream()
+        self.client.close()
 
     def leave(self) -> None:
         """Give a running stream up."""

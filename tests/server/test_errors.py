@@ -12,6 +12,7 @@ import pytest
 import soundfile
 from voice_clone_client import Client, InvalidArgument, VoiceCloneError, VoiceNotFound
 
+from tests.server.talker_calls import Call
 from tools.triton_server import TritonServer
 
 TEXT = "Good morning."
@@ -206,7 +207,11 @@ def test_inner_models_called_wrongly(server: TritonServer, client: Client, voice
         {"stream_id": b"\xff\xfe"},
     ]
     for change in bad:
-        assert "invalid_argument" in ask("qwen3_tts_code2wav", **{**code2wav, **change}), change
+        call = Call(server, {**code2wav, **change}, model="qwen3_tts_code2wav")
+        error = call.next()
+        assert isinstance(error, str) and error.startswith("invalid_argument"), change
+        check_text(error)
+        call.close()
     rate = np.array([16000], i32)
     for waveform, hertz in (
         (np.full(16000, np.nan, f32), rate),

@@ -33,8 +33,7 @@ def test_deadline(server: TritonServer, client: Client, voice: str) -> None:
         else:
             assert not result.as_numpy("final")[0]
     assert "deadline_exceeded: " in error
-    call.client.stop_stream()
-    call.client.close()
+    call.close()
     until(lambda: nothing_is_left(server))
     assert list(client.speak("Good morning.", voice=voice, max_frames=3, seed=0))[-1].final
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.test_code2wav import CONFIG, NO_CODES, assert_same_audio, chunks_of, make, random_codes, whole
 from tests.unit.test_code2wav import decoder as decoder
-from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded
+from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.qwen3_tts import code2wav_worker
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
 from voice_clone.qwen3_tts.code2wav_worker import FIRST_CHUNK_LEAD, Code2WavWorker, Report
@@ -225,16 +225,63 @@ def test_a_cancelled_stream_is_dropped_and_its_talker_told(decoder: CodecDecoder
     assert one.code2wav.streams == 0
 
 
-def test_a_failure_of_the_talker_ends_the_stream(bench: Callable[..., Bench]) -> None:
+def test_an_abandoned_stream_is_dropped_without_another_chunk(
+    decoder: CodecDecoder, bench: Callable[..., Bench]
+) -> None:
+    one = bench()
+    codes = random_codes(8, 0)
+    kept = chunks_of("s", codes, [2, 6])
+    gone = chunks_of("gone", random_codes(6, 1), [2, 3, 1])
+    tickets = one.submit(kept[0], gone[0])
+    heard(tickets)
+    one.hold()
+    waiting = one.submit(gone[1])
+    one.worker.abandon("gone")
+    assert one.lost_streams == ["gone"], "its talker need not wait for the decoder"
+    one.release()
+    waiting += one.submit(gone[2])
+    assert waiting[0].wait() is None and isinstance(waiting[1].wait(), Cancelled)
+    assert not one.code2wav.is_open("gone")
+    assert_same_audio(heard([tickets[0], *one.submit(kept[1])]), whole(decoder, codes))
+    one.worker.close()
+    assert sorted(one.ended()) == ["cancelled", "finished", "finished"] and one.code2wav.streams == 0
+
+
+def test_an_idle_worker_drops_an_abandoned_stream(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code2wav_worker, "SWEEP_SECONDS", 3600.0)  # it does not just happen to wake up
+    one = bench()
+    heard(one.submit(Chunk("s", 0, random_codes(1, 0), NO_CODES, False)))
+    one.worker.abandon("s")
+    deadline = time.monotonic() + WAIT
+    while not one.ended() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert one.ended() == ["cancelled"] and one.reports[-1].open_streams == 0
+
+
+def test_to_abandon_what_is_not_open_harms_nobody(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+    one = bench()
+    for _ in range(2):
+        one.worker.abandon("s")
+    codes = random_codes(6, 0)
+    assert_same_audio(heard(one.submit(*chunks_of("s", codes, [2, 4]))), whole(decoder, codes))
+    one.worker.close()
+    assert one.lost_streams == ["s", "s"] and one.ended() == ["finished"]
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"), [(DeadlineExceeded("too late"), "failed"), (Cancelled("gone"), "cancelled")]
+)
+def test_a_failure_of_the_talker_ends_the_stream(
+    bench: Callable[..., Bench], error: VoiceCloneError, ending: str
+) -> None:
     one = bench()
     tickets = one.submit(
-        Chunk("s", 0, random_codes(2, 0), NO_CODES, False),
-        Chunk("s", 1, NO_CODES, NO_CODES, True, DeadlineExceeded("too late")),
+        Chunk("s", 0, random_codes(2, 0), NO_CODES, False), Chunk("s", 1, NO_CODES, NO_CODES, True, error)
     )
     heard(tickets[:1])
-    assert isinstance(tickets[1].wait(), DeadlineExceeded)
+    assert tickets[1].wait() is error
     one.worker.close()
-    assert one.code2wav.streams == 0 and one.lost_streams == [] and one.ended() == ["failed"]
+    assert one.code2wav.streams == 0 and one.lost_streams == [] and one.ended() == [ending]
 
 
 def test_the_id_of_a_broken_stream_can_be_used_again(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:

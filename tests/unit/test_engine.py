@@ -316,6 +316,34 @@ def test_small_prompts_share_a_turn(source: Counter) -> None:
     engine.close()
 
 
+def test_a_server_that_stops_waits_for_streams_only_so_long(engine: Engine[Wish], source: Counter) -> None:
+    source.free_running = False
+    short = submit(engine, "short", Wish(0, 3))
+    endless, waiting = (submit(engine, name, Wish(0, 10**9)) for name in ("endless", "waiting"))
+    draining = threading.Thread(target=engine.drain, args=(0.3,))
+    draining.start()
+    until(lambda: engine._closing)
+    with pytest.raises(Overloaded, match="shutting down"):
+        engine.submit("refused", Wish(0, 1), Collector())
+    source.free_running = True
+    source.gate.release(1)
+    assert short.wait().values == [0, 1, 2]
+    for collector in (endless, waiting):
+        assert isinstance(collector.wait().error, Overloaded)
+        assert collector.values == list(range(len(collector.values)))
+    draining.join(WAIT)
+
+
+def test_a_deadline_beyond_all_time_is_none(engine: Engine[Wish]) -> None:
+    slow = Collector()
+    slow.hold.clear()  # the engine waits for nothing but this deadline
+    engine.submit("slow", Wish(0, 1000), slow, time.monotonic() + 1e300)
+    until(lambda: engine._by_id["slow"].unsent == MAX_UNSENT)
+    time.sleep(0.05)
+    slow.hold.set()
+    assert slow.wait().values == list(range(1000))
+
+
 def test_a_deadline_ends_a_live_and_a_waiting_stream(engine: Engine[Wish], source: Counter) -> None:
     soon = time.monotonic() + 0.1
     endless = [Collector() for _ in range(3)]

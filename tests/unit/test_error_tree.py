@@ -35,3 +35,8 @@ def test_a_subclass_travels_as_its_parent() -> None:
 def test_the_client_knows_every_slug() -> None:
     theirs = {cls.slug for cls in vars(voice_clone_client.errors).values() if hasattr(cls, "slug")}
     assert theirs >= set(SLUGS)
+
+
+def test_a_message_is_bounded() -> None:
+    sent = errors.InvalidArgument("x" * 10**6).message
+    assert len(sent) < 1100 and sent.startswith("invalid_argument: xxx") and sent.endswith("x ...")

@@ -13,6 +13,8 @@ import pytest
 from tests.talkers import make_prompt, read_config
 from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
+from voice_clone.json_text import parse_object
+from voice_clone.qwen3_tts import talker_call
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
@@ -40,6 +42,9 @@ class Inputs:
     def text(self, name: str) -> Any:
         return None if name not in self._tensors else str(self._tensors[name][0])
 
+    def json_object(self, name: str) -> Any:
+        return parse_object(name, self.text(name))
+
     def number(self, name: str) -> Any:
         return None if name not in self._tensors else self._tensors[name][0].item()
 
@@ -49,6 +54,7 @@ class Inputs:
 
 class Answer:
     def __init__(self, broken: bool = False) -> None:
+        self.left = False
         self.sent: list[Mapping[str, Any]] = []
         self.final = False
         self.error: BaseException | None = None
@@ -66,7 +72,7 @@ class Answer:
         self.final, self.error = True, error
 
     def cancelled(self) -> bool:
-        return False
+        return self.left
 
 
 def read(config: Qwen3TTSConfig, **given: Any) -> TalkerCall:
@@ -157,3 +163,48 @@ def test_a_failure_before_the_first_chunk_is_an_error_and_later_a_last_chunk(
     slug = "cancelled" if isinstance(error, Cancelled) else "internal"
     assert info["finish_reason"] == slug and info["error"].startswith(f"{slug}: ")
     assert "secret" not in info["error"]
+
+
+def test_beats(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks without frames that are not final, between the chunks, with the index of the next one."""
+    call, answer = read(config), Answer()
+    sink = TalkerSink(call, answer)
+    monkeypatch.setattr(talker_call, "BEAT_SECONDS", 3600.0)
+    assert not sink.cancelled() and len(answer.sent) == 1, "nobody has asked yet"
+    assert not sink.cancelled() and len(answer.sent) == 1, "too early to ask again"
+    monkeypatch.setattr(talker_call, "BEAT_SECONDS", 0.0)
+    sink.chunk(chunk(0, 1))
+    assert not sink.cancelled()
+    sink.chunk(chunk(1, 2))
+    assert not sink.cancelled()
+    sink.chunk(chunk(2, 3, "stop"))
+    assert [sent["chunk_index"] for sent in answer.sent] == [0, 0, 1, 1, 2, 2]
+    assert [len(sent["codes"]) for sent in answer.sent] == [0, 1, 0, 2, 0, 3]
+    assert [sent["final"] for sent in answer.sent] == [False] * 5 + [True]
+    assert len(answer.sent[1]["context_codes"]) == len(call.request.prompt.reference_codes)
+    for beat in answer.sent[::2]:
+        assert beat["codes"].shape == beat["context_codes"].shape == (0, 16) and beat["info"] == ""
+
+
+def test_a_caller_that_has_gone_gets_no_beat(config: Qwen3TTSConfig) -> None:
+    answer = Answer()
+    answer.left = True
+    assert TalkerSink(read(config), answer).cancelled() and not answer.sent
+
+
+def test_a_beat_that_cannot_be_sent_ends_the_stream(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talker_call, "BEAT_SECONDS", 0.0)
+    sink = TalkerSink(read(config), Answer(broken=True))
+    sink.chunk(chunk(0, 1))
+    assert sink.cancelled()
+
+
+def test_a_failure_after_a_beat_is_a_last_chunk(config: Qwen3TTSConfig) -> None:
+    """For code2wav may be at work on the beat."""
+    answer = Answer()
+    sink = TalkerSink(read(config), answer)
+    sink.cancelled()
+    sink.fail(Cancelled("gone"))
+    last = answer.sent[-1]
+    assert answer.final and answer.error is None and last["final"] and last["chunk_index"] == 0
+    assert json.loads(last["info"])["error"] == "cancelled: gone" and json.loads(last["info"])["frames"] == 0

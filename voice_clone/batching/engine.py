@@ -17,11 +17,13 @@ from typing import Generic, TypeVar
 from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import Frame, FrameSource, Sink, Stream
-from voice_clone.errors import Internal, InvalidArgument, Overloaded
+from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded
 
 R = TypeVar("R")
 
 MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
+
+MAX_WAIT = 3600.0  # seconds; a deadline may be so far away that no system call can wait for it
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ class Engine(Generic[R]):
         try:
             with self._changed:
                 if self._closing:
-                    raise Overloaded("the server is shutting down")
+                    raise Overloaded("the server is shutting down; ask another one, or later")
                 if stream_id in self._by_id:
                     raise InvalidArgument("a stream of this stream_id is live; every stream needs its own")
                 free = self._source.slots - len(self._live)  # those who wait for these get them after the step
@@ -100,7 +102,7 @@ class Engine(Generic[R]):
             stream = self._by_id.get(stream_id)
             if stream is None:
                 return False
-            stream.cancelled = True
+            stream.stopped = Cancelled("the stream was cancelled")
             self._changed.notify()
             return True
 
@@ -111,6 +113,18 @@ class Engine(Generic[R]):
             self._changed.notify()
         self._thread.join()
         self._outbox.join()
+
+    def drain(self, seconds: float) -> None:
+        """As `close`; streams that take longer than this fail with Overloaded."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(seconds)
+        with self._changed:
+            for stream in self._by_id.values():
+                stream.stopped = Overloaded("the server is shutting down and could not wait for the end of this stream")
+            self._changed.notify()
+        self.close()
 
     def _run(self) -> None:
         while True:
@@ -131,7 +145,8 @@ class Engine(Generic[R]):
                 if self._closing and not self._by_id:
                     return False
                 deadlines = [stream.deadline for stream in self._by_id.values() if stream.deadline is not None]
-                self._changed.wait(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
+                seconds = min(deadlines) - time.monotonic() if deadlines else MAX_WAIT
+                self._changed.wait(min(max(0.0, seconds), MAX_WAIT))
             now = time.monotonic()
             for stream in [stream for stream in self._waiting if stream.over(now)]:
                 self._waiting.remove(stream)
@@ -241,7 +256,7 @@ class Engine(Generic[R]):
 
     def _abandoned(self, stream: Stream[R]) -> None:
         with self._changed:
-            stream.cancelled = True
+            stream.stopped = Cancelled("the stream was cancelled")
             self._changed.notify()
 
     def _levels(self) -> Levels:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import Cancelled, DeadlineExceeded, VoiceCloneError
+from voice_clone.errors import DeadlineExceeded, VoiceCloneError
 
 R = TypeVar("R", contravariant=True)
 
@@ -92,7 +92,7 @@ class Sink(Protocol):
 class Stream(Generic[R]):
     """A stream's state in the engine, touched by the engine thread alone.
 
-    Exceptions: any thread may set `cancelled`; `unsent` is counted under the engine's lock.
+    Exceptions: any thread may set `stopped`; `unsent` is counted under the engine's lock.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Stream(Generic[R]):
     codebooks: int
     frame_seconds: float = 0.0  # how long a frame is heard; 0: chunks keep to the schedule
     deadline: float | None = None  # time.monotonic()
-    cancelled: bool = False
+    stopped: VoiceCloneError | None = None  # by others, with this error
     unread: int = 0  # positions of the prompt that are still to be prefilled
     unsent: int = 0  # chunks that the sink has not taken yet
     frames: int = 0
@@ -120,8 +120,8 @@ class Stream(Generic[R]):
 
     def over(self, now: float) -> VoiceCloneError | None:
         """Why the stream must end before its time, if it must."""
-        if self.cancelled:
-            return Cancelled("the stream was cancelled")
+        if self.stopped is not None:
+            return self.stopped
         if self.deadline is not None and now >= self.deadline:
             return DeadlineExceeded("the speech was not done before its deadline; allow more time or ask for less")
         return None

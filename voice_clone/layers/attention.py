@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voice_clone.layers.fused_linear import fused_linear
+
 
 class RMSNorm(nn.Module):
     """Root-mean-square norm over the last dimension (Zhang & Sennrich 2019).
@@ -25,9 +27,12 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
+        return normalise(x, self.eps).mul_(self.weight)
+
+
+def normalise(x: Tensor, eps: float) -> Tensor:
+    """x divided by the root mean square of its last dimension, a new tensor."""
+    return F.rms_norm(x.float(), x.shape[-1:], None, eps).to(x.dtype)
 
 
 def rotary_cos_sin(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -39,19 +44,18 @@ def rotary_cos_sin(positions: Tensor, head_dim: int, theta: float) -> tuple[Tens
         theta: base of the wavelengths.
 
     Returns:
-        cos and sin, fp32 [..., T, D], on the device of `positions`.
+        cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`. The first half of sin is negated.
     """
     exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
     angles = positions.float()[..., None] * (1.0 / theta**exponents)  # [..., T, D/2]
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
     cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)  # [.., 1, T, D]
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def split_heads(x: Tensor, head_dim: int) -> Tensor:
@@ -71,7 +75,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_causa
     Returns:
         [B, T, H * D], heads joined, ready for the output projection.
     """
-    grouped = q.shape[1] != k.shape[1]
+    grouped = bool(q.shape[1] != k.shape[1])  # bool: while a graph is traced, sizes are tensors
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=grouped)
     return out.transpose(1, 2).flatten(2)
 
@@ -130,12 +134,13 @@ class GatedMLP(nn.Module):
 
     def __init__(self, hidden_size: int, intermediate_size: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
-        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
-        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+        parts = {"gate_proj": intermediate_size, "up_proj": intermediate_size}
+        self.gate_up_proj: nn.Module = fused_linear(self, "gate_up_proj", hidden_size, parts)
+        self.down_proj: nn.Module = nn.Linear(intermediate_size, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        out: Tensor = self.down_proj(F.silu(gate) * up)
         return out
 
 

@@ -24,9 +24,14 @@ class EncoderCodebook(nn.Module):
         self.embed_sum = nn.Parameter(torch.zeros(size, dim))
         self.cluster_usage = nn.Parameter(torch.ones(size))
 
+    @property
+    def vectors(self) -> Tensor:
+        """The codes' vectors [size, D]."""
+        return self.embed_sum / self.cluster_usage.clamp(min=_MIN_USAGE)[:, None]
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [N, D] -> (codes int64 [N], their vectors [N, D])."""
-        vectors = self.embed_sum / self.cluster_usage.clamp(min=_MIN_USAGE)[:, None]
+        vectors = self.vectors
         # The same distance routine on the same shapes as in Mimi: a rounding that differs could choose another code.
         codes = torch.cdist(x[None].float(), vectors[None].float())[0].argmin(dim=-1)
         return codes, F.embedding(codes, vectors)

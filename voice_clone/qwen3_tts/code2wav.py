@@ -6,14 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.qwen3_tts.codec_decoder import DecoderState
 from voice_clone.qwen3_tts.primed_states import PrimedStates
 
 PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
@@ -21,6 +21,19 @@ PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and 
 Primed = Literal["hit", "miss", "none"]
 
 log = logging.getLogger(__name__)
+
+
+class StreamDecoder(Protocol):
+    """What decoding streams takes; see `CodecDecoder` for each."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def new_state(self, batch: int) -> DecoderState: ...
+
+    def decode_chunk(self, codes: torch.Tensor, state: DecoderState) -> torch.Tensor: ...
+
+    def prime(self, codes: torch.Tensor, state: DecoderState) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,7 @@ class Code2Wav:
     """Decodes streams incrementally; the samples of a stream joined equal the decode of all its frames at once.
 
     Args:
-        decoder: the codec decoder.
+        decoder: the codec decoder, on whatever engine.
         codebook_size: codes lie in 0..codebook_size - 1.
         codebooks: codes a frame.
         max_state_bytes: memory for the states of open streams; bounds how many can be open.
@@ -86,7 +99,7 @@ class Code2Wav:
 
     def __init__(
         self,
-        decoder: CodecDecoder,
+        decoder: StreamDecoder,
         codebook_size: int,
         codebooks: int,
         *,
@@ -103,7 +116,7 @@ class Code2Wav:
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._device = next(decoder.parameters()).device
+        self._device = decoder.device
         self._state_bytes = decoder.new_state(1).nbytes
         self.max_streams = max(1, max_state_bytes // self._state_bytes)
         self._streams: dict[str, _Stream] = {}

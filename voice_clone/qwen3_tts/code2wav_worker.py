@@ -10,6 +10,9 @@ Errors. Triton 2.51 never releases an ensemble's request if one of its steps ans
 flight, and while a stream's frames are being made the talker is. So a stream that ends early gets no samples from
 there on, its talker is told to stop, and the error goes with its final chunk, when nothing else is in flight. Only what
 no talker sends (a wrong index, bad codes) is refused at once.
+
+Clients that leave. Whoever notices calls `abandon`: the talker is told at once, and the state goes before the next
+batch.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
 
 FIRST_CHUNK_LEAD = 2.0  # seconds by which a stream's first chunk goes ahead of others
 SWEEP_SECONDS = 1.0  # between two looks for what is idle
+GONE = "the client gave the stream up"
 MAX_BROKEN = 4096  # streams that ended early and whose final chunk is to come
 
 Ending = Literal["finished", "cancelled", "failed", "idle"]
@@ -74,13 +78,13 @@ class Report:
 
 
 class Observer(Protocol):
-    """Who wants to know. Called from the worker's thread between two batches: must neither wait nor raise."""
+    """Who wants to know. Must neither wait nor raise."""
 
     def lost(self, stream_id: str) -> None:
-        """A stream ended here before its final chunk: whoever makes its frames should stop."""
+        """A stream ended here before its final chunk: whoever makes its frames should stop. Called from any thread."""
 
     def report(self, report: Report) -> None:
-        """After each batch, and when streams ended without one."""
+        """After each batch, and when streams ended without one. Called from the worker's thread."""
 
 
 @dataclass
@@ -117,6 +121,7 @@ class Code2WavWorker:
         self._observer = observer
         self._waiting: dict[str, deque[_Entry]] = {}  # by stream
         self._waiting_chunks = 0
+        self._abandoned: set[str] = set()  # streams whose client has gone
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
         self._swept = time.monotonic()
@@ -138,6 +143,13 @@ class Code2WavWorker:
             self._waiting_chunks += 1
             self._changed.notify()
 
+    def abandon(self, stream_id: str) -> None:
+        """End a stream whose client has gone; returns at once. May be called again: then its talker is told again."""
+        self._observer.lost(stream_id)
+        with self._changed:
+            self._abandoned.add(stream_id)
+            self._changed.notify()
+
     def close(self) -> None:
         """Decode what waits, then stop."""
         with self._changed:
@@ -148,6 +160,7 @@ class Code2WavWorker:
     def _run(self) -> None:
         while (batch := self._next()) is not None:
             try:
+                self._give_up()
                 self._decode(batch)
                 self._sweep()
             except Exception as error:
@@ -156,11 +169,11 @@ class Code2WavWorker:
                     self._break(entry, Internal("the decoder failed on this stream; try again"), "failed")
 
     def _next(self) -> list[_Entry] | None:
-        """The next batch; an empty one when there is time to sweep; None when closed and done."""
+        """The next batch; an empty one when there is other work, or time to sweep; None when closed and done."""
         with self._changed:
-            if not self._waiting and not self._closing:
+            if not (self._waiting or self._abandoned or self._closing):
                 self._changed.wait(SWEEP_SECONDS)
-            if not self._waiting and self._closing:
+            if self._closing and not (self._waiting or self._abandoned):
                 return None
             return self._take()
 
@@ -175,6 +188,15 @@ class Code2WavWorker:
                 del self._waiting[entry.chunk.stream_id]
         self._waiting_chunks -= len(batch)
         return batch
+
+    def _give_up(self) -> None:
+        """Forget the streams whose clients have gone."""
+        with self._changed:
+            abandoned, self._abandoned = self._abandoned, set()
+        for stream_id in filter(self._code2wav.is_open, abandoned):
+            self._end(stream_id, Cancelled(GONE), "cancelled")
+        if self._endings:
+            self._report()
 
     def _decode(self, batch: Sequence[_Entry]) -> None:
         wanted = [entry for entry in batch if not self._has_ended(entry)]
@@ -202,9 +224,9 @@ class Code2WavWorker:
         if chunk.stream_id in self._broken:
             self._say(entry, self._broken[chunk.stream_id])
         elif chunk.failure is not None:
-            self._break(entry, chunk.failure, "failed")
+            self._break(entry, chunk.failure, "cancelled" if isinstance(chunk.failure, Cancelled) else "failed")
         elif entry.ticket.cancelled():
-            self._break(entry, Cancelled("the client gave the stream up"), "cancelled")
+            self._break(entry, Cancelled(GONE), "cancelled")
         else:
             return False
         return True

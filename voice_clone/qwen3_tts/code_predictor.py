@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from voice_clone.layers.attention import RMSNorm, rotary_cos_sin
+from voice_clone.layers.attention import RMSNorm
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
 
@@ -67,9 +67,6 @@ class CodePredictor(nn.Module):
         """
         books = self.config.num_code_groups
         rows = slice(0, code0.shape[0])
-        positions = torch.arange(books, device=hidden.device)
-        cos, sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rope_theta)
-        cos, sin = cos.to(hidden.dtype), sin.to(hidden.dtype)
         codes = [code0]
         x = torch.stack([hidden, embed0], dim=1)  # [B, 2, C]
         mask: Tensor | None = causal_mask(2, 0, self.config, hidden.device)
@@ -78,8 +75,9 @@ class CodePredictor(nn.Module):
             x = self.small_to_mtp_projection(x)
             end = start + x.shape[1]
             span = Span(rows, slice(start, end), rows, end)
+            cos, sin = cache.cos[start:end], cache.sin[start:end]
             for index, layer in enumerate(self.model.layers):
-                x = layer(x, cos[start:end], sin[start:end], mask, cache, index, span)
+                x = layer(x, cos, sin, mask, cache, index, span)
             codes.append(choose(self.lm_head[book - 1](self.model.norm(x[:, -1])), book))
             if book < books - 1:
                 x = self.model.codec_embedding[book - 1](codes[-1])[:, None]  # [B, 1, C]

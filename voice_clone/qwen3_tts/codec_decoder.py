@@ -214,6 +214,11 @@ class CodecDecoder(nn.Module):
         streaming = (module for module in self.modules() if isinstance(module, StreamingModule))
         self.slots: dict[StreamingModule, int] = {module: slot for slot, module in enumerate(streaming)}
 
+    @property
+    def device(self) -> torch.device:
+        """Where codes are expected and states lie."""
+        return self.pre_conv.conv.weight.device
+
     def forward(self, codes: Tensor) -> Tensor:
         """All codes at once: int64 [B, K, T] -> waveform [B, T * 1920] in -1..1."""
         return self.decode_chunk(codes, self.new_state(codes.shape[0]))

@@ -147,7 +147,12 @@ class CodecEncoder(nn.Module):
         Returns:
             int64 [ceil(T / 1920), num_quantizers], semantic codebook first.
         """
-        x = self.encoder(waveform[None, None])  # [1, C, 25 Hz]
-        x = self.encoder_transformer(x.transpose(1, 2)).transpose(1, 2)
-        codes: Tensor = self.quantizer.encode(self.downsample(x))  # [1, K, frames]
+        codes: Tensor = self.quantizer.encode(self.latent(waveform[None]))  # [1, K, frames]
         return codes[0].T.contiguous()
+
+    def latent(self, waveform: Tensor) -> Tensor:
+        """What is quantised: [B, T] -> [B, C, frames]."""
+        x = self.encoder(waveform[:, None])  # [B, C, 25 Hz]
+        x = self.encoder_transformer(x.transpose(1, 2)).transpose(1, 2)
+        latent: Tensor = self.downsample(x)
+        return latent

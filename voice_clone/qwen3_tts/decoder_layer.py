@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.layers.attention import GatedMLP, RMSNorm, apply_rotary, split_heads
+from voice_clone.layers.attention import GatedMLP, RMSNorm, apply_rotary, normalise, rotary_cos_sin
+from voice_clone.layers.fused_linear import fused_linear
 from voice_clone.qwen3_tts.config import CodePredictorConfig, TalkerConfig
 
 
@@ -40,13 +41,19 @@ class Span:
 
 
 class KVCache:
-    """Keys and values of all layers: two tensors [layers, slots, G, max_length, D], zero at first."""
+    """Keys and values of all layers: two tensors [layers, slots, G, max_length, D], zero at first.
+
+    Also the rotary tables of all positions, `cos` and `sin` [max_length, D].
+    """
 
     def __init__(self, config: TalkerConfig | CodePredictorConfig, slots: int, max_length: int, like: Tensor) -> None:
         """`like` gives dtype and device."""
         shape = (config.num_hidden_layers, slots, config.num_key_value_heads, max_length, config.head_dim)
         self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
         self.values = torch.zeros_like(self.keys)
+        positions = torch.arange(max_length, device=like.device)
+        cos, sin = rotary_cos_sin(positions, config.head_dim, config.rope_theta)
+        self.cos, self.sin = cos.to(like.dtype), sin.to(like.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -77,25 +84,31 @@ class Attention(nn.Module):
 
     def __init__(self, config: TalkerConfig | CodePredictorConfig) -> None:
         super().__init__()
-        size, bias = config.hidden_size, config.attention_bias
-        self.head_dim = config.head_dim
-        self.q_proj = nn.Linear(size, config.num_attention_heads * self.head_dim, bias=bias)
-        self.k_proj = nn.Linear(size, config.num_key_value_heads * self.head_dim, bias=bias)
-        self.v_proj = nn.Linear(size, config.num_key_value_heads * self.head_dim, bias=bias)
-        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, size, bias=bias)
-        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
-        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        size, bias, eps = config.hidden_size, config.attention_bias, config.rms_norm_eps
+        self.head_dim, self.eps = config.head_dim, eps
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        self.qkv_proj: nn.Module = fused_linear(self, "qkv_proj", size, parts, bias=bias)
+        self.o_proj: nn.Module = nn.Linear(queries, size, bias=bias)
+        self.q_norm = RMSNorm(self.head_dim, eps)
+        self.k_norm = RMSNorm(self.head_dim, eps)
 
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
     ) -> Tensor:
-        q = apply_rotary(self.q_norm(split_heads(self.q_proj(x), self.head_dim)), cos, sin)  # [B, H, T, D]
-        k = apply_rotary(self.k_norm(split_heads(self.k_proj(x), self.head_dim)), cos, sin)  # [B, G, T, D]
-        k, v = cache.update(layer, k, split_heads(self.v_proj(x), self.head_dim), span)  # [B, G, S, D]
-        batch, heads, length, _ = q.shape
+        batch, length, _ = x.shape
+        qkv = self.qkv_proj(x).view(batch, length, -1, self.head_dim)
+        turned = self.heads + self.kv_heads
+        qk = normalise(qkv[:, :, :turned], self.eps)  # [B, T, H + G, D]
+        qk[:, :, : self.heads].mul_(self.q_norm.weight)
+        qk[:, :, self.heads :].mul_(self.k_norm.weight)
+        qk = apply_rotary(qk.transpose(1, 2), cos, sin)
+        v = qkv[:, :, turned:].transpose(1, 2)
+        k, v = cache.update(layer, qk[:, self.heads :], v, span)  # [B, G, S, D]
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
-        q = q.reshape(batch, k.shape[1], -1, self.head_dim)  # [B, G, H/G * T, D]
+        q = qk[:, : self.heads].reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
         if span.each is None:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
@@ -106,7 +119,7 @@ class Attention(nn.Module):
                     for row, seen in zip(rows, span.each, strict=True)
                 ]
             )
-        out = out.reshape(batch, heads, length, self.head_dim).transpose(1, 2).flatten(2)
+        out = out.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
         projected: Tensor = self.o_proj(out)
         return projected
 

@@ -108,7 +108,7 @@ class Generator:
         # Where rows without a stream write: behind everybody's last position.
         self._cache = talker.new_cache(slots, max_length + 1 if deterministic else max_length)
         self._predictor_cache = talker.code_predictor.new_cache(slots)
-        weight, device = talker.codec_head.weight, talker.device
+        weight, device = talker.model.norm.weight, talker.device
         self._hidden = torch.zeros(slots, config.talker.hidden_size, dtype=weight.dtype, device=device)
         self._codes = torch.zeros(slots, config.talker.num_code_groups, dtype=torch.int64, device=device)
         self._used = torch.zeros(slots, config.talker.vocab_size, dtype=torch.bool, device=device)

@@ -134,11 +134,15 @@ class SpeakerEncoder(nn.Module):
         Raises:
             InvalidArgument: the clip is too short for one analysis window, or not finite.
         """
-        if waveform.ndim != 1 or waveform.shape[0] < self.min_samples:
-            raise InvalidArgument(f"the reference audio must be mono and hold at least {self.min_samples} samples")
-        if not bool(torch.isfinite(waveform).all()):
-            raise InvalidArgument("the reference audio must hold finite samples only")
+        self.check(waveform)
         weight = self.fc.weight
         mel = log_mel(waveform.to(weight.device, torch.float32), self.config.mel_dim, self.config.sample_rate)
         embedding: Tensor = self(mel.to(weight.dtype)[None])[0].float()
         return embedding
+
+    def check(self, waveform: Tensor) -> None:
+        """Raises InvalidArgument for what `embed` does not take."""
+        if waveform.ndim != 1 or waveform.shape[0] < self.min_samples:
+            raise InvalidArgument(f"the reference audio must be mono and hold at least {self.min_samples} samples")
+        if not bool(torch.isfinite(waveform).all()):
+            raise InvalidArgument("the reference audio must hold finite samples only")

@@ -7,11 +7,15 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from voice_clone.errors import InvalidArgument
+from voice_clone.layers.packed_linear import Packing, pack
+from voice_clone.onnx.session import Runtime
 from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Generator
+from voice_clone.qwen3_tts.onnx_stages import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
 from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.settings import Settings
@@ -20,42 +24,64 @@ M = TypeVar("M", bound=nn.Module)
 
 MODEL: WeightFile = "model"
 CODEC: WeightFile = "speech_tokenizer/model"
+PACKINGS: dict[str, Packing] = {"bf16": "fp16", "int8": "int8"}  # of a CPU, by precision
 TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a prompt needs a few: it stays in the file
 
 
-def load_speaker_encoder(settings: Settings) -> tuple[SpeakerEncoder, Qwen3TTSConfig, str]:
-    """The speaker encoder, the configuration and the encoder's fingerprint."""
+def load_speaker_encoder(settings: Settings) -> tuple[SpeakerEncoder | OnnxSpeakerEncoder, Qwen3TTSConfig, str]:
+    """The speaker encoder on its engine, the configuration and the encoder's fingerprint.
+
+    A fingerprint does not depend on the engine: both give the same codes, and embeddings that differ by rounding, so a
+    voice that was registered with one serves the other.
+    """
     checkpoint = Checkpoint(settings.checkpoint_dir)
     with torch.device("meta"):
         encoder = SpeakerEncoder(checkpoint.config.speaker_encoder)
-    _fill(checkpoint, encoder, MODEL, "speaker_encoder.", settings)
-    return encoder, checkpoint.config, checkpoint.fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
+    fingerprint = checkpoint.fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
+    if _engine(settings) == "onnx":
+        return OnnxSpeakerEncoder(_runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
+    return _fill(checkpoint, encoder, MODEL, "speaker_encoder.", settings), checkpoint.config, fingerprint
 
 
-def load_codec_encoder(settings: Settings) -> tuple[CodecEncoder, Qwen3TTSConfig, str]:
-    """The codec encoder, the configuration and the encoder's fingerprint."""
+def load_codec_encoder(settings: Settings) -> tuple[CodecEncoder | OnnxCodecEncoder, Qwen3TTSConfig, str]:
+    """The codec encoder on its engine, the configuration and the encoder's fingerprint."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     codec = checkpoint.config.codec
     with torch.device("meta"):
         encoder = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
-    _fill(checkpoint, encoder, CODEC, "encoder.", settings)
-    return encoder, checkpoint.config, checkpoint.fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
+    fingerprint = checkpoint.fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
+    if _engine(settings) == "onnx":
+        return OnnxCodecEncoder(_runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
+    return _fill(checkpoint, encoder, CODEC, "encoder.", settings), checkpoint.config, fingerprint
 
 
-def load_codec_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
-    """The codec decoder and the configuration."""
+def load_codec_decoder(settings: Settings) -> tuple[CodecDecoder | OnnxCodecDecoder, Qwen3TTSConfig]:
+    """The codec decoder on its engine, and the configuration."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
+    codec = checkpoint.config.codec
     with torch.device("meta"):
-        decoder = CodecDecoder(checkpoint.config.codec.decoder_config)
+        decoder = CodecDecoder(codec.decoder_config)
+    if _engine(settings) == "onnx":
+        fingerprint = decoder_fingerprint(checkpoint, decoder)
+        return OnnxCodecDecoder(_runtime(settings), fingerprint, decoder, codec), checkpoint.config
     return _fill(checkpoint, decoder, CODEC, "decoder.", settings), checkpoint.config
 
 
+def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:
+    """As `Checkpoint.fingerprint`, of the codec decoder."""
+    return checkpoint.fingerprint(CODEC, "decoder.", list(decoder.state_dict()))
+
+
 def load_talker(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
-    """The talker with its code predictor, and the configuration."""
+    """The talker with its code predictor, at its precision, and the configuration."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     with torch.device("meta"):
         talker = Talker(checkpoint.config.talker)
-    return _fill(checkpoint, talker, MODEL, "talker.", settings, keep=(TEXT_EMBEDDING,)), checkpoint.config
+    _fill(checkpoint, talker, MODEL, "talker.", settings, keep=(TEXT_EMBEDDING,))
+    packing = PACKINGS.get(_precision(settings))
+    if packing and _device(settings) == "cpu":
+        pack(talker, packing)
+    return talker, checkpoint.config
 
 
 def load_generator(settings: Settings) -> Generator:
@@ -80,6 +106,14 @@ def prefill_chunk(settings: Settings) -> int:
     return settings.integer("prefill_chunk", 256 if _device(settings) == "cuda" else 32)
 
 
+def _engine(settings: Settings) -> str:
+    return settings.choice("engine", ("torch", "onnx"))
+
+
+def _runtime(settings: Settings) -> Runtime:
+    return Runtime.of(settings, _device(settings))
+
+
 def _device(settings: Settings) -> str:
     kind = settings.choice("device", ("auto", "cpu", "cuda"))
     if kind == "auto":
@@ -87,12 +121,20 @@ def _device(settings: Settings) -> str:
     return kind
 
 
+def _precision(settings: Settings) -> str:
+    cuda = _device(settings) == "cuda"
+    name = settings.choice("precision", ("auto", "fp32", "bf16", "int8"))
+    if name == "auto":
+        return "bf16" if cuda else "fp32"
+    if name == "int8" and cuda:
+        raise InvalidArgument("precision int8 is for CPUs; a GPU takes fp32 or bf16")
+    return name
+
+
 def _fill(
     checkpoint: Checkpoint, module: M, file: WeightFile, prefix: str, settings: Settings, keep: tuple[str, ...] = ()
 ) -> M:
-    kind = _device(settings)
-    name = settings.choice("dtype", ("auto", "float32", "bfloat16"))
-    if name == "auto":
-        name = "bfloat16" if kind == "cuda" else "float32"
-    checkpoint.load(module, file, prefix, getattr(torch, name), torch.device(kind), keep)
+    # A CPU computes in fp32 at any precision; what is less is how the talker keeps its weights.
+    dtype = torch.bfloat16 if _device(settings) == "cuda" and _precision(settings) == "bf16" else torch.float32
+    checkpoint.load(module, file, prefix, dtype, torch.device(_device(settings)), keep)
     return module.eval().requires_grad_(False)

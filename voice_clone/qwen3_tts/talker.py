@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.layers.attention import RMSNorm, rotary_cos_sin
+from voice_clone.layers.attention import RMSNorm
 from voice_clone.qwen3_tts.code_predictor import CodePredictor
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
@@ -27,8 +27,8 @@ class TextProjection(nn.Module):
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
-        self.linear_fc1 = nn.Linear(config.text_hidden_size, config.text_hidden_size)
-        self.linear_fc2 = nn.Linear(config.text_hidden_size, config.hidden_size)
+        self.linear_fc1: nn.Module = nn.Linear(config.text_hidden_size, config.text_hidden_size)
+        self.linear_fc2: nn.Module = nn.Linear(config.text_hidden_size, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear_fc2(F.silu(self.linear_fc1(x)))
@@ -54,16 +54,16 @@ class Talker(nn.Module):
         self.config = config
         self.model = TalkerModel(config)
         self.text_projection = TextProjection(config)
-        self.codec_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.codec_head: nn.Module = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.code_predictor = CodePredictor(config)
 
     @property
     def device(self) -> torch.device:
-        return self.codec_head.weight.device
+        return self.model.norm.weight.device
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         """A key-value cache of `slots` streams of at most `max_length` positions."""
-        return KVCache(self.config, slots, max_length, self.codec_head.weight)
+        return KVCache(self.config, slots, max_length, self.model.norm.weight)
 
     @torch.inference_mode()
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
@@ -114,8 +114,7 @@ class Talker(nn.Module):
 
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]."""
-        cos, sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rope_theta)
-        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+        cos, sin = cache.cos[positions], cache.sin[positions]
         for index, layer in enumerate(self.model.layers):
             x = layer(x, cos, sin, mask, cache, index, span)
         hidden: Tensor = self.model.norm(x[:, -1])
@@ -129,7 +128,7 @@ class Talker(nn.Module):
     def embed_text(self, ids: Tensor) -> Tensor:
         """Text tokens, int64 [N] -> [N, C]. The table may be of another dtype or device: only N rows are moved."""
         table = self.model.text_embedding.weight
-        weight = self.codec_head.weight
+        weight = self.model.norm.weight
         rows = F.embedding(ids.to(table.device), table).to(weight.device, weight.dtype)
         projected: Tensor = self.text_projection(rows)
         return projected

@@ -26,6 +26,7 @@ KNOBS = (
 )
 PROMPT = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id", "stream_id")
 MAX_STREAM_ID = 128  # characters
+BEAT_SECONDS = 0.04  # half a frame of speech
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ class Inputs(Protocol):
 
     def text(self, name: str) -> str | None:
         """A STRING tensor of one element."""
+
+    def json_object(self, name: str) -> dict[str, Any]:
+        """A STRING tensor of one element that holds a JSON object; empty where there is none."""
 
     def number(self, name: str) -> Any:
         """A tensor of one element as a Python bool, int or float."""
@@ -102,60 +106,73 @@ class TalkerCall:
         seed = secrets.randbits(64) if seed is None else seed
         knobs = {name: inputs.number(name) for name in KNOBS}
         request = build_request(prompt, knobs, seed, inputs.number("max_frames"), config, max_length)
-        info = _object(inputs.text("prompt_info"))
+        info = inputs.json_object("prompt_info")
         return cls(stream_id, request, {**info, "seed": seed}, _deadline(inputs.parameter("deadline_ms"), info))
 
 
 class TalkerSink:
     """Answers a call with the chunks of its stream.
 
-    A stream that fails before its first chunk is answered with the error. Later it ends with a last chunk that has no
-    frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request if a step
-    answers with an error while another step is at work, and by then code2wav is.
+    Beats. Inside an ensemble Triton 2.51 tells a step that the client has gone only if the step's request is made
+    afterwards; the talker's is made once. So between two chunks it sends beats, chunks without frames that are not
+    final: each makes a request of code2wav, which answers it with nothing and cancels the stream if the client has
+    gone. A beat has the index of the chunk to come; whoever calls the talker directly skips it.
+
+    Errors. A stream that fails before anything was sent is answered with the error. Later it ends with a last chunk
+    that has no frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request
+    if a step answers with an error while another step is at work, and by then code2wav is.
     """
 
     def __init__(self, call: TalkerCall, answer: Answer) -> None:
         self._call = call
         self._answer = answer
-        self._last: Chunk | None = None  # the newest one sent
+        self._next_index = 0
+        self._frames = 0
+        self._sent: float | None = None  # when anything was, time.monotonic()
+        self._no_codes = call.request.prompt.reference_codes[:0]
 
     def chunk(self, chunk: Chunk) -> None:
         """Send a chunk; `context_codes` come with the first one, `info` with the first and the last."""
-        context = chunk.codes[:0]
-        if chunk.index == 0 and len(self._call.request.prompt.reference_codes):
-            context = self._call.request.prompt.reference_codes
+        context = self._call.request.prompt.reference_codes if chunk.index == 0 else self._no_codes
         final = chunk.finish is not None
         told = json.dumps(self._told(chunk)) if chunk.index == 0 or final else ""
-        self._send(chunk.index, chunk.codes, context, final, told)
-        self._last = chunk
+        self._send(chunk.codes, context, final, told)
+        self._next_index, self._frames = chunk.index + 1, chunk.frames
 
     def fail(self, error: BaseException) -> None:
         """End the stream with an error."""
-        if self._last is None:
+        if self._sent is None:
             self._answer.fail(error)
             return
         if not isinstance(error, VoiceCloneError):
             log.error("stream %s failed", self._call.stream_id, exc_info=error)
             error = Internal("the server failed to make this stream; try again")
-        last = self._last
-        told = {**self._call.info, "frames": last.frames, "finish_reason": error.slug, "error": error.message}
-        nothing = last.codes[:0]
+        told = {**self._call.info, "frames": self._frames, "finish_reason": error.slug, "error": error.message}
         try:
-            self._send(last.index + 1, nothing, nothing, True, json.dumps(told))
+            self._send(self._no_codes, self._no_codes, True, json.dumps(told))
         except Exception:
             log.exception("a last chunk could not be sent")
             self._answer.fail(error)
 
     def cancelled(self) -> bool:
-        """Whether the caller has gone."""
-        return self._answer.cancelled()
+        """Whether the caller has gone; inside an ensemble a beat asks, and the answer is a call that cancels."""
+        if self._answer.cancelled():
+            return True
+        if self._sent is None or time.monotonic() - self._sent >= BEAT_SECONDS:
+            try:
+                self._send(self._no_codes, self._no_codes, False, "")
+            except Exception:
+                log.exception("a beat could not be sent")
+                return True
+        return False
 
-    def _send(self, index: int, codes: NDArray[np.int32], context: NDArray[np.int32], final: bool, told: str) -> None:
+    def _send(self, codes: NDArray[np.int32], context: NDArray[np.int32], final: bool, told: str) -> None:
+        self._sent = time.monotonic()
         outputs = {
             "stream_id": self._call.stream_id,
             "codes": codes,
             "context_codes": context,
-            "chunk_index": index,
+            "chunk_index": self._next_index,
             "final": final,
             "info": told,
         }
@@ -174,16 +191,6 @@ class TalkerSink:
         rounded: dict[str, Any] = {name: round(ms, 3) for name, ms in told.items()}
         end = {} if chunk.finish is None else {"finish_reason": chunk.finish}
         return {**self._call.info, "frames": chunk.frames, **rounded, **end}
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise InvalidArgument("prompt_info must be a JSON object")
-    return value
 
 
 def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:

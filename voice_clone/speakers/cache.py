@@ -63,7 +63,7 @@ class SpeakerCache:
         self._defaults = tuple(check_word("model_type", model_type) for model_type in default_model_types)
         self._metrics = Metrics()
         self._memory = Memory(config)
-        self._store = SpeakerStore(directory, files)
+        self._store = SpeakerStore(directory, files, config.directory_wait)
         try:
             immutable = config.policy == "immutable"
             self._registry = Registry(self._store, config.max_speakers, immutable, self._memory.forget)

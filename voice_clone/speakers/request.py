@@ -57,6 +57,7 @@ class CacheConfig:
         policy: whether an upload may replace a registered speaker.
         extraction_timeout: seconds that one extraction may take.
         workers: how many extractions run at once.
+        directory_wait: seconds to wait at start for another server to let the directory go.
     """
 
     max_bytes: int = 512 << 20
@@ -68,6 +69,7 @@ class CacheConfig:
     policy: Literal["replace", "immutable"] = "replace"
     extraction_timeout: float = 60.0
     workers: int = 4
+    directory_wait: float = 0.0
 
 
 _OPTIONS: dict[str, type] = {

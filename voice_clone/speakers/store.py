@@ -49,12 +49,13 @@ class SpeakerStore:
     Args:
         directory: made if absent. It, or what is in it if it was there, is open to its owner alone (mode 0700).
         files: the operations on the file system.
+        wait: seconds to wait for another process to let the directory go.
 
     Raises:
         Overloaded: another process owns the directory; names it.
     """
 
-    def __init__(self, directory: Path, files: Files | None = None) -> None:
+    def __init__(self, directory: Path, files: Files | None = None, wait: float = 0.0) -> None:
         self._files = files or Files()
         self._directory = directory
         self._voices = directory / "voices"
@@ -66,7 +67,7 @@ class SpeakerStore:
                 if path.is_symlink():  # files would land elsewhere
                     raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
                 path.chmod(0o700)
-            self._lock_handle = _own(directory / "lock")
+            self._lock_handle = _own(directory / "lock", wait)
         self._users = threading.Condition()
         self._active = 0
         self._closed = False
@@ -250,20 +251,30 @@ def _disk_errors(done: str) -> Iterator[None]:
         raise Internal(f"the voice store could not be {done} ({reason}); nothing was changed") from None
 
 
-def _own(path: Path) -> int:
+def _own(path: Path, wait: float) -> int:
     """Lock the directory for this process, for as long as the returned file stays open."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    deadline = time.monotonic() + wait
+    while not _locked(handle):
+        if time.monotonic() < deadline:
+            time.sleep(0.05)
+            continue
         holder = _holder(os.read(handle, 4096))
         os.close(handle)
         raise Overloaded(
             f"the voice directory is in use by {holder}; stop that server or give this one a directory of its own"
-        ) from None
+        )
     os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return handle
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _holder(text: bytes) -> str:

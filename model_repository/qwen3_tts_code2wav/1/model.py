@@ -1,13 +1,13 @@
 """Codec frames to waveform, chunk by chunk: `execute` only queues, the thread of a `Code2WavWorker` decodes.
 
 A talker whose stream fails says so with a last chunk: `final`, and `info` with its message as `error`. Why errors must
-come with a stream's final chunk, see there.
+come with a stream's final chunk, see there. A chunk without frames that is not final is a beat, which only asks
+whether the client is still there (why: see TalkerSink); it has no answer but the end of its request.
 """
 
 import json
 import logging
 
-import numpy as np
 from watch import Watch
 
 from voice_clone.errors import InvalidArgument, from_message
@@ -38,7 +38,7 @@ class TritonPythonModel(Model):
             primed_bytes=settings.integer("primed_bytes", 256 << 20),
             primed_seconds=settings.number("primed_seconds", 600.0),
         )
-        max_batch = settings.integer("max_decode_batch", BATCH[next(decoder.parameters()).device.type])
+        max_batch = settings.integer("max_decode_batch", BATCH[decoder.device.type])
         max_waiting = settings.integer("max_waiting_chunks", 4096)
         log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
         frames = settings.integers("chunk_frames", (1, 2, 4, 8, 12))
@@ -48,10 +48,16 @@ class TritonPythonModel(Model):
 
     def handle(self, request, responder):
         info, final = _parse(request.text("info")), request.number("final")
+        stream_id, codes = request.text("stream_id"), request.array("codes")
+        if not final and len(codes) == 0:  # a beat
+            if responder.cancelled():
+                self._worker.abandon(stream_id)
+            responder.end()
+            return
         chunk = Chunk(
-            stream_id=request.text("stream_id"),
+            stream_id=stream_id,
             index=request.number("chunk_index"),
-            codes=request.array("codes"),
+            codes=codes,
             context=request.array("context_codes"),
             final=final,
             failure=from_message(str(info["error"])) if final and "error" in info else None,
@@ -78,23 +84,20 @@ class _Ticket:
     def done(self, decoded):
         spent = {"code2wav_ms": round(decoded.spent_ms, 3), "code2wav_first_ms": round(decoded.first_ms, 3)}
         info = {**self._info, **spent, "primed": decoded.primed} if self._info else {}
-        self._send(decoded.waveform, info)
-
-    def skip(self):
-        self._send(np.zeros(0, np.float32), {})
-
-    def fail(self, error):
-        self._responder.fail(error)
-
-    def _send(self, audio, info):
         outputs = {
-            "audio": audio,
+            "audio": decoded.waveform,
             "sample_rate": self._sample_rate,
             "chunk_index": self._chunk.index,
             "final": self._chunk.final,
             "info": json.dumps(info) if info else "",
         }
         self._responder.send(outputs, final=True)
+
+    def skip(self):
+        self._responder.end()
+
+    def fail(self, error):
+        self._responder.fail(error)
 
 
 def _parse(info):

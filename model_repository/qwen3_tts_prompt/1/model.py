@@ -11,6 +11,8 @@ from voice_clone.qwen3_tts.speech_request import SpeechRequest
 from voice_clone.qwen3_tts.text import Tokenizer
 from voice_clone.triton_io import Model, Request, call
 
+MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
+
 
 class TritonPythonModel(Model):
     threads = 16  # a cold voice keeps one busy while its clip is encoded
@@ -24,13 +26,11 @@ class TritonPythonModel(Model):
         began = time.monotonic()
         speech = _parse(request)
         language_id = speech.language_id(self._config)
-        text_ids = self._tokenizer.text_ids(speech.text)
-        if len(text_ids) > self._max_tokens:
-            raise InvalidArgument(f"text has {len(text_ids)} tokens; at most {self._max_tokens} are allowed, split it")
+        text_ids = self._ids("text", speech.text, self._tokenizer.text_ids)
         voice = self._resolve(speech)
-        reference_ids = self._tokenizer.reference_ids(voice.transcript) if voice.transcript else text_ids[:0]
-        if len(reference_ids) > self._max_tokens:
-            raise InvalidArgument(f"reference_text has {len(reference_ids)} tokens; at most {self._max_tokens} fit")
+        transcript = voice.transcript
+        tokenize = self._tokenizer.reference_ids
+        reference_ids = self._ids("reference_text", transcript, tokenize) if transcript else text_ids[:0]
         stream_id = uuid.uuid4().hex
         info = {
             "stream_id": stream_id,
@@ -51,6 +51,14 @@ class TritonPythonModel(Model):
             "stream_id": stream_id,
             "prompt_info": json.dumps(info),
         }
+
+    def _ids(self, name, text, tokenize):
+        if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:
+            raise InvalidArgument(f"{name} has {len(text)} characters; {self._max_tokens} tokens are allowed, split it")
+        ids = tokenize(text)
+        if len(ids) > self._max_tokens:
+            raise InvalidArgument(f"{name} has {len(ids)} tokens; at most {self._max_tokens} are allowed, split it")
+        return ids
 
     def _resolve(self, speech: SpeechRequest) -> ClonedVoice:
         if speech.speaker_embedding is not None:

@@ -5,13 +5,17 @@ their names begin with `voice_clone_talker_`.
 """
 
 import logging
+import time
 
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
 from voice_clone.qwen3_tts.warm_up import warm_up
+from voice_clone.server_stop import HttpEndpoint, ServerStop
 from voice_clone.triton_io import Metric, Model
+
+LAST_CHUNKS_SECONDS = 0.5  # in which the server makes requests of code2wav from the last chunks
 
 log = logging.getLogger("voice_clone.talker")
 
@@ -35,6 +39,8 @@ class TritonPythonModel(Model):
             prefill_chunk=prefill_chunk,
             statistics=Statistics("voice_clone_talker_", Metric),
         )
+        endpoint = HttpEndpoint.of_parent()
+        self._server_stop = ServerStop(endpoint, self._drain) if endpoint else None
 
     def handle(self, request, responder):
         cancelled = request.text("cancel")
@@ -46,4 +52,10 @@ class TritonPythonModel(Model):
         self._engine.submit(call.stream_id, call.request, TalkerSink(call, responder), call.deadline)
 
     def close(self):
+        if self._server_stop is not None:
+            self._server_stop.close()
         self._engine.close()
+
+    def _drain(self, seconds):
+        self._engine.drain(seconds)
+        time.sleep(LAST_CHUNKS_SECONDS)

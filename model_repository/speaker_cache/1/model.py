@@ -4,7 +4,6 @@ import hashlib
 import json
 import time
 
-from voice_clone.errors import InvalidArgument
 from voice_clone.speaker_metrics import SpeakerMetrics
 from voice_clone.speakers import CacheConfig, Extraction, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
@@ -22,6 +21,7 @@ class TritonPythonModel(Model):
             max_speakers=settings.integer("max_voices", 1000),
             policy=settings.choice("upload_policy", ("replace", "immutable")),
             extraction_timeout=settings.number("extraction_timeout", 60.0),
+            directory_wait=settings.number("voice_dir_wait", 1.0),
         )
         model_types = [name.strip() for name in settings.text("model_types", "qwen3_tts").split(",")]
         encoder = VoiceEncoder()
@@ -38,7 +38,7 @@ class TritonPythonModel(Model):
             consent=request.text("consent"),
             description=request.text("description"),
             speaker_embedding=request.array("speaker_embedding"),
-            options=_options(request.text("options")),
+            options=request.json_object("options"),
         )
         reply = self._cache.call(request.text("operation"), asked)
         return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
@@ -63,15 +63,3 @@ class VoiceEncoder:
         for name in marks:
             digest.update(name.encode() + b"=" + outputs.pop(name)[0] + b"\n")
         return Extraction(outputs, digest.hexdigest())
-
-
-def _options(text):
-    if text is None:
-        return {}
-    try:
-        options = json.loads(text)
-    except ValueError:
-        options = None
-    if not isinstance(options, dict):
-        raise InvalidArgument("options must be a JSON object")
-    return options

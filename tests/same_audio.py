@@ -1,0 +1,20 @@
+"""Whether two waveforms are one speech.
+
+How a server cuts a stream into chunks depends on its pace, and with the chunks the order of floating-point sums: the
+same codes give samples that differ by rounding (a few 1e-5 of their RMS), other codes give another waveform altogether.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROUNDING = 1e-3  # of the RMS
+
+
+def is_same_audio(got: NDArray[np.float32], expected: NDArray[np.float32]) -> bool:
+    """Same length, and no sample further apart than rounding."""
+    if got.shape != expected.shape:
+        return False
+    rms = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
+    return bool(np.abs(got - expected).max() <= ROUNDING * rms)

@@ -1,0 +1,134 @@
+"""A client that leaves, in any way, ends its speech before the next chunk, however large the chunks are."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from voice_clone_client import Client
+
+from tests.conftest import CheckpointFactory
+from tests.server.talker_calls import Call, metric, until
+from tests.server.test_code2wav_on_server import metric as code2wav
+from tools.triton_server import TritonServer
+
+TEXT = "Every evening the boats came home, and the harbour filled with voices. " * 2
+EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
+FRAMES = 150
+FIRST, NEXT = 1, 60  # frames of the first chunk and of the others
+# Frames that may follow the first chunk: two after the cancel has reached the server, what is made between two looks
+# after the streams, and what is made while the first chunk is on its way to the client, and the cancel on its way back.
+SOON = 8
+
+
+@pytest.fixture(scope="module")
+def slow(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server whose every frame costs as much as a full batch, so that a look after the streams is short beside it."""
+    settings = {
+        "VOICE_CLONE_CHUNK_FRAMES": f"{FIRST},{NEXT}",
+        "VOICE_CLONE_DETERMINISTIC": "true",
+        "VOICE_CLONE_MAX_STREAMS": "16",
+        "VOICE_CLONE_MAX_LENGTH": "512",
+        "VOICE_CLONE_WARM_UP_SECONDS": "0.1",
+    }
+    folder = tmp_path_factory.mktemp("slow")
+    with TritonServer(checkpoint_folder("tiny", 0), folder / "voices", log=folder / "log", environment=settings) as it:
+        yield it
+        with Client(it.url) as client:
+            assert list(client.speak("Good morning.", speaker_embedding=EMBEDDING, max_frames=3))[-1].final
+    assert "'qwen3_tts' (version 1) has" not in (folder / "log").read_text(), "a request was never released"
+
+
+def speech(**more: Any) -> dict[str, Any]:
+    return {"text": TEXT, "speaker_embedding": EMBEDDING, "max_frames": np.array([FRAMES], np.int32), **more}
+
+
+def a_cancelled_stream(server: TritonServer) -> None:
+    call = Call(server, speech(), model="qwen3_tts")
+    assert not call.next().as_numpy("final")[0]
+    call.leave()
+
+
+def a_closed_channel(server: TritonServer) -> None:
+    client = Client(server.url)
+    next(client.speak(TEXT, speaker_embedding=EMBEDDING, max_frames=FRAMES))
+    client.close()
+
+
+def a_killed_client(server: TritonServer) -> None:
+    script = """
+import sys
+import numpy as np
+from voice_clone_client import Client
+embedding = np.array([float(value) for value in sys.argv[3].split()], np.float32)
+for _ in Client(sys.argv[1]).speak(sys.argv[2], speaker_embedding=embedding, max_frames=int(sys.argv[4])):
+    print("speaking", flush=True)
+"""
+    embedding = " ".join(map(str, EMBEDDING))
+    command = [sys.executable, "-c", script, server.url, TEXT, embedding, str(FRAMES)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"speaking\n"
+        process.kill()
+
+
+def a_closed_http_connection(server: TritonServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
+    body = {"text": TEXT, "speaker_embedding": EMBEDDING.tolist(), "max_frames": FRAMES}
+    connection.request("POST", "/v2/models/qwen3_tts/generate_stream", json.dumps(body))
+    event = connection.getresponse().readline()
+    assert event.startswith(b"data: ") and b'"final":false' in event
+    connection.close()
+
+
+def a_deadline(server: TritonServer) -> None:
+    call = Call(server, speech(), model="qwen3_tts", timeout=0.5)
+    answer = call.next()
+    while not isinstance(answer, str):
+        assert not answer.as_numpy("final")[0]
+        answer = call.next()
+    assert "Deadline Exceeded" in answer
+    call.client.close()
+
+
+Leave = Callable[[TritonServer], None]
+
+
+@pytest.mark.parametrize(
+    ("leave", "frames"),
+    [
+        (a_cancelled_stream, SOON),
+        (a_closed_channel, SOON),
+        (a_killed_client, SOON),
+        (a_closed_http_connection, SOON),
+        (a_deadline, NEXT - 1),  # it comes at any time before the next chunk
+    ],
+)
+def test_the_stream_ends_before_its_next_chunk(slow: TritonServer, leave: Leave, frames: int) -> None:
+    cancelled, made = metric(slow, 'streams_total{reason="cancelled"}'), metric(slow, "frames_total")
+    ended = code2wav(slow, 'streams_ended_total{reason="cancelled"}')
+    leave(slow)
+    until(lambda: metric(slow, 'streams_total{reason="cancelled"}') == cancelled + 1)
+    assert metric(slow, "live_streams") == metric(slow, "waiting_streams") == 0
+    assert metric(slow, "frames_total") - made <= FIRST + frames
+    until(lambda: code2wav(slow, "streams") == 0)
+    until(lambda: code2wav(slow, 'streams_ended_total{reason="cancelled"}') == ended + 1)
+    assert code2wav(slow, 'state_bytes{of="streams"}') == 0
+
+
+def test_all_at_once(slow: TritonServer) -> None:
+    """More streams than are asked at one look."""
+    made, cancelled = metric(slow, "frames_total"), metric(slow, 'streams_total{reason="cancelled"}')
+    calls = [Call(slow, speech(seed=np.array([n], np.uint64)), model="qwen3_tts") for n in range(12)]
+    for call in calls:
+        assert not call.next().as_numpy("final")[0]
+    for call in calls:
+        call.leave()
+    until(lambda: metric(slow, 'streams_total{reason="cancelled"}') == cancelled + len(calls))
+    assert metric(slow, "frames_total") - made < len(calls) * (FIRST + NEXT)
+    until(lambda: code2wav(slow, "streams") == 0)

@@ -1,0 +1,108 @@
+"""SIGTERM while streams run: each ends, whole or with an error; new ones are refused; the server leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from voice_clone_client import Client, Overloaded
+
+from tests.conftest import CheckpointFactory
+from tools.triton_server import TritonServer
+
+FRAME = 1920  # samples
+EXIT_TIMEOUT = 14  # seconds; streams get about half of them
+ENDLESS = 4000  # frames; the tiny checkpoint takes minutes for them
+TEXT = "A long story. " * 60
+EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
+
+Outcome = tuple[int, dict[str, Any]]  # samples, info of the last chunk
+
+
+@pytest.fixture
+def server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> Iterator[TritonServer]:
+    server = TritonServer(
+        checkpoint_folder("tiny", 0),
+        tmp_path / "voices",
+        log=tmp_path / "log",
+        options=[f"--exit-timeout-secs={EXIT_TIMEOUT}"],
+    )
+    yield server.start()
+    server.stop()
+
+
+def speak(client: Client, frames: int, seed: int, begun: threading.Semaphore) -> Outcome:
+    """A stream through gRPC, up to its last chunk."""
+    speech = client.speak(TEXT, speaker_embedding=EMBEDDING, max_frames=frames, seed=seed)
+    samples = len(next(speech).samples)
+    begun.release()
+    samples += sum(len(chunk.samples) for chunk in speech)
+    return samples, dict(speech.info or {})
+
+
+def speak_http(server: TritonServer, frames: int, seed: int, begun: threading.Semaphore) -> Outcome:
+    """The same as server-sent events."""
+    asked = {"text": TEXT, "speaker_embedding": EMBEDDING.tolist(), "max_frames": frames, "seed": seed}
+    request = urllib.request.Request(
+        f"{server.http}/v2/models/qwen3_tts/generate_stream", json.dumps(asked).encode(), method="POST"
+    )
+    samples, last = 0, dict[str, Any]()
+    with urllib.request.urlopen(request, timeout=60.0) as answer:
+        for line in answer:
+            if line.startswith(b"data: "):
+                if not last:
+                    begun.release()
+                last = json.loads(line[6:])
+                samples += len(np.atleast_1d(last["audio"]))
+    assert last["final"]
+    return samples, json.loads(last["info"])
+
+
+def refused(client: Client, within: float) -> str:
+    """What a new request is told, once the server has noticed the signal."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            client.speak("Hello.", speaker_embedding=EMBEDDING, max_frames=1).read()
+        except Overloaded as error:
+            return str(error)
+        time.sleep(0.05)
+    raise AssertionError("new requests are still taken")
+
+
+def test_streams_end_when_the_server_is_told_to(server: TritonServer) -> None:
+    assert server.process is not None
+    begun = threading.Semaphore(0)
+    with Client(server.url) as client, ThreadPoolExecutor(8) as pool:
+
+        def start(make: Callable[..., Outcome], *arguments: Any) -> Future[Outcome]:
+            return pool.submit(make, *arguments, begun)
+
+        long = [start(speak, client, ENDLESS, seed) for seed in (0, 2)]  # seeds that the checkpoint does not stop soon
+        whole = [*(start(speak, client, 60, seed) for seed in (1, 3, 4)), start(speak_http, server, 60, 1)]
+        for _ in (*long, *whole):
+            assert begun.acquire(timeout=30.0)
+        server.process.send_signal(signal.SIGTERM)
+        assert "shutting down" in refused(client, within=2.0)
+        for future in whole:
+            samples, info = future.result(EXIT_TIMEOUT)
+            assert info["finish_reason"] in ("length", "stop") and samples == info["frames"] * FRAME > 0
+        for future in long:
+            with pytest.raises(Overloaded, match="shutting down"):
+                future.result(EXIT_TIMEOUT)
+        assert server.process.wait(EXIT_TIMEOUT) == 0
+    assert subprocess.run(["pgrep", "-g", str(server.process.pid)], capture_output=True).stdout == b""
+    assert not list(Path("/dev/shm").glob(f"{server._region}*"))
+    assert server._log is not None
+    text = server._log.read_text()
+    assert "(version 1) has" not in text, "a request was not released"

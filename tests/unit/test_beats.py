@@ -1,0 +1,99 @@
+"""Inside an ensemble a stream ends soon after its client has left, however large its chunks are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.unit.test_engine import Counter, Wish
+from tests.unit.test_talker_call import config as config
+from tests.unit.test_talker_call import read
+from voice_clone.batching.engine import Engine
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.talker_call import TalkerSink
+
+WAIT = 10.0
+
+
+class Ensemble:
+    """The answer of a talker inside an ensemble: never told of a cancel; each response is a request of code2wav."""
+
+    def __init__(self) -> None:
+        self.engine: Engine[Wish]
+        self.left = False
+        self.told = False
+        self.beats = 0
+        self.frames = 0
+        self.ended = threading.Event()
+
+    def cancelled(self) -> bool:
+        return False
+
+    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
+        self.beats += not final and not len(outputs["codes"])
+        self.frames += len(outputs["codes"])
+        if self.left:
+            self.told |= self.engine.cancel("s")
+        if final:
+            self.ended.set()
+
+    def fail(self, error: BaseException) -> None:
+        self.ended.set()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("made", [0, 1, 39, 40, 70])
+def test_two_frames_after_the_client_left_the_slot_is_free(config: Qwen3TTSConfig, made: int) -> None:
+    source, ensemble = Counter(slots=1), Ensemble()
+    source.free_running = False
+    ensemble.engine = engine = Engine(source, codebooks=2, schedule=[40], max_queue=1)
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble))
+
+    def frames() -> int:
+        return sum(kind == "frame" for kind, _, _ in source.log)
+
+    def step() -> None:
+        """One frame, or none if the stream has ended."""
+        before = frames()
+        source.gate.release()
+        until(lambda: frames() > before or not source.state)
+
+    until(lambda: bool(source.state))
+    for _ in range(made):
+        step()
+    ensemble.left = True
+    while source.state:
+        # A frame takes longer here than the engine takes to look after its streams, as it does with a real model.
+        beats = ensemble.beats
+        until(lambda: ensemble.beats > beats or ensemble.told)  # noqa: B023
+        step()
+        assert frames() <= made + 2
+    assert ensemble.ended.wait(WAIT)
+    engine.close()
+
+
+def test_a_stream_that_waits_for_a_slot_leaves_the_queue(config: Qwen3TTSConfig) -> None:
+    source, ensemble = Counter(slots=1), Ensemble()
+    source.free_running = False
+    ensemble.engine = engine = Engine(source, codebooks=2, schedule=[40], max_queue=1)
+    other = Ensemble()
+    other.engine = engine
+    engine.submit("other", Wish(0, 2), TalkerSink(read(config), other))
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble))
+    until(lambda: ensemble.beats > 0)
+    ensemble.left = True
+    until(lambda: ensemble.told)
+    source.gate.release(2)
+    assert ensemble.ended.wait(WAIT) and other.ended.wait(WAIT)
+    assert ensemble.frames == 0 and other.frames == 2
+    engine.close()

@@ -1,0 +1,200 @@
+"""The stages on ONNX Runtime: what torch gives, streamed or whole, and no graph that does not belong."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from tests.conftest import CheckpointFactory
+from tools.onnx_comparison import FRAMES, SECONDS, Loaded, code2wav, compare, random_codes
+from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.onnx.export import OPSET, export
+from voice_clone.onnx.session import ONNX_RUNTIME, Runtime, Session
+from voice_clone.qwen3_tts import onnx_graphs, stages
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
+from voice_clone.qwen3_tts.onnx_stages import OnnxCodecDecoder
+from voice_clone.settings import Settings
+
+FRAME = 1920
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoint_folder: CheckpointFactory) -> Loaded:
+    return Loaded.of(checkpoint_folder("tiny", 0))
+
+
+@pytest.fixture(scope="module")
+def decoder(loaded: Loaded, onnx_folder: Path) -> OnnxCodecDecoder:
+    return OnnxCodecDecoder(
+        Runtime(onnx_folder, "cpu", 1), loaded.decoder_fingerprint, loaded.decoder, loaded.config.codec
+    )
+
+
+def test_every_graph_computes_what_torch_does_at_five_lengths(loaded: Loaded, onnx_folder: Path) -> None:
+    rows = list(compare(loaded, Runtime(onnx_folder, "cpu", 1)))
+    graphs = ("speaker_encoder", "codec_encoder", "code2wav_step", "code2wav")
+    assert Counter(row.graph for row in rows) == dict.fromkeys(graphs, 5)
+    assert (
+        len(set(SECONDS)) == len(set(FRAMES)) == 5 and max(FRAMES) > loaded.config.codec.decoder_config.sliding_window
+    )
+    assert not [str(row) for row in rows if not row.right]
+
+
+def test_the_comparison_can_fail(loaded: Loaded, onnx_folder: Path) -> None:
+    with torch.no_grad():
+        loaded.decoder.pre_conv.conv.bias.add_(1e-2)  # type: ignore[union-attr]
+        rows = list(code2wav(loaded, Runtime(onnx_folder, "cpu", 1)))
+        loaded.decoder.pre_conv.conv.bias.sub_(1e-2)  # type: ignore[union-attr]
+    assert len(rows) == 5 and not any(row.right for row in rows)
+
+
+def test_streams_share_batches_and_have_references(loaded: Loaded, decoder: OnnxCodecDecoder) -> None:
+    """The same `Code2Wav` as for torch: streams at different positions in one batch, primed or not, are each exact."""
+    codec = loaded.config.codec.decoder_config
+    streams = Code2Wav(decoder, codec.codebook_size, codec.num_quantizers)
+    frames, steps = random_codes(loaded.config, 60), (1, 2, 4, 8, 12, 5)
+    codes = [frames[i % 2].T.numpy().astype(np.int32)[i:] for i in range(4)]
+    none = np.zeros((0, codec.num_quantizers), np.int32)
+    contexts = [none, codes[1][20:], codes[0][40:43], codes[1][20:]]
+    heard: list[list[Any]] = [[] for _ in codes]
+    places = [0, 0, 0, 0]
+    primed = []
+    for turn, size in enumerate(steps):
+        joined = [i for i in range(4) if turn >= i]  # they join one after the other
+        chunks = []
+        for i in joined:
+            context = contexts[i] if places[i] == 0 else none
+            part = codes[i][places[i] : places[i] + size]
+            chunks.append(Chunk(f"stream {i}", turn - i, part, context, final=False))
+            places[i] += size
+        for i, decoded in zip(joined, streams.decode(chunks), strict=True):
+            assert not isinstance(decoded, Exception)
+            heard[i].append(decoded.waveform)
+            if len(heard[i]) == 1:
+                primed.append(decoded.primed)
+    assert primed == ["none", "miss", "miss", "hit"]
+    for i in range(4):
+        whole = np.concatenate((contexts[i], codes[i][: places[i]])).T[None].astype(np.int64)
+        expected = loaded.decoder(torch.from_numpy(whole))[0, len(contexts[i]) * FRAME :].numpy()
+        rms = float(np.sqrt(np.mean(expected**2)))
+        assert rms > 0.01, "near silence proves nothing"
+        assert np.abs(np.concatenate(heard[i]) - expected).max() <= 1e-4 * rms
+
+
+def test_a_primed_state_is_that_of_torch(loaded: Loaded, decoder: OnnxCodecDecoder) -> None:
+    codes = random_codes(loaded.config, 50)
+    state, expected = decoder.new_state(2), loaded.decoder.new_state(2)
+    assert state.nbytes == expected.nbytes
+    decoder.prime(codes, state)
+    loaded.decoder.prime(codes, expected)
+    assert state.position.tolist() == expected.position.tolist() == [50, 50]
+    for actual, buffer in zip(state.buffers, filter(torch.numel, expected.buffers), strict=True):
+        torch.testing.assert_close(actual, buffer, rtol=1e-4, atol=1e-4 * buffer.square().mean().sqrt().item())
+
+
+def test_both_engines_have_one_fingerprint(checkpoint_folder: CheckpointFactory, onnx_folder: Path) -> None:
+    """So a voice that was registered with one is not extracted again with the other."""
+    environ = {
+        "VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)),
+        "VOICE_CLONE_ONNX_DIR": str(onnx_folder),
+    }
+    torchs, onnxs = (Settings({}, {**environ, "VOICE_CLONE_ENGINE": engine}) for engine in ("torch", "onnx"))
+    assert stages.load_speaker_encoder(torchs)[2] == stages.load_speaker_encoder(onnxs)[2]
+    assert stages.load_codec_encoder(torchs)[2] == stages.load_codec_encoder(onnxs)[2]
+
+
+def test_a_clip_that_torch_refuses_is_refused(checkpoint_folder: CheckpointFactory, onnx_folder: Path) -> None:
+    environ = {
+        "VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)),
+        "VOICE_CLONE_ONNX_DIR": str(onnx_folder),
+    }
+    encoder = stages.load_speaker_encoder(Settings({}, {**environ, "VOICE_CLONE_ENGINE": "onnx"}))[0]
+    for wrong in (torch.zeros(3), torch.zeros(2, 24000), torch.full((24000,), torch.nan)):
+        with pytest.raises(InvalidArgument, match="reference audio"):
+            encoder.embed(wrong)
+
+
+def test_the_graphs_fit_the_onnx_runtime_of_the_image(onnx_folder: Path) -> None:
+    """1.19 takes opset 21 and IR version 10, and has no operators but the standard ones for every provider."""
+    for file in sorted(onnx_folder.glob("*.onnx")):
+        model = onnx.load(file)
+        assert [(each.domain, each.version) for each in model.opset_import] == [("", OPSET)]
+        assert OPSET <= 20 and model.ir_version <= 10
+        assert not {node.op_type for node in model.graph.node} & {"STFT", "DFT", "If", "Loop", "Scan"}
+        shapes = {each.name: each.type.tensor_type.shape.dim for each in (*model.graph.input, *model.graph.output)}
+        assert all(dims[0].dim_param == "batch" for name, dims in shapes.items() if name != "frames"), file.name
+        varying = {dim.dim_param for dims in shapes.values() for dim in dims} - {""}
+        assert varying <= {"batch", "samples", "frames", "new", "kept"}
+
+
+def test_the_pinned_onnx_runtime_is_that_of_the_image_and_installed() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert set(re.findall(r'"onnxruntime(?:-gpu)?==([^"]+)"', project)) == {ONNX_RUNTIME}
+    assert onnxruntime.__version__ == ONNX_RUNTIME
+
+
+def test_weights_go_to_a_file_of_their_own(loaded: Loaded, onnx_folder: Path, tmp_path: Path) -> None:
+    graph = onnx_graphs.speaker_encoder(loaded.speaker_encoder)
+    file = export(graph, tmp_path, "a", external_over=0)
+    data = tmp_path / "speaker_encoder.onnx.data"
+    assert sorted(tmp_path.iterdir()) == [file, data]
+    assert file.stat().st_size < data.stat().st_size
+    waveform, shapes = torch.rand(1, 24000) - 0.5, {"speaker_embedding": (1, loaded.config.speaker_encoder.enc_dim)}
+    apart = Session(Runtime(tmp_path, "cpu", 1), graph.name, "a")
+    whole = Session(Runtime(onnx_folder, "cpu", 1), graph.name, loaded.speaker_fingerprint)
+    results = [session.run({"waveform": waveform}, shapes)["speaker_embedding"] for session in (apart, whole)]
+    torch.testing.assert_close(*results)
+
+
+def test_a_graph_of_another_checkpoint_or_version_is_refused(
+    loaded: Loaded, onnx_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = Runtime(onnx_folder, "cpu", 1)
+    with pytest.raises(CheckpointError, match=r"another checkpoint.*tools/export_onnx --checkpoint DIR"):
+        Session(runtime, "codec_encoder", "0" * 64)
+    with pytest.raises(CheckpointError, match=r"codec_encoder\.onnx: the graph is missing; .*tools/export_onnx"):
+        Session(Runtime(tmp_path, "cpu", 1), "codec_encoder", loaded.codec_fingerprint)
+    (tmp_path / "codec_encoder.onnx").write_bytes((onnx_folder / "codec_encoder.onnx").read_bytes()[:5000])
+    with pytest.raises(CheckpointError, match=r"cannot open the graph; .*tools/export_onnx"):
+        Session(Runtime(tmp_path, "cpu", 1), "codec_encoder", loaded.codec_fingerprint)
+    monkeypatch.setattr("voice_clone.__version__", "9.9")
+    with pytest.raises(CheckpointError, match=r"made by 0.* this is 9\.9; .*tools/export_onnx"):
+        Session(runtime, "codec_encoder", loaded.codec_fingerprint)
+
+
+def test_no_other_provider_than_the_one_asked_for(
+    loaded: Loaded, onnx_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    assert not has_cuda, "this test is for the CPU build"
+    for provider in ("cuda", "tensorrt"):
+        with pytest.raises(Unsupported, match=f"onnx_provider is {provider}, .* it has cpu"):
+            Session(Runtime(onnx_folder, provider, 1), "codec_encoder", loaded.codec_fingerprint)
+    # Built in, but it cannot start: ONNX Runtime goes on with the CPU, and says so in a warning alone.
+    everything = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: everything)
+    with pytest.raises(Unsupported, match="it has cpu"), pytest.warns(UserWarning, match="not in available provider"):
+        Session(Runtime(onnx_folder, "cuda", 1), "codec_encoder", loaded.codec_fingerprint)
+
+
+def test_another_onnx_runtime_is_named(loaded: Loaded, onnx_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "__version__", "1.2.3")
+    with pytest.raises(Unsupported, match=f"onnxruntime is 1.2.3; .*=={ONNX_RUNTIME}"):
+        Session(Runtime(onnx_folder, "cpu", 1), "codec_encoder", loaded.codec_fingerprint)
+
+
+def test_settings(tmp_path: Path) -> None:
+    given = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(tmp_path), "VOICE_CLONE_ONNX_THREADS": "3"})
+    assert Runtime.of(given, "cuda") == Runtime(tmp_path / "onnx", "cuda", 3)
+    given = Settings({}, {"VOICE_CLONE_ONNX_DIR": str(tmp_path / "o"), "VOICE_CLONE_ONNX_PROVIDER": "tensorrt"})
+    assert Runtime.of(given, "cpu") == Runtime(tmp_path / "o", "tensorrt", torch.get_num_threads())
+    with pytest.raises(InvalidArgument, match="onnx_provider is 'rocm'; it must be one of auto, cpu, cuda, tensorrt"):
+        Runtime.of(Settings({}, {"VOICE_CLONE_ONNX_PROVIDER": "rocm", "VOICE_CLONE_ONNX_DIR": "o"}), "cpu")

@@ -1,0 +1,153 @@
+"""A server that stops: it is noticed at once, and held until the streams have ended."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tools.triton_server import free_ports
+from voice_clone.server_stop import RESERVE, HttpEndpoint, ServerStop
+
+WAIT = 10.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Door:
+    """Takes connections as Triton's HTTP endpoint does: while it is open each request is answered."""
+
+    def __init__(self, port: int) -> None:
+        self.open = True
+        self.answers = True
+        self.asked = 0
+        self.connections: list[socket.socket] = []
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.listener.settimeout(0.05)
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            try:
+                connection, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            if not self.open:
+                connection.close()
+                continue
+            self.connections.append(connection)
+            connection.settimeout(0.05)
+            try:
+                if connection.recv(1000) and self.answers:
+                    self.asked += 1
+                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            except TimeoutError:  # a connection that only stays
+                pass
+
+    def held(self) -> int:
+        """Connections that nobody has closed."""
+        count = 0
+        for connection in self.connections:
+            connection.setblocking(False)
+            try:
+                count += connection.recv(1000) != b""
+            except BlockingIOError:
+                count += 1
+            except ConnectionError:
+                pass
+        return count
+
+    def close(self) -> None:
+        self.ended.set()
+        self.thread.join()
+        for each in (self.listener, *self.connections):
+            each.close()
+
+
+@pytest.fixture
+def port() -> int:
+    return free_ports(1)[0]
+
+
+@pytest.fixture
+def door(port: int) -> Iterator[Door]:
+    door = Door(port)
+    yield door
+    door.close()
+
+
+def test_a_server_that_stops_is_held_until_all_is_done(door: Door, port: int) -> None:
+    drained: queue.Queue[float] = queue.Queue()
+    finish = threading.Event()
+
+    def drain(seconds: float) -> None:
+        drained.put(seconds)
+        assert finish.wait(WAIT)
+
+    stop = ServerStop(HttpEndpoint("127.0.0.1", port, 30.0), drain)
+    until(lambda: door.asked > 2)
+    assert drained.empty()
+    door.open = False
+    assert drained.get(timeout=WAIT) == 30.0 - RESERVE
+    assert door.held() == 1
+    finish.set()
+    until(lambda: door.held() == 0)
+    stop.close()
+    assert drained.empty(), "called once"
+
+
+def test_a_model_that_is_unloaded_looks_no_longer(door: Door, port: int) -> None:
+    stop = ServerStop(HttpEndpoint("127.0.0.1", port, 30.0), lambda _: pytest.fail("nobody stops"))
+    until(lambda: door.asked > 0)
+    stop.close()
+    assert door.held() == 0
+
+
+def test_a_server_that_does_not_listen_yet_is_not_stopping(port: int) -> None:
+    drained = threading.Event()
+    stop = ServerStop(HttpEndpoint("127.0.0.1", port, 3.0), lambda _: drained.set())
+    time.sleep(0.6)
+    door = Door(port)
+    until(lambda: door.asked > 1)
+    assert not drained.is_set()
+    stop.close()
+    door.close()
+
+
+def test_a_server_that_never_listens(port: int) -> None:
+    ServerStop(HttpEndpoint("127.0.0.1", port, 3.0), lambda _: pytest.fail("nobody stops")).close()
+
+
+COMMANDS: dict[str, tuple[str, HttpEndpoint | None]] = {
+    "nothing said": ("tritonserver", HttpEndpoint("127.0.0.1", 8000, 30.0)),
+    "all said": (
+        "tritonserver --http-port=81 --http-address=10.0.0.1 --exit-timeout-secs=5",
+        HttpEndpoint("10.0.0.1", 81, 5.0),
+    ),
+    "in two words": ("tritonserver --http-port 82 --allow-http true", HttpEndpoint("127.0.0.1", 82, 30.0)),
+    "all addresses": ("tritonserver --http-address=0.0.0.0", HttpEndpoint("127.0.0.1", 8000, 30.0)),
+    "all addresses of IPv6": ("tritonserver --http-address ::", HttpEndpoint("::1", 8000, 30.0)),
+    "no HTTP": ("tritonserver --allow-http=False", None),
+    "no number": ("tritonserver --http-port=http", None),
+}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_where_the_server_listens(case: str) -> None:
+    command, expected = COMMANDS[case]
+    assert HttpEndpoint.of_command(command.split()) == expected
+
+
+def test_the_process_that_started_this_one_has_a_command_line() -> None:
+    assert HttpEndpoint.of_parent() == HttpEndpoint("127.0.0.1", 8000, 30.0)

@@ -1,0 +1,128 @@
+"""Runs one speech and shows where its time went: the tree of the ensemble's steps, from Triton's own trace.
+
+    tools/inspect --checkpoint DIR                    one warm speech on a server of its own
+    tools/inspect --trace FILE                        the requests in the trace file of any server
+
+A server writes such a file when started with --trace-config mode=triton --trace-config triton,file=FILE
+--trace-config rate=1 --trace-config level=TIMESTAMPS --trace-config level=TENSORS (without the last: no shapes).
+Milliseconds: `at` from the start of the request, `queue` before the model took it, `in` and `out` for its tensors,
+`compute` between those; a step that answers later from a thread of its own has its wait in `compute`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+from voice_clone_client import Client, VoiceCloneError
+
+from tools.demo import DATA
+from tools.trace import Span, read_trace
+from tools.triton_server import ServerFailed, TritonServer
+
+VOICE = "inspected"
+PHASES = (
+    ("queue", "QUEUE_START", "COMPUTE_START"),
+    ("in", "COMPUTE_START", "COMPUTE_INPUT_END"),
+    ("compute", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START"),
+    ("out", "COMPUTE_OUTPUT_START", "COMPUTE_END"),
+)
+
+
+def tree(root: Span, spans: list[Span]) -> Tree:
+    """A request and the steps below it, in the order of their start."""
+
+    def add(span: Span, branch: Tree | None) -> Tree:
+        line = Text(f"{span.model:20} at {(span.began - root.began) / 1e6:8.1f}", style="bold")
+        for name, start, end in PHASES:
+            if (ms := span.between(start, end)) is not None:
+                line.append(f"  {name} {ms:7.2f}", style="default")
+        if span is root:
+            line.append(f"  whole {(span.ended - span.began) / 1e6:.1f} ms")
+        for arrow, tensors in (("<-", span.inputs), ("->", span.outputs)):
+            if tensors:
+                told = ", ".join(f"{name} {' '.join(_unique(shapes))}" for name, shapes in tensors.items())
+                line.append(f"\n{arrow} {told}", style="dim not bold")
+        node = Tree(line) if branch is None else branch.add(line)
+        for child in spans:
+            if child.parent == span.id:
+                add(child, node)
+        return node
+
+    return add(root, None)
+
+
+def _unique(shapes: list[str]) -> list[str]:
+    return list(dict.fromkeys(shapes))
+
+
+def speak(arguments: argparse.Namespace, trace: Path) -> tuple[list[Span], dict[str, object]]:
+    """One speech after one that warms up; the spans of the file and what the server told of the speech."""
+    options = [f"triton,file={trace}", "rate=1", "level=TIMESTAMPS", "level=TENSORS"]
+    with tempfile.TemporaryDirectory() as scratch:
+        server = TritonServer(
+            arguments.checkpoint,
+            Path(scratch) / "voices",
+            log=Path(scratch) / "log",
+            options=["--trace-config=mode=triton", *(f"--trace-config={option}" for option in options)],
+        )
+        with server, Client(server.url) as client:
+            client.upload(VOICE, arguments.reference, reference_text=arguments.reference_text, wait=True)
+            for _ in range(2):
+                speech = client.speak(arguments.text, voice=VOICE, max_frames=arguments.max_frames, seed=1)
+                speech.read()
+        return read_trace(trace.read_bytes().decode("latin-1")), dict(speech.info or {})
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="tools/inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, for a server of its own")
+    source.add_argument("--trace", type=Path, help="a trace file of a server")
+    parser.add_argument("--text", default="Good morning.")
+    parser.add_argument("--reference", type=Path, default=DATA / "reference.wav")
+    parser.add_argument("--reference-text", help="transcript of the reference; without it: speaker embedding alone")
+    parser.add_argument("--max-frames", type=int, default=10)
+    parser.add_argument("--model", default="qwen3_tts", help="whose requests are shown")
+    parser.add_argument("--last", type=int, default=1, help="how many of them, the newest")
+    arguments = parser.parse_args()
+    for path in filter(None, (arguments.checkpoint, arguments.trace, arguments.reference)):
+        if not path.exists():
+            parser.error(f"there is no {path}")
+    if arguments.reference == DATA / "reference.wav" and arguments.reference_text is None:
+        arguments.reference_text = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
+    told: dict[str, object] = {}
+    try:
+        if arguments.trace is not None:
+            spans = read_trace(arguments.trace.read_bytes().decode("latin-1"))
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                spans, told = speak(arguments, Path(folder) / "trace.json")
+    except KeyboardInterrupt:
+        return 130
+    except (ServerFailed, VoiceCloneError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    roots = [span for span in spans if span.model == arguments.model and span.parent is None]
+    if not roots:
+        print(f"The trace has no request of {arguments.model}.", file=sys.stderr)
+        return 1
+    console = Console()
+    for root in roots[-arguments.last :]:
+        console.print(tree(root, spans))
+    if told:
+        console.print("What the stages said:", json.dumps(told, indent=1), highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Compares exported graphs with the torch modules that they stand for, at five lengths each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voice_clone.audio import decode, resample
+from voice_clone.onnx.session import Runtime, Session
+from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.checkpoint import Checkpoint
+from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
+from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.onnx_graphs import CODE2WAV, CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
+from voice_clone.qwen3_tts.onnx_stages import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
+from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
+from voice_clone.settings import Settings
+
+TOLERANCE = 1e-4  # of a difference, relative to the root mean square of what torch gives
+CLIP = Path(__file__).parent / "data" / "reference.wav"
+SECONDS = (0.5, 1.23457, 3.0, 7.7, 12.0)
+FRAMES = (1, 3, 12, 40, 100)  # the window of attention has 72
+CHUNKS = (1, 2, 4, 8, 12)  # of a stream; the last repeats
+STREAMS = 2
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The torch modules of a checkpoint, on the CPU in float32, and their fingerprints."""
+
+    config: Qwen3TTSConfig
+    speaker_encoder: SpeakerEncoder
+    speaker_fingerprint: str
+    codec_encoder: CodecEncoder
+    codec_fingerprint: str
+    decoder: CodecDecoder
+    decoder_fingerprint: str
+
+    @staticmethod
+    def of(checkpoint: Path) -> Loaded:
+        """Read them.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be served.
+        """
+        given = {"CHECKPOINT_DIR": str(checkpoint), "DEVICE": "cpu", "PRECISION": "fp32", "ENGINE": "torch"}
+        settings = Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
+        speaker_encoder, config, speaker_fingerprint = stages.load_speaker_encoder(settings)
+        codec_encoder, _, codec_fingerprint = stages.load_codec_encoder(settings)
+        decoder, _ = stages.load_codec_decoder(settings)
+        assert isinstance(speaker_encoder, SpeakerEncoder)
+        assert isinstance(codec_encoder, CodecEncoder)
+        assert isinstance(decoder, CodecDecoder)
+        decoder_fingerprint = stages.decoder_fingerprint(Checkpoint(checkpoint), decoder)
+        return Loaded(
+            config,
+            speaker_encoder,
+            speaker_fingerprint,
+            codec_encoder,
+            codec_fingerprint,
+            decoder,
+            decoder_fingerprint,
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A comparison: `error` is relative for signals, the number of unequal codes for codes."""
+
+    graph: str
+    length: str
+    what: str
+    error: float
+    right: bool
+
+    def __str__(self) -> str:
+        error = f"{int(self.error)} codes differ" if self.what == "codes" else f"difference {self.error:.1e} of the RMS"
+        return f"{self.graph:16} {self.length:>10}  {error}{'' if self.right else '  WRONG'}"
+
+
+def compare(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    """Every graph at five lengths."""
+    for compared in (speaker_encoder, codec_encoder, code2wav_step, code2wav):
+        yield from compared(loaded, runtime)
+
+
+def speaker_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    encoder = OnnxSpeakerEncoder(runtime, loaded.speaker_fingerprint, loaded.speaker_encoder)
+    for seconds in SECONDS:
+        clip = speech(seconds, loaded.config.speaker_encoder.sample_rate)
+        yield _signal(SPEAKER_ENCODER, f"{seconds:g} s", encoder.embed(clip), loaded.speaker_encoder.embed(clip))
+
+
+def codec_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    encoder = OnnxCodecEncoder(runtime, loaded.codec_fingerprint, loaded.config.codec)
+    for seconds in SECONDS:
+        clip = speech(seconds, loaded.config.codec.input_sample_rate)
+        actual, expected = encoder.encode(clip), loaded.codec_encoder.encode(clip)
+        differ = expected.numel() if actual.shape != expected.shape else int((actual != expected).sum())
+        yield Row(CODEC_ENCODER, f"{seconds:g} s", "codes", differ, differ == 0)
+
+
+def code2wav_step(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    """Streams in chunks through the graph, and whole through torch."""
+    decoder = OnnxCodecDecoder(runtime, loaded.decoder_fingerprint, loaded.decoder, loaded.config.codec)
+    for frames in FRAMES:
+        codes, state = random_codes(loaded.config, frames), decoder.new_state(STREAMS)
+        chunks: list[Tensor] = []
+        done = 0
+        while done < frames:
+            size = CHUNKS[min(len(chunks), len(CHUNKS) - 1)]
+            chunks.append(decoder.decode_chunk(codes[..., done : done + size], state))
+            done += size
+        yield _signal(CODE2WAV_STEP, f"{frames} frames", torch.cat(chunks, dim=-1), loaded.decoder(codes))
+
+
+def code2wav(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    session = Session(runtime, CODE2WAV, loaded.decoder_fingerprint)
+    for frames in FRAMES:
+        codes = random_codes(loaded.config, frames)
+        shape = (STREAMS, frames * loaded.config.codec.decode_upsample_rate)
+        waveform = session.run({"codes": codes}, {"waveform": shape})["waveform"]
+        yield _signal(CODE2WAV, f"{frames} frames", waveform, loaded.decoder(codes))
+
+
+def _signal(graph: str, length: str, actual: Tensor, expected: Tensor) -> Row:
+    error = ((actual - expected).abs().max() / expected.square().mean().sqrt()).item()
+    return Row(graph, length, "signal", error, error <= TOLERANCE)
+
+
+def speech(seconds: float, rate: int) -> Tensor:
+    """The shipped clip of speech, repeated or cut to a length: float32 [T]."""
+    clip = decode(CLIP.read_bytes())
+    return torch.from_numpy(np.resize(resample(clip.waveform, clip.sample_rate, rate), round(seconds * rate)))
+
+
+def random_codes(config: Qwen3TTSConfig, frames: int) -> Tensor:
+    """int64 [streams, codebooks, frames]."""
+    codec = config.codec.decoder_config
+    generator = torch.Generator().manual_seed(frames)
+    return torch.randint(codec.codebook_size, (STREAMS, codec.num_quantizers, frames), generator=generator)

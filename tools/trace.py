@@ -1,0 +1,71 @@
+"""Reads Triton's trace files: which models a request went through, when, and with which tensors.
+
+A trace file is a list of records; each names a span by `id` and adds its model and parent, a point in time, or a
+tensor. With level TENSORS the tensors' bytes stand in it unescaped, so the file is no valid JSON (seen on 2.51): the
+records are found by their pattern instead. Calls that a model makes itself (BLS) are not traced.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_MODEL = re.compile(r'\{"id":(\d+),"model_name":"([^"]+)","model_version":-?\d+[^{}]*?(?:"parent_id":(\d+))?\}')
+_TIME = re.compile(r'\{"id":(\d+),"timestamps":\[\{"name":"([A-Z_]+)","ns":(\d+)\}\]\}')
+_TENSOR = re.compile(
+    r'\{"id":(\d+),"activity":"TENSOR_(QUEUE_INPUT|BACKEND_OUTPUT)","tensor":\{"name":"([^"]+)","data":".*?"'
+    r',"shape":"([\d,]*)","dtype":"(\w+)"\}\}',
+    re.DOTALL,
+)
+
+
+@dataclass
+class Span:
+    """One request at one model.
+
+    Attributes:
+        parent: the span of the ensemble that it is a step of.
+        times: nanoseconds on the server's clock by the name of the point; of a repeated point the first.
+        ended: the last point of all.
+        inputs, outputs: name -> `TYPE [shape]` of each tensor of that name; a stream has outputs in every response.
+    """
+
+    id: int
+    model: str
+    parent: int | None
+    times: dict[str, int] = field(default_factory=dict)
+    ended: int = 0
+    inputs: dict[str, list[str]] = field(default_factory=dict)
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def began(self) -> int:
+        """Nanoseconds."""
+        return self.times.get("REQUEST_START", self.ended)
+
+    def between(self, start: str, end: str) -> float | None:
+        """Milliseconds from one point to another; None where the span has not both."""
+        if start not in self.times or end not in self.times:
+            return None
+        return max(0.0, (self.times[end] - self.times[start]) / 1e6)
+
+
+def read_trace(text: str) -> list[Span]:
+    """The spans of a trace file, in the order in which they began."""
+    spans = {
+        int(found[1]): Span(int(found[1]), found[2], int(found[3]) if found[3] else None)
+        for found in _MODEL.finditer(text)
+    }
+    for found in _TIME.finditer(text):
+        span = spans.get(int(found[1]))
+        if span is not None:
+            span.times.setdefault(found[2], int(found[3]))
+            span.ended = max(span.ended, int(found[3]))
+    for found in _TENSOR.finditer(text):
+        span = spans.get(int(found[1]))
+        if span is None:
+            continue
+        described = f"{found[5]} [{found[4].replace(',', ', ')}]"
+        tensors = span.inputs if found[2] == "QUEUE_INPUT" else span.outputs
+        tensors.setdefault(found[3], []).append(described)
+    return sorted(spans.values(), key=lambda span: span.began)

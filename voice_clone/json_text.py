@@ -1,0 +1,38 @@
+"""JSON objects that callers send as text."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from voice_clone.errors import InvalidArgument
+
+
+def parse_object(name: str, text: str | None) -> dict[str, Any]:
+    """The JSON object in `text`; an empty one where there is no text.
+
+    Args:
+        name: of the input, for the error.
+
+    Raises:
+        InvalidArgument: it is no JSON, or no object; NaN and infinity are no JSON.
+    """
+    try:
+        value = json.loads(text or "{}", parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):  # the latter: nested too deep
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{name} must be a JSON object")
+    return value
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

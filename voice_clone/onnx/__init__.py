@@ -1,0 +1,1 @@
+"""Networks as ONNX graphs: `export` writes one, `session` opens and runs one on ONNX Runtime. Knows no family."""

@@ -1,0 +1,90 @@
+"""Writes one ONNX graph, so that it can be served here and by other runtimes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor
+from torch.jit._trace import TracerWarning
+from torch.onnx.utils import register_custom_op_symbolic
+
+import voice_clone
+from voice_clone.onnx.graph import FINGERPRINT, VERSION, Graph, graph_file
+
+OPSET = 18  # the ONNX Runtime 1.19.2 of NGC's 24.10 image takes up to 21, its TensorRT parser up to 20
+PROTOBUF_LIMIT = (2 << 30) - (1 << 20)  # bytes; the weights of a larger graph have a file of their own
+
+
+def export(graph: Graph, folder: Path, fingerprint: str, external_over: int = PROTOBUF_LIMIT) -> Path:
+    """Trace a graph and write it, checked; a file of its name is replaced when the new one is whole.
+
+    Args:
+        graph: on the CPU, in float32.
+        folder: where it goes; must exist.
+        fingerprint: of the checkpoint's stage that it comes from.
+        external_over: bytes of a graph from which its weights go to `<name>.onnx.data`.
+
+    Returns:
+        The file.
+
+    Raises:
+        onnx.checker.ValidationError, onnx.shape_inference.InferenceError: the graph is not valid ONNX.
+    """
+    with TemporaryDirectory(prefix=f".{graph.name}-", dir=folder) as scratch:
+        traced = Path(scratch) / "traced.onnx"
+        _trace(graph, traced)
+        model = onnx.load(traced)
+        _declare_outputs(model, graph)
+        metadata = {FINGERPRINT: fingerprint, VERSION: voice_clone.__version__}
+        onnx.helper.set_model_props(model, metadata)
+        model.producer_name, model.producer_version = "voice-clone", voice_clone.__version__
+        made = graph_file(Path(scratch), graph.name)
+        data = f"{made.name}.data"
+        onnx.save_model(model, made, save_as_external_data=model.ByteSize() > external_over, location=data)
+        onnx.checker.check_model(str(made), full_check=True)  # shape inference included, and no disagreement with it
+        if (made.parent / data).exists():  # before the graph, which names it
+            (made.parent / data).replace(folder / data)
+        return made.replace(graph_file(folder, graph.name))
+
+
+def _trace(graph: Graph, file: Path) -> None:
+    """The exporter that traces: seconds a graph, where the newer one takes a minute. It also writes what it saw of the
+    lengths that it was traced with, if a module asks for them in the wrong way: comparisons at other lengths tell.
+    """
+    register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of this exporter
+        warnings.simplefilter("ignore", TracerWarning)
+        warnings.filterwarnings("ignore", "Constant folding", UserWarning)
+        torch.onnx.export(
+            graph.module.eval(),
+            graph.example,
+            str(file),
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=list(graph.inputs),
+            output_names=list(graph.outputs),
+            dynamic_axes=graph.axes,
+        )
+
+
+def _declare_outputs(model: onnx.ModelProto, graph: Graph) -> None:
+    """Say the sizes that do not vary: tracing finds out only some of them."""
+    with torch.no_grad():
+        results = graph.module(*graph.example)
+    results = (results,) if isinstance(results, Tensor) else results
+    for value, result in zip(model.graph.output, results, strict=True):
+        for axis, size in enumerate(result.shape):
+            if axis not in graph.axes[value.name]:
+                value.type.tensor_type.shape.dim[axis].dim_value = size
+
+
+def _rms_norm(g: Any, x: Any, shape: Any, weight: Any, eps: Any) -> Any:
+    """The root-mean-square norm over the last dimension, of which opset 18 knows none."""
+    squares = g.op("ReduceMean", g.op("Mul", x, x), g.op("Constant", value_t=torch.tensor([-1])), keepdims_i=1)
+    return g.op("Div", x, g.op("Sqrt", g.op("Add", squares, eps)))

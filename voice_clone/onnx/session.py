@@ -1,0 +1,170 @@
+"""Opens an ONNX graph and runs it on torch tensors, on the execution provider that was asked for and no other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import voice_clone
+from voice_clone.errors import CheckpointError, Unsupported
+from voice_clone.onnx.graph import FINGERPRINT, VERSION, graph_file
+from voice_clone.settings import Settings
+
+ONNX_RUNTIME = "1.19.2"  # that of the pinned NGC image, 24.10: what is tested here is what its onnxruntime backend runs
+PROVIDERS = {
+    "cpu": ["CPUExecutionProvider"],
+    "cuda": ["CUDAExecutionProvider"],
+    "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider"],  # CUDA for what TensorRT cannot do
+}
+_MAKE = "make it with: tools/export_onnx --checkpoint DIR"
+_DTYPES = {
+    "tensor(float)": (torch.float32, np.float32),
+    "tensor(int32)": (torch.int32, np.int32),
+    "tensor(int64)": (torch.int64, np.int64),
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where graphs lie and how they run.
+
+    Args:
+        folder: of the graphs.
+        provider: a key of `PROVIDERS`.
+        threads: of one graph, on the CPU.
+    """
+
+    folder: Path
+    provider: str
+    threads: int
+
+    @staticmethod
+    def of(settings: Settings, device: str) -> Runtime:
+        """As the settings ask for it; without a provider among them, that of `device` (`cpu`, `cuda`).
+
+        Raises:
+            InvalidArgument: a setting has a wrong value.
+        """
+        folder = settings.text("onnx_dir")
+        provider = settings.choice("onnx_provider", ("auto", *PROVIDERS))
+        return Runtime(
+            folder=Path(folder).expanduser() if folder else settings.checkpoint_dir / "onnx",
+            provider=device if provider == "auto" else provider,
+            threads=settings.integer("onnx_threads", torch.get_num_threads()),
+        )
+
+
+class Session:
+    """A graph that is ready to run. For one thread.
+
+    Args:
+        runtime: where it lies and how it runs.
+        name: of the graph.
+        fingerprint: of the checkpoint's stage that it must have been made from.
+
+    Raises:
+        CheckpointError: the graph is missing, broken, or made from another checkpoint or by another version.
+        Unsupported: ONNX Runtime is not there in the right version, or does not have the provider.
+    """
+
+    def __init__(self, runtime: Runtime, name: str, fingerprint: str) -> None:
+        ort = _onnx_runtime()
+        _check_provider(runtime.provider, ort.get_available_providers())
+        file = graph_file(runtime.folder, name)
+        if not file.is_file():
+            raise CheckpointError(f"{file.name}: the graph is missing; {_MAKE}")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = runtime.threads
+        # The models are processes that share the cores: a thread that spins takes them from the others.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 3
+        providers = [(name, _options(name, runtime.folder)) for name in PROVIDERS[runtime.provider]]
+        try:
+            self._session = ort.InferenceSession(str(file), options, providers=providers)
+        except Exception as error:  # ONNX Runtime has a class of its own for every code, without a common base
+            log.error("%s could not be opened", file.name, exc_info=error)
+            raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {_MAKE}") from None
+        self._session.disable_fallback()
+        self._check(file.name, fingerprint)
+        _check_provider(runtime.provider, self._session.get_providers())  # one may be built in and lack its libraries
+        self.device = torch.device("cpu" if runtime.provider == "cpu" else "cuda")
+        self.inputs = {each.name: (_DTYPES[each.type], each.shape) for each in self._session.get_inputs()}
+        self._outputs = {each.name: _DTYPES[each.type] for each in self._session.get_outputs()}
+        log.info(
+            "%s on ONNX Runtime %s: %s, threads: %d",
+            file.name,
+            ort.__version__,
+            " before ".join(self._session.get_providers()),
+            runtime.threads,
+        )
+
+    def run(self, inputs: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+        """Run the graph.
+
+        Args:
+            inputs: all inputs by name, on `device`, of the graph's types.
+            shapes: of the outputs that are wanted.
+
+        Returns:
+            These outputs, new tensors on `device`.
+        """
+        binding = self._session.io_binding()
+        where = (self.device.type, self.device.index or 0)
+        given = {name: tensor.contiguous() for name, tensor in inputs.items()}  # kept until the graph has run
+        for name, tensor in given.items():
+            (_, kind), _ = self.inputs[name]
+            binding.bind_input(name, *where, kind, tuple(tensor.shape), tensor.data_ptr())
+        outputs = {}
+        for name, shape in shapes.items():
+            dtype, kind = self._outputs[name]
+            outputs[name] = torch.empty(shape, dtype=dtype, device=self.device)
+            binding.bind_output(name, *where, kind, shape, outputs[name].data_ptr())
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # ONNX Runtime works on a stream of its own, and has ended when it returns
+        self._session.run_with_iobinding(binding)
+        return outputs
+
+    def _check(self, file: str, fingerprint: str) -> None:
+        made = self._session.get_modelmeta().custom_metadata_map
+        if made.get(VERSION) != voice_clone.__version__:
+            version = made.get(VERSION, "another program")
+            raise CheckpointError(f"{file}: made by {version}, this is {voice_clone.__version__}; {_MAKE}")
+        if made.get(FINGERPRINT) != fingerprint:
+            raise CheckpointError(f"{file}: made from another checkpoint than the one to be served; {_MAKE}")
+
+
+def _onnx_runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        found = "not installed"
+    else:
+        found = onnxruntime.__version__
+        if found == ONNX_RUNTIME:
+            return onnxruntime
+    raise Unsupported(
+        f"onnxruntime is {found}; engine onnx needs onnxruntime=={ONNX_RUNTIME}, or onnxruntime-gpu=={ONNX_RUNTIME}"
+    )
+
+
+def _check_provider(name: str, available: list[str]) -> None:
+    if PROVIDERS[name][0] not in available:
+        there = [key for key, providers in PROVIDERS.items() if providers[0] in available]
+        raise Unsupported(f"onnx_provider is {name}, which this ONNX Runtime does not have; it has {', '.join(there)}")
+
+
+def _options(provider: str, folder: Path) -> dict[str, Any]:
+    if provider == "TensorrtExecutionProvider":  # building takes minutes: what is built stays beside the graphs
+        return {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}
+    if provider == "CUDAExecutionProvider":  # fp32 it shall be: with the ten bits of TF32 other codes come out
+        return {"use_tf32": 0}
+    return {}
