@@ -33,3 +33,8 @@ def metadata(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     takes a Triton 2.51 down now and then. The class of an error is in its slug anyway.
     """
     return tuple((key.lower(), value) for key, value in (headers or {}).items())
+
+
+def timeout(usual: float | None, more: float | None) -> float | None:
+    """Seconds that a call may take: as usual, and longer by what the server was asked to wait."""
+    return usual if usual is None or more is None else usual + max(more, 0.0)

@@ -1,4 +1,4 @@
-"""Where `voice-clone speak` puts its audio, and what it shows meanwhile."""
+"""The file in which `voice-clone speak` puts its audio, and what it shows meanwhile."""
 
 from __future__ import annotations
 

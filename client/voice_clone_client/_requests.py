@@ -85,10 +85,10 @@ def cache(
     consent: str | None = None,
     description: str | None = None,
     speaker_embedding: ArrayLike | None = None,
-    **options: bool | str | None,
+    **options: bool | float | str | None,
 ) -> Any:
-    """The request of one `speaker_cache` operation; options that are None or False are not sent."""
-    chosen = {key: value for key, value in options.items() if value is not None and value is not False}
+    """The request of one `speaker_cache` operation; options that are None are not sent."""
+    chosen = {key: value for key, value in options.items() if value is not None}
     return infer(
         CACHE,
         {

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load
 from tritonclient.grpc import InferResult
 
-from .errors import BrokenStream, Internal, VoiceCloneError, from_status
+from .errors import BrokenStream, Internal, Unsupported, VoiceCloneError, from_status
 from .types import Chunk, Voice
 
 
@@ -83,6 +84,19 @@ def result(response: Any) -> Any:
 def artifacts(response: Any) -> bytes:
     """The bytes in the `artifacts` of a `speaker_cache` answer."""
     return bytes(_tensor(InferResult(response), "artifacts")[0])
+
+
+def speaker_embedding(response: Any) -> NDArray[np.float32]:
+    """The speaker embedding [dimension] among the artifacts that a `speaker_cache` answer brings.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    tensors = load(artifacts(response))
+    if "speaker_embedding" not in tensors:
+        raise Unsupported("the voices of this model have no speaker embedding")
+    embedding: NDArray[np.float32] = tensors["speaker_embedding"].astype(np.float32)
+    return embedding
 
 
 def voice(response: Any) -> Voice:

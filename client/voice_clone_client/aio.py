@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
 from ._requests import Source
@@ -150,6 +150,7 @@ class AsyncClient:
         description: str | None = None,
         speaker_embedding: ArrayLike | None = None,
         wait: bool = False,
+        timeout: float | None = None,
         policy: Literal["replace", "immutable"] | None = None,
     ) -> Voice:
         """Register a voice; see `Client.upload`."""
@@ -162,10 +163,11 @@ class AsyncClient:
             consent=consent,
             description=description,
             speaker_embedding=speaker_embedding,
-            wait=wait,
+            wait=wait or None,
+            timeout=timeout,
             policy=policy,
         )
-        return _responses.voice(await self._infer(request))
+        return _responses.voice(await self._infer(request, timeout))
 
     async def list(self) -> Voices:
         """All registered voices."""
@@ -179,22 +181,45 @@ class AsyncClient:
         """Forget a voice; see `Client.delete`."""
         await self._infer(_requests.cache("delete", name=name))
 
-    async def prepare(self, name: str, force: bool = False) -> Voice:
+    async def prepare(
+        self, name: str, force: bool = False, *, mode: str | None = None, timeout: float | None = None
+    ) -> Voice:
         """Make a voice ready; see `Client.prepare`."""
-        request = _requests.cache("prepare", name=name, model_type=self._model, force=force)
-        return _responses.voice(await self._infer(request))
+        request = _requests.cache(
+            "prepare", name=name, model_type=self._model, force=force or None, mode=mode, timeout=timeout
+        )
+        return _responses.voice(await self._infer(request, timeout))
+
+    async def speaker_embedding(self, name: str) -> NDArray[np.float32]:
+        """The speaker embedding of a voice; see `Client.speaker_embedding`."""
+        request = _requests.cache("resolve", name=name, model_type=self._model)
+        return _responses.speaker_embedding(await self._infer(request))
+
+    async def ready(self) -> bool:
+        """Whether the server is there and its model ready to speak."""
+        try:
+            answer = await self._connect().ModelReady(
+                service_pb2.ModelReadyRequest(name=self._model), timeout=self._timeout, metadata=self._metadata
+            )
+        except grpc.RpcError:
+            return False
+        return bool(answer.ready)
 
     async def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache."""
         return dict(_responses.result(await self._infer(_requests.cache("stats"))))
 
-    async def export(self, name: str | None = None) -> bytes:
+    async def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
         """One voice, or all, as a bundle; see `Client.export`."""
-        return _responses.artifacts(await self._infer(_requests.cache("export", name=name)))
+        return _responses.artifacts(
+            await self._infer(_requests.cache("export", name=name, include_audio=None if include_audio else False))
+        )
 
     async def import_(self, bundle: Source, reextract: bool = False) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""
-        return _responses.voices(await self._infer(_requests.cache("import", audio=bundle, reextract=reextract)))
+        return _responses.voices(
+            await self._infer(_requests.cache("import", audio=bundle, reextract=reextract or None))
+        )
 
     async def close(self) -> None:
         """Close the connection; speeches that still run are cancelled."""
@@ -221,8 +246,9 @@ class AsyncClient:
             self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         return self._stub
 
-    async def _infer(self, request: Any) -> Any:
+    async def _infer(self, request: Any, more: float | None = None) -> Any:
+        timeout = _channel.timeout(self._timeout, more)
         try:
-            return await self._connect().ModelInfer(request, timeout=self._timeout, metadata=self._metadata)
+            return await self._connect().ModelInfer(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise _responses.rpc_error(error) from None

@@ -1,8 +1,9 @@
 """The command `voice-clone`: voices and speech of a Triton server from the shell.
 
     voice-clone upload ada ada.wav --text "What she says in the clip."
-    voice-clone speak "Any other sentence." --voice ada -o out.wav
-    voice-clone speak - --voice ada -o - < book.txt | aplay -f S16_LE -r 24000
+    voice-clone speak "Any other sentence." --voice ada --play
+    voice-clone speak - --voice ada -o book.wav < book.txt
+    voice-clone embedding blend ada ben --weight 0.3 --register between
 
 Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted.
 """
@@ -14,16 +15,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from . import embedding
 from ._output import AudioOutput, progress
+from ._player import Player, PlayerFailed, find_player
 from ._version import __version__
 from .client import Client
-from .errors import Internal, InvalidArgument, VoiceCloneError
+from .errors import ConnectionFailed, Internal, VoiceCloneError
 from .types import Knobs, Voice
 
 Command = Callable[[Client, argparse.Namespace], None]
@@ -45,6 +46,9 @@ _SWITCHES = (
     ("subtalker_do_sample", "sample the other codes"),
     ("non_streaming_mode", "show the model all the text before the first frame"),
 )
+
+
+_WAIT = "give up waiting for the voice after so long (the server's setting)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,8 +86,9 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         reference_text=text,
         consent=parsed.consent,
         description=parsed.description,
-        speaker_embedding=_embedding(parsed.embedding),
+        speaker_embedding=None if parsed.embedding is None else embedding.load(parsed.embedding),
         wait=parsed.wait,
+        timeout=parsed.wait_seconds,
         policy="immutable" if parsed.immutable else None,
     )
     _say(_summary(voice))
@@ -110,15 +115,28 @@ def _delete(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _prepare(client: Client, parsed: argparse.Namespace) -> None:
-    _say(_summary(client.prepare(parsed.name, force=parsed.force)))
+    voice = client.prepare(parsed.name, force=parsed.force, mode=parsed.mode, timeout=parsed.wait_seconds)
+    _say(_summary(voice))
 
 
 def _stats(client: Client, parsed: argparse.Namespace) -> None:
     _say_json(client.stats())
 
 
+def _doctor(client: Client, parsed: argparse.Namespace) -> None:
+    voices = client.list()
+    if not client.ready():
+        raise ConnectionFailed(f"a server answers at {parsed.url}, but its model {parsed.model} is not ready")
+    _say(f"model\t{parsed.model} is ready at {parsed.url}")
+    _say(f"voices\t{len(voices)}")
+    try:
+        _say(f"player\t{find_player()}")
+    except PlayerFailed as error:
+        _say(f"player\t{error}")
+
+
 def _export(client: Client, parsed: argparse.Namespace) -> None:
-    bundle = client.export(parsed.name)
+    bundle = client.export(parsed.name, include_audio=parsed.audio)
     Path(parsed.output).write_bytes(bundle)
 
 
@@ -128,34 +146,55 @@ def _import(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _speak(client: Client, parsed: argparse.Namespace) -> None:
+    if parsed.output is None and not parsed.play:
+        parsed.parser.error("give -o FILE, --play or both")
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
     text = sys.stdin.read() if parsed.text == "-" else parsed.text
-    with (
-        progress() as shown,
-        AudioOutput(parsed.output) as output,
-        client.speak(
-            text,
-            voice=parsed.voice,
-            reference_audio=parsed.reference,
-            reference_text=parsed.reference_text,
-            speaker_embedding=_embedding(parsed.embedding),
-            x_vector_only=parsed.x_vector_only,
-            deadline=parsed.deadline,
-            **knobs,
-        ) as speech,
-    ):
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress())
+        outputs: list[AudioOutput | Player] = []
+        if parsed.output is not None:
+            outputs.append(stack.enter_context(AudioOutput(parsed.output)))
+        if parsed.play:
+            outputs.append(stack.enter_context(Player()))
+        speech = stack.enter_context(
+            client.speak(
+                text,
+                voice=parsed.voice,
+                reference_audio=parsed.reference,
+                reference_text=parsed.reference_text,
+                speaker_embedding=None if parsed.embedding is None else embedding.load(parsed.embedding),
+                x_vector_only=parsed.x_vector_only,
+                deadline=parsed.deadline,
+                **knobs,
+            )
+        )
         for chunk in speech:
-            output.write(chunk)
+            for output in outputs:
+                output.write(chunk)
             shown.update(chunk)
 
 
-def _embedding(path: str | None) -> NDArray[Any] | None:
-    if path is None:
-        return None
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except (ValueError, EOFError):
-        raise InvalidArgument(f"{path} is no .npy file of numbers") from None
+def _extract(client: Client, parsed: argparse.Namespace) -> None:
+    embedding.save(parsed.output, client.speaker_embedding(parsed.name))
+
+
+def _blend(client: Client, parsed: argparse.Namespace) -> None:
+    if parsed.output is None and parsed.register is None:
+        parsed.parser.error("give --register NAME, -o FILE or both")
+    first, second = (
+        embedding.load(voice) if embedding.is_file(voice) else client.speaker_embedding(voice)
+        for voice in (parsed.first, parsed.second)
+    )
+    blended = embedding.blend(first, second, parsed.weight, parsed.method)
+    if parsed.output is not None:
+        embedding.save(parsed.output, blended)
+    if parsed.register is not None:
+        described = f"{parsed.method} blend of {parsed.first} and {parsed.second}, weight {parsed.weight:g}"
+        voice = client.upload(
+            parsed.register, speaker_embedding=blended, description=described, consent=parsed.consent, wait=True
+        )
+        _say(_summary(voice))
 
 
 def _summary(voice: Voice) -> str:
@@ -186,7 +225,9 @@ def _parser() -> argparse.ArgumentParser:
     upload.add_argument("name")
     source = upload.add_mutually_exclusive_group(required=True)
     source.add_argument("file", nargs="?", help="a clip of speech: WAV, FLAC, OGG or MP3, 1 to 30 s")
-    source.add_argument("--embedding", metavar="FILE", help="a ready speaker embedding (.npy) instead of a clip")
+    source.add_argument(
+        "--embedding", metavar="FILE", help="a ready speaker embedding instead of a clip (.npy, .safetensors)"
+    )
     transcript = upload.add_mutually_exclusive_group()
     transcript.add_argument("--text", help="what is said in the clip; makes the voice more alike")
     transcript.add_argument("--text-file", metavar="FILE", help="the same from a file")
@@ -196,6 +237,7 @@ def _parser() -> argparse.ArgumentParser:
     upload.add_argument(
         "--wait", action=argparse.BooleanOptionalAction, default=True, help="wait until the voice is ready (default)"
     )
+    upload.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
 
     listing = _command(commands, "list", _list, "all voices: name, generation, length of the clip, states")
     listing.add_argument("--json", action="store_true", help="all that is known of them")
@@ -203,15 +245,22 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "delete", _delete, "forget a voice").add_argument("name")
     prepare = _command(commands, "prepare", _prepare, "make a voice ready to speak at once")
     prepare.add_argument("name")
+    prepare.add_argument("--mode", help="for cloning in another way than the voice's own: icl, x_vector")
+    prepare.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
     prepare.add_argument("--force", action="store_true", help="build it anew even if it is ready")
     _command(commands, "stats", _stats, "counters of the voice cache, as JSON")
+    _command(commands, "doctor", _doctor, "see whether all that is needed is there: server, model, voices, player")
     export = _command(commands, "export", _export, "save one voice, or all, as a bundle")
     export.add_argument("name", nargs="?")
     export.add_argument("-o", "--output", required=True, metavar="FILE")
+    export.add_argument(
+        "--audio", action=argparse.BooleanOptionalAction, default=True, help="with the clips themselves (default)"
+    )
     importing = _command(commands, "import", _import, "register the voices of a bundle")
     importing.add_argument("file")
     importing.add_argument("--reextract", action="store_true", help="make what another checkpoint made anew")
     _add_speak(commands)
+    _add_embedding(commands)
     return parser
 
 
@@ -221,9 +270,10 @@ def _add_speak(commands: Any) -> None:
     voice = speak.add_mutually_exclusive_group(required=True)
     voice.add_argument("--voice", metavar="NAME", help="a registered voice")
     voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
-    voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy)")
+    voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
     speak.add_argument("--reference-text", metavar="TEXT", help="what is said in the clip of --reference")
-    speak.add_argument("-o", "--output", required=True, metavar="FILE", help="a WAV file; - for raw PCM16 on stdout")
+    speak.add_argument("-o", "--output", metavar="FILE", help="a WAV file; - for raw PCM16 on stdout")
+    speak.add_argument("--play", action="store_true", help="play it while it comes")
     speak.add_argument("--deadline", type=float, metavar="SECONDS", help="give up if the speech is not whole by then")
     speak.add_argument(
         "--x-vector-only",
@@ -237,9 +287,30 @@ def _add_speak(commands: Any) -> None:
         speak.add_argument(_option(name), action=argparse.BooleanOptionalAction, help=text)
 
 
+def _add_embedding(commands: Any) -> None:
+    group = commands.add_parser("embedding", help="speaker embeddings: save one, or make a voice between two")
+    actions = group.add_subparsers(metavar="ACTION", required=True)
+    extract = _command(actions, "extract", _extract, "save the speaker embedding of a voice")
+    extract.add_argument("name")
+    extract.add_argument("-o", "--output", required=True, metavar="FILE", help="ends with .npy or .safetensors")
+    blend = _command(actions, "blend", _blend, "make a voice between two")
+    blend.add_argument("first", help="a registered voice, or an embedding's file (.npy, .safetensors)")
+    blend.add_argument("second", help="another")
+    blend.add_argument("--weight", type=float, default=0.5, help="0 is the first, 1 the second (%(default)s)")
+    blend.add_argument(
+        "--method",
+        choices=("linear", "spherical"),
+        default="spherical",
+        help="the straight way, or the one that keeps the length (%(default)s)",
+    )
+    blend.add_argument("--register", metavar="NAME", help="register it under this name")
+    blend.add_argument("--consent", help="how the speakers agreed")
+    blend.add_argument("-o", "--output", metavar="FILE", help="save it; ends with .npy or .safetensors")
+
+
 def _command(commands: Any, name: str, run: Command, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 

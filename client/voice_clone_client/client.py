@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
 from ._requests import Source
@@ -171,6 +171,7 @@ class Client:
         description: str | None = None,
         speaker_embedding: ArrayLike | None = None,
         wait: bool = False,
+        timeout: float | None = None,
         policy: Literal["replace", "immutable"] | None = None,
     ) -> Voice:
         """Register a voice, or replace the one of that name: exactly one of `audio`, `speaker_embedding`.
@@ -183,6 +184,7 @@ class Client:
             description: free text.
             speaker_embedding: float [dimension of the model], instead of a clip.
             wait: return when its `artifacts` are ready or failed, not when it is safely stored.
+            timeout: seconds to wait for them, if not the server's default.
             policy: `immutable` refuses to replace a voice.
 
         Raises:
@@ -197,10 +199,11 @@ class Client:
             consent=consent,
             description=description,
             speaker_embedding=speaker_embedding,
-            wait=wait,
+            wait=wait or None,
+            timeout=timeout,
             policy=policy,
         )
-        return _responses.voice(self._infer(request))
+        return _responses.voice(self._infer(request, timeout))
 
     def list(self) -> Voices:
         """All registered voices."""
@@ -214,22 +217,58 @@ class Client:
         """Forget a voice and all that was made from it; raises VoiceNotFound."""
         self._infer(_requests.cache("delete", name=name))
 
-    def prepare(self, name: str, force: bool = False) -> Voice:
+    def prepare(
+        self, name: str, force: bool = False, *, mode: str | None = None, timeout: float | None = None
+    ) -> Voice:
         """Make a voice ready and wait for it; does nothing if it is, unless `force` asks to build it anew.
 
+        Args:
+            name: of a registered voice.
+            force: build it anew.
+            mode: for which cloning, `icl` or `x_vector`; None for that which the voice is spoken in by itself.
+            timeout: seconds to wait, if not the server's default.
+
         Raises:
-            VoiceNotFound, Unsupported, Overloaded.
+            VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded.
         """
-        request = _requests.cache("prepare", name=name, model_type=self._model, force=force)
-        return _responses.voice(self._infer(request))
+        request = _requests.cache(
+            "prepare", name=name, model_type=self._model, force=force or None, mode=mode, timeout=timeout
+        )
+        return _responses.voice(self._infer(request, timeout))
+
+    def speaker_embedding(self, name: str) -> NDArray[np.float32]:
+        """The speaker embedding [dimension of the model] of a voice; makes it if the voice is not ready.
+
+        Raises:
+            VoiceNotFound, Overloaded. Unsupported: the model knows no such thing.
+        """
+        request = _requests.cache("resolve", name=name, model_type=self._model)
+        return _responses.speaker_embedding(self._infer(request))
+
+    def ready(self) -> bool:
+        """Whether the server is there and its model ready to speak."""
+        try:
+            answer = self._stub.ModelReady(
+                service_pb2.ModelReadyRequest(name=self._model), timeout=self._timeout, metadata=self._metadata
+            )
+        except grpc.RpcError:
+            return False
+        return bool(answer.ready)
 
     def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache."""
         return dict(_responses.result(self._infer(_requests.cache("stats"))))
 
-    def export(self, name: str | None = None) -> bytes:
-        """One voice, or all, as a bundle for `import_`; raises VoiceNotFound."""
-        return _responses.artifacts(self._infer(_requests.cache("export", name=name)))
+    def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
+        """One voice, or all, as a bundle for `import_`; raises VoiceNotFound.
+
+        Args:
+            name: of the voice; None for all.
+            include_audio: with the clips themselves; without them the bundle serves its own checkpoint alone.
+        """
+        return _responses.artifacts(
+            self._infer(_requests.cache("export", name=name, include_audio=None if include_audio else False))
+        )
 
     def import_(self, bundle: Source, reextract: bool = False) -> Voices:
         """Register the voices of a bundle (path or bytes), and return them.
@@ -241,7 +280,7 @@ class Client:
         Raises:
             InvalidArgument: it is no bundle, or needs `reextract`. Overloaded, VoiceExists.
         """
-        return _responses.voices(self._infer(_requests.cache("import", audio=bundle, reextract=reextract)))
+        return _responses.voices(self._infer(_requests.cache("import", audio=bundle, reextract=reextract or None)))
 
     def close(self) -> None:
         """Close the connection; speeches that still run are cancelled."""
@@ -255,8 +294,9 @@ class Client:
     ) -> None:
         self.close()
 
-    def _infer(self, request: Any) -> Any:
+    def _infer(self, request: Any, more: float | None = None) -> Any:
+        timeout = _channel.timeout(self._timeout, more)
         try:
-            return self._stub.ModelInfer(request, timeout=self._timeout, metadata=self._metadata)
+            return self._stub.ModelInfer(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise _responses.rpc_error(error) from None

@@ -18,7 +18,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from voice_clone_client import cli, pcm16
+from safetensors.numpy import save
+from voice_clone_client import cli, embedding, pcm16
 
 from tests.unit.client.triton_double import RATE, Failure, Server, chunk, samples_of, speech
 
@@ -86,7 +87,12 @@ def pcm_of_chunks(count: int) -> bytes:
         ["speak", "Hi.", "-o", "out.wav"],
         ["speak", "Hi.", "--voice", "Ada", "--reference", "a.wav", "-o", "out.wav"],
         ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--top-k", "many"],
+        ["speak", "Hi.", "--voice", "Ada", "--seed", "5"],
         ["export"],
+        ["embedding"],
+        ["embedding", "extract", "Ada"],
+        ["embedding", "blend", "Ada", "Ben"],
+        ["embedding", "blend", "Ada", "Ben", "-o", "a.npy", "--method", "cubic"],
     ],
 )
 def test_wrong_usage_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +107,19 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    for name in ("upload", "list", "get", "delete", "prepare", "stats", "export", "import", "speak"):
+    for name in (
+        "upload",
+        "list",
+        "get",
+        "delete",
+        "prepare",
+        "stats",
+        "export",
+        "import",
+        "speak",
+        "embedding",
+        "doctor",
+    ):
         assert f"    {name}" in text
 
 
@@ -167,10 +185,22 @@ def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFi
     assert triton.calls[-1][1] == {"operation": b"delete", "name": b"Ada"}
     assert run("prepare", "Ada", "--force") == 0
     assert json.loads(triton.calls[-1][1]["options"]) == {"force": True}
-    assert capsys.readouterr().out == LINE
+    assert run("prepare", "Ada", "--mode", "x_vector", "--wait-seconds", "2.5") == 0
+    assert json.loads(triton.calls[-1][1]["options"]) == {"mode": "x_vector", "timeout": 2.5}
+    assert capsys.readouterr().out == LINE * 2
     answer(triton, {"hits": 1})
     assert run("stats") == 0
     assert json.loads(capsys.readouterr().out) == {"hits": 1}
+
+
+def test_doctor(triton: Server, run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(triton, {"speakers": [VOICE], "count": 1})
+    monkeypatch.setenv("PATH", "")
+    assert run("doctor") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"model\tqwen3_tts is ready at {triton.url}\nvoices\t1\nplayer\tno audio player found")
+    assert run("--model", "fish", "doctor") == 1
+    assert "its model fish is not ready" in capsys.readouterr().err
 
 
 def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,6 +208,9 @@ def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pyt
     bundle = tmp_path / "voices.bundle"
     assert run("export", "Ada", "-o", bundle) == 0
     assert bundle.read_bytes() == b"\0bundle\xff"
+    assert "options" not in triton.calls[-1][1]
+    assert run("export", "-o", bundle, "--no-audio") == 0
+    assert json.loads(triton.calls[-1][1]["options"]) == {"include_audio": False}
     assert run("import", bundle, "--reextract") == 0
     assert triton.calls[-1][1]["audio"] == b"\0bundle\xff"
     assert json.loads(triton.calls[-1][1]["options"]) == {"reextract": True}
@@ -269,6 +302,114 @@ def start(triton: Server, output: object) -> subprocess.Popen[bytes]:
     """`voice-clone speak` in a process of its own."""
     speak = command(triton, "speak", "Hi.", "--voice", "Ada", "-o", output)
     return subprocess.Popen(speak, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED)
+
+
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Makes the only player on the PATH: a script of that name; answers where it may leave what it heard."""
+
+    def make(name: str, script: str) -> Path:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / name).write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\nheard={tmp_path / 'heard'}\n{script}\n")
+        (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        return tmp_path / "heard"
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["paplay", "aplay", "play", "ffplay"])
+def test_speak_plays_and_saves(
+    triton: Server, run: Run, tmp_path: Path, player: Callable[[str, str], Path], name: str
+) -> None:
+    heard = player(name, 'echo "$*" > "$heard.options"; cat > "$heard"')
+    assert run("speak", "Hi.", "--voice", "Ada", "--play", "-o", tmp_path / "out.wav") == 0
+    assert heard.read_bytes() == pcm_of_chunks(3) == pcm_of(tmp_path / "out.wav")
+    assert "24000" in heard.with_suffix(".options").read_text()
+
+
+def test_playing_begins_before_the_speech_is_whole(
+    triton: Server, run: Run, player: Callable[[str, str], Path]
+) -> None:
+    heard = player("aplay", 'head -c 3840 > "$heard"; cat >> "$heard"')
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        until = time.monotonic() + 20
+        while not (heard.exists() and heard.stat().st_size == 3840):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        yield chunk(1, final=True)
+
+    triton.play = play
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 0
+    assert heard.read_bytes() == pcm_of_chunks(2)
+
+
+def test_no_player(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    assert "no audio player found; install one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["echo first >&2; echo no sound card >&2; exit 3", "exit 0"])
+def test_player_that_gives_up(
+    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], script: str
+) -> None:
+    player("aplay", script)
+    triton.play = endless
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    reason = "could not play: no sound card" if "exit 3" in script else "stopped playing"
+    assert capsys.readouterr().err == f"voice-clone: aplay {reason}\n"
+    assert triton.left.acquire(timeout=10)
+
+
+def test_player_stops_with_a_speech_that_fails(
+    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    player("aplay", "exec sleep 60")
+    triton.play = lambda context: iter(speech(3)[:2])
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
+
+
+def embeddings(triton: Server, **known: list[float]) -> None:
+    """The double knows the speaker embeddings of these voices, and answers every upload."""
+
+    def reply(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"resolve":
+            values = np.array(known[inputs["name"].decode()], np.float32)
+            return {"result": b"{}", "artifacts": save({"speaker_embedding": values})}
+        return {"result": json.dumps(VOICE).encode(), "artifacts": b""}
+
+    triton.answer = reply
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_embedding_extract(triton: Server, run: Run, tmp_path: Path, suffix: str) -> None:
+    embeddings(triton, Ada=[1.0, 2.0])
+    path = tmp_path / f"ada{suffix}"
+    assert run("embedding", "extract", "Ada", "-o", path) == 0
+    assert triton.calls[-1][1] == {"operation": b"resolve", "name": b"Ada", "model_type": b"qwen3_tts"}
+    assert embedding.load(path).tolist() == [1.0, 2.0]
+    assert run("upload", "Ben", "--embedding", path) == 0
+    assert triton.calls[-1][1]["speaker_embedding"].tolist() == [1.0, 2.0]
+
+
+def test_embedding_blend(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    embeddings(triton, Ada=[1.0, 0.0])
+    np.save(tmp_path / "b.npy", np.array([0.0, 1.0]))
+    ends = ["Ada", tmp_path / "b.npy"]
+    straight = ["--method", "linear", "--weight", "0.25", "-o", tmp_path / "out.safetensors"]
+    assert run("embedding", "blend", *ends, *straight) == 0
+    assert embedding.load(tmp_path / "out.safetensors").tolist() == [0.75, 0.25]
+    assert run("embedding", "blend", *ends, "--register", "Between", "--consent", "signed") == 0
+    inputs = triton.calls[-1][1]
+    np.testing.assert_allclose(inputs["speaker_embedding"], np.sqrt([0.5, 0.5]), rtol=1e-6)
+    assert (inputs["name"], inputs["consent"]) == (b"Between", b"signed")
+    assert inputs["description"].startswith(b"spherical blend of Ada and ")
+    assert capsys.readouterr().out == LINE
 
 
 def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import grpc
 import numpy as np
 import pytest
 import voice_clone_client as vc
+from safetensors.numpy import save
 from voice_clone_client import _requests
 
 from tests.unit.client.triton_double import Failure, Server
@@ -293,3 +295,42 @@ def test_both_clients_have_the_same_methods() -> None:
         return {name: inspect.signature(value).parameters for name, value in public.items()}
 
     assert face(vc.Client) == face(vc.AsyncClient)
+
+
+def test_what_the_voices_allow_besides(triton: Server, client: Any) -> None:
+    answer(triton, {**RECORD, "speakers": [RECORD]}, save({"speaker_embedding": np.array([1.5, 2.0], np.float16)}))
+    client.prepare("Ada", mode="x_vector", timeout=2.5)
+    assert sent(triton)["options"] == {"mode": "x_vector", "timeout": 2.5}
+    client.upload("Ada", b"clip", wait=True, timeout=3)
+    assert sent(triton)["options"] == {"wait": True, "timeout": 3}
+    client.export("Ada", include_audio=False)
+    assert sent(triton)["options"] == {"include_audio": False}
+    embedding = client.speaker_embedding("Ada")
+    assert sent(triton) == {"operation": b"resolve", "name": b"Ada", "model_type": b"qwen3_tts"}
+    assert embedding.dtype == np.float32 and embedding.tolist() == [1.5, 2.0]
+
+
+def test_a_model_without_speaker_embeddings(triton: Server, client: Any) -> None:
+    answer(triton, {}, save({"codes": np.zeros(3, np.int32)}))
+    with pytest.raises(vc.Unsupported, match="no speaker embedding"):
+        client.speaker_embedding("Ada")
+
+
+def test_the_server_may_take_its_time(triton: Server) -> None:
+    """A call lasts its own timeout longer than the client's: the server's answer comes before either ends."""
+
+    def slow(inputs: dict[str, Any]) -> dict[str, bytes]:
+        time.sleep(0.6)
+        return {"result": json.dumps(RECORD).encode()}
+
+    triton.answer = slow
+    with vc.Client(triton.url, timeout=0.3) as client:
+        assert client.prepare("Ada", timeout=5).name == "Ada"
+        with pytest.raises(vc.DeadlineExceeded):
+            client.prepare("Ada")
+
+
+def test_readiness(triton: Server, client: Any) -> None:
+    assert client.ready()
+    with vc.Client(triton.url, model="fish") as other, vc.Client("127.0.0.1:1") as nowhere:
+        assert not other.ready() and not nowhere.ready()

@@ -59,6 +59,9 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
             context.abort(failure.code, failure.details)
         return response(outputs)
 
+    def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return service_pb2.ModelReadyResponse(ready=request.name == "qwen3_tts")
+
     def _remember(self, request: Any, context: grpc.ServicerContext) -> None:
         self.metadata.append(dict(context.invocation_metadata()))
         self.calls.append((request.model_name, decoded(request)))

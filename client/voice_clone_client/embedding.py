@@ -1,0 +1,127 @@
+"""Speaker embeddings as files, and voices between two voices.
+
+A file is `.npy` (one array of shape [dimension]) or `.safetensors` (a tensor `speaker_embedding` of that shape).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from .errors import InvalidArgument
+
+Method = Literal["linear", "spherical"]
+SUFFIXES = (".npy", ".safetensors")
+_TENSOR = "speaker_embedding"
+_NEAR = 1e-6  # radians: below it the sine of an angle says nothing any more
+
+
+def blend(first: ArrayLike, second: ArrayLike, weight: float, method: Method = "spherical") -> NDArray[np.float32]:
+    """A speaker embedding on the way from one to another.
+
+    `linear` is the straight way, (1 - w) a + w b. Between unlike voices it passes nearer to the origin than either end.
+    `spherical` turns the direction at constant speed (Shoemake, "Animating Rotation with Quaternion Curves", SIGGRAPH
+    1985) and lets the length grow evenly:
+
+        ((1 - w) |a| + w |b|) (sin((1 - w) t) a/|a| + sin(w t) b/|b|) / sin t,    t the angle between a and b
+
+    For equal directions that is the straight way.
+
+    Args:
+        first, second: float [dimension], a and b.
+        weight: 0 gives the first, exactly, 1 the second.
+        method: `linear` or `spherical`.
+
+    Raises:
+        InvalidArgument: sizes differ, a value is not finite, the weight is outside 0..1, or, for `spherical`, one of
+            the two is zero or they are opposite, so that no way is the shortest.
+    """
+    a, b = _vector(first), _vector(second)
+    if a.shape != b.shape:
+        raise InvalidArgument(f"the embeddings have {a.size} and {b.size} values; both must be of the same model")
+    if not 0.0 <= weight <= 1.0:
+        raise InvalidArgument(f"weight is {weight:g}; it must lie in 0..1")
+    if method == "linear":
+        of_a, of_b = 1.0 - weight, weight
+    elif method == "spherical":
+        of_a, of_b = _spherical(a, b, weight)
+    else:
+        raise InvalidArgument(f"method is {method!r}; it must be linear or spherical")
+    return (of_a * a + of_b * b).astype(np.float32)
+
+
+def _spherical(a: NDArray[np.float64], b: NDArray[np.float64], weight: float) -> tuple[float, float]:
+    """Factors of a and b."""
+    length_a, length_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if not length_a or not length_b:
+        raise InvalidArgument("an embedding of zeros has no direction; blend it with the method linear")
+    unit_a, unit_b = a / length_a, b / length_b
+    # Twice the arc tangent of half the chord over the rest: exact for small and for wide angles, unlike the arc cosine.
+    half = np.arctan2(np.linalg.norm(unit_a - unit_b), np.linalg.norm(unit_a + unit_b))
+    angle = 2.0 * float(half)
+    if np.pi - angle < _NEAR:
+        raise InvalidArgument("the embeddings are opposite, so no way between them is the shortest; use linear")
+    if angle < _NEAR:
+        of_a, of_b = 1.0 - weight, weight
+    else:
+        of_a = float(np.sin((1.0 - weight) * angle) / np.sin(angle))
+        of_b = float(np.sin(weight * angle) / np.sin(angle))
+    length = (1.0 - weight) * length_a + weight * length_b
+    return of_a * (length / length_a), of_b * (length / length_b)
+
+
+def _vector(values: ArrayLike) -> NDArray[np.float64]:
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.ndim != 1 or not vector.size:
+        raise InvalidArgument(f"an embedding must have the shape [dimension], not {list(vector.shape)}")
+    if not np.isfinite(vector).all():
+        raise InvalidArgument("an embedding holds NaN or infinity; every value must be finite")
+    return vector
+
+
+def is_file(name: str) -> bool:
+    """Whether a name is that of an embedding's file, by its suffix."""
+    return name.endswith(SUFFIXES)
+
+
+def load(path: str | os.PathLike[str]) -> NDArray[np.float32]:
+    """The speaker embedding [dimension] in a file.
+
+    Raises:
+        InvalidArgument: it holds none.
+        OSError: it cannot be read.
+    """
+    name = os.fspath(path)
+    try:
+        if name.endswith(".safetensors"):
+            values = safetensors.load(Path(name).read_bytes())[_TENSOR]
+        else:
+            values = np.load(name, allow_pickle=False)
+        return _vector(values).astype(np.float32)
+    except KeyError:
+        raise InvalidArgument(f"{name} has no tensor {_TENSOR!r}") from None
+    except (ValueError, TypeError, EOFError, SafetensorError):
+        kind = ".safetensors" if name.endswith(".safetensors") else ".npy"
+        raise InvalidArgument(f"{name} is no {kind} file of numbers") from None
+
+
+def save(path: str | os.PathLike[str], embedding: NDArray[np.float32]) -> None:
+    """Write a speaker embedding [dimension]; the suffix of the path says how.
+
+    Raises:
+        InvalidArgument: the suffix is neither.
+        OSError: it cannot be written.
+    """
+    name = os.fspath(path)
+    if not is_file(name):
+        raise InvalidArgument(f"{name} must end with {' or '.join(SUFFIXES)}")
+    if name.endswith(".npy"):
+        np.save(name, embedding)
+    else:
+        Path(name).write_bytes(safetensors.save({_TENSOR: embedding}))

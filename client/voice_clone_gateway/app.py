@@ -1,0 +1,103 @@
+"""The ASGI application, and the command that serves it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Security
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.security import HTTPBearer
+from voice_clone_client import AsyncClient, __version__
+
+from . import batch, http_errors, metrics, models, page, speech, voices, websocket
+from .auth import Keys
+from .limits import BodyLimit, Gate
+from .reference_fetch import References
+from .settings import Settings, parse
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The gateway. Its `state` has
+
+        settings     the Settings
+        client       the AsyncClient of the Triton server, one for all requests
+        keys         the Keys
+        gate         the Gate of the speeches that run
+        references   loads reference audio
+        metrics      the Metrics
+
+    Raises:
+        ValueError, OSError: the keys cannot be read.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncClient(settings.triton, model=settings.model) as client:
+            app.state.client = client
+            yield
+
+    app = FastAPI(
+        title="voice-clone",
+        version=__version__,
+        description="Speech in cloned voices, as the OpenAI speech API has it.",
+        lifespan=lifespan,
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.settings = settings
+    app.state.keys = Keys.load(settings.api_keys_file)
+    app.state.gate = Gate(settings.max_requests)
+    app.state.references = References(settings)
+    app.state.metrics = metrics.Metrics()
+    http_errors.install(app)
+
+    app.add_middleware(
+        BodyLimit, most=settings.max_body_bytes, exceptions={"/v1/audio/bundle": settings.max_bundle_bytes}
+    )
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-ID", "X-Speech-Info", "Retry-After"],
+        )
+    app.add_middleware(metrics.Observed, metrics=app.state.metrics)
+
+    key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
+    for router in (speech.router, batch.router, voices.router, voices.manage, models.router):
+        app.include_router(router, dependencies=key)
+    app.include_router(models.health_router)
+    app.include_router(metrics.router)
+    app.include_router(websocket.router)  # asks for the key itself: browsers cannot send headers with a WebSocket
+    if settings.page:
+        app.include_router(page.router)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command `voice-clone-gateway`."""
+    settings = parse(arguments)
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        app = create_app(settings)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"voice-clone-gateway: the keys cannot be read: {error}") from None
+    uvicorn.run(app, **server_options(settings))
+
+
+def server_options(settings: Settings) -> dict[str, Any]:
+    """How uvicorn serves it."""
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "log_config": None,  # as the gateway's own log
+        "server_header": False,
+        "ws_max_size": settings.max_body_bytes,
+        "ws_per_message_deflate": False,  # audio does not shrink
+        "timeout_graceful_shutdown": 30,  # for running speeches; one that takes longer is cut
+    }

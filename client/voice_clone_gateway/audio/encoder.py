@@ -1,0 +1,89 @@
+"""From the samples of a speech to the bytes of a file."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from voice_clone_client.errors import Internal
+
+from .containers import Container, open_container
+from .formats import find_format
+from .resampler import Resampler
+from .tempo import Tempo
+
+
+class Encoder:
+    """One speech as one file: float samples -> speed -> sample rate -> 16 bits -> format.
+
+    However the samples are cut into chunks, the bytes are the same. All formats are made from the same 16-bit samples,
+    those of `voice_clone_client.wav.pcm16`. `n` samples become m = round(n / speed), then round(m * sample_rate /
+    sample_rate_in).
+
+    Not for two threads at once; different encoders run side by side. Nothing needs closing: an encoder that is dropped
+    before `finish` frees what it holds.
+
+    Args:
+        format: a name in `FORMATS`.
+        sample_rate_in: Hz of the samples that come in.
+        sample_rate_out: Hz, one of the format's; None for `sample_rate_in` or the nearest that the format has.
+        speed: 0.25 to 4; the pitch stays.
+        streaming: give out bytes as early as the format lets; its header then cannot tell the length. Otherwise all
+            bytes come from `finish`, and the header is true.
+
+    Raises:
+        InvalidArgument: format, rate or speed is not to be had; the message says what is.
+    """
+
+    def __init__(
+        self,
+        format: str,
+        sample_rate_in: int,
+        sample_rate_out: int | None = None,
+        speed: float = 1.0,
+        *,
+        streaming: bool = True,
+    ) -> None:
+        self.format = find_format(format)
+        self.sample_rate = self.format.choose_rate(sample_rate_out, sample_rate_in)
+        """Hz of the output."""
+        self.samples = 0
+        """Samples in the output so far."""
+        self._tempo = Tempo(sample_rate_in, speed) if speed != 1.0 else None
+        self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
+        self._container: Container = open_container(self.format.name, self.sample_rate, streaming)
+
+    @property
+    def media_type(self) -> str:
+        """The value of a Content-Type header."""
+        return self.format.media_type(self.sample_rate)
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the output so far."""
+        return self.samples / self.sample_rate
+
+    def encode(self, samples: ArrayLike) -> bytes:
+        """Take samples; returns the bytes that can go out now, perhaps none.
+
+        Args:
+            samples: float32 [n], in [-1, 1]; what lies outside is clipped.
+
+        Raises:
+            Internal: a sample is infinite or no number.
+        """
+        return self._container.write(self._process(np.asarray(samples, dtype=np.float32), final=False))
+
+    def finish(self) -> bytes:
+        """The rest of the file. The encoder is of no use afterwards."""
+        last = self._container.write(self._process(np.zeros(0, np.float32), final=True))
+        return last + self._container.finish()
+
+    def _process(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:
+        if not np.isfinite(samples).all():  # it would stay in the filters for the rest of the speech
+            raise Internal("the model gave samples that are infinite or no numbers")
+        if self._tempo is not None:
+            samples = self._tempo.push(samples, final)
+        if self._resampler is not None:
+            samples = self._resampler.push(samples, final)
+        self.samples += len(samples)
+        return samples

@@ -1,0 +1,86 @@
+"""The file formats of the gateway: names, media types, extensions and sample rates.
+
+All are mono and all can be streamed.
+
+- `pcm` is signed 16-bit little-endian without a header, as the OpenAI API has it. `audio/L16` would be big-endian.
+- `mulaw` and `alaw` are G.711 without a header, 8000 Hz as the recommendation says. The types `audio/PCMU` and
+  `audio/PCMA` (RFC 4856) name the law and the rate.
+- `opus` is Ogg Opus (RFC 7845). Its decoders run at 48 kHz whatever went in, so ffprobe says 48000; the rate asked for
+  stands in the header, and limits the bandwidth. 22050 and 44100 Hz are none of the codec's rates: refused.
+- `aac` is AAC-LC in ADTS frames, `flac` has 16 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voice_clone_client.errors import InvalidArgument
+
+SAMPLE_RATES = (8000, 16000, 22050, 24000, 44100, 48000)
+"""Hz; what may be asked of most formats."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes:
+        name: what requests call it.
+        extension: of a file, without a dot.
+        base_type: media type without the parameter `rate`.
+        sample_rates: Hz, ascending.
+        headerless: nothing in the bytes tells the sample rate, so the media type does.
+    """
+
+    name: str
+    extension: str
+    base_type: str
+    sample_rates: tuple[int, ...] = SAMPLE_RATES
+    headerless: bool = False
+
+    def media_type(self, sample_rate: int) -> str:
+        """The value of a Content-Type header."""
+        return f"{self.base_type};rate={sample_rate}" if self.headerless else self.base_type
+
+    def choose_rate(self, asked: int | None, source: int) -> int:
+        """The sample rate of the output.
+
+        Args:
+            asked: Hz, or None for the source's, or else the next higher of this format, or else its highest.
+            source: Hz of the samples that come in.
+
+        Raises:
+            InvalidArgument: this format does not have the rate asked for.
+        """
+        if asked is None:
+            return next((rate for rate in self.sample_rates if rate >= source), self.sample_rates[-1])
+        if asked not in self.sample_rates:
+            rates = ", ".join(map(str, self.sample_rates))
+            raise InvalidArgument(f"sample_rate of {self.name} must be one of {rates} Hz, not {asked}")
+        return asked
+
+
+FORMATS = {
+    entry.name: entry
+    for entry in (
+        Format("wav", "wav", "audio/wav"),
+        Format("pcm", "pcm", "audio/pcm", headerless=True),
+        Format("flac", "flac", "audio/flac"),
+        Format("mp3", "mp3", "audio/mpeg"),
+        Format("opus", "opus", "audio/ogg;codecs=opus", sample_rates=(8000, 16000, 24000, 48000)),
+        Format("aac", "aac", "audio/aac"),
+        Format("mulaw", "ulaw", "audio/PCMU", sample_rates=(8000,), headerless=True),
+        Format("alaw", "alaw", "audio/PCMA", sample_rates=(8000,), headerless=True),
+    )
+}
+
+
+def find_format(name: str) -> Format:
+    """The format of a name.
+
+    Raises:
+        InvalidArgument: there is none; the message lists the names.
+    """
+    if name not in FORMATS:
+        raise InvalidArgument(f"response_format must be one of {', '.join(FORMATS)}, not {name!r}")
+    return FORMATS[name]

@@ -1,0 +1,117 @@
+"""POST /v1/audio/speech/batch: several texts in one request, each failing alone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from typing import Any, Literal
+
+from fastapi import APIRouter, FastAPI, Request
+from pydantic import BaseModel
+
+from .audio import Encoder
+from .auth import guarded
+from .connection import while_connected
+from .http_errors import ErrorDetail, HTTPFailure, documented, failure
+from .schemas import BatchRequest, SpeechRequest
+from .synthesis import check_format, open_speech, usage
+
+router = APIRouter(route_class=guarded("speak"), tags=["speech"])
+
+
+class BatchResult(BaseModel):
+    """What became of one item: audio in base64, or an error."""
+
+    index: int
+    status: Literal["success", "error"]
+    audio_data: str | None = None
+    media_type: str | None = None
+    usage: dict[str, Any] | None = None
+    error: ErrorDetail | None = None
+
+
+class BatchAnswer(BaseModel):
+    id: str
+    results: list[BatchResult]
+    total: int
+    succeeded: int
+    failed: int
+
+
+@router.post(
+    "/v1/audio/speech/batch",
+    response_model_exclude_none=True,
+    responses=documented(400, 401, 403, 413, 500, 503),
+)
+async def create_batch(asked: BatchRequest, request: Request) -> BatchAnswer:
+    """Speak several texts; answers when all are done."""
+    app, request_id = request.app, request.state.request_id
+    if len(asked.items) > app.state.settings.batch_items:
+        raise HTTPFailure(
+            400,
+            f"items has {len(asked.items)} entries; at most {app.state.settings.batch_items} are allowed",
+            "invalid_argument",
+            param="items",
+        )
+    defaults = asked.model_dump(exclude={"items"}, exclude_unset=True)
+    places = asyncio.Semaphore(app.state.settings.batch_parallel)
+
+    async def one(index: int, item: dict[str, Any]) -> BatchResult:
+        try:
+            async with places:
+                return await _speak(app, index, _merge(defaults, item))
+        except Exception as error:
+            failed = failure(error, request_id)
+        return BatchResult(index=index, status="error", error=ErrorDetail(**failed.body()["error"]))
+
+    with app.state.gate.pass_through():
+        work = asyncio.gather(*(one(index, item) for index, item in enumerate(asked.items)))
+        results = await while_connected(request.receive, work)
+    succeeded = sum(result.status == "success" for result in results)
+    return BatchAnswer(
+        id=f"speech-batch-{uuid.uuid4().hex}",
+        results=results,
+        total=len(results),
+        succeeded=succeeded,
+        failed=len(results) - succeeded,
+    )
+
+
+def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
+    """The item with the batch's fields where it has none of its own. A voice of its own, in whatever form, counts."""
+    own = dict(item)
+    for group in (_VOICE, ("ref_text", "reference_text")):
+        if any(own.get(name) is not None for name in group):
+            defaults = {name: value for name, value in defaults.items() if name not in group}
+    merged = SpeechRequest.model_validate({**defaults, **own})
+    for name in ("stream", "stream_format"):
+        if getattr(merged, name) is not None:
+            raise HTTPFailure(400, f"{name}: a batch does not stream; leave it out", "invalid_argument", param=name)
+    return merged
+
+
+_VOICE = ("voice", "speaker", "ref_audio", "reference_audio", "ref_text", "reference_text", "speaker_embedding")
+
+
+async def _speak(app: FastAPI, index: int, asked: SpeechRequest) -> BatchResult:
+    check_format(asked)
+    spoken = await open_speech(app, asked.input, asked)
+    encoder: Encoder | None = None
+    try:
+        async for chunk in spoken:
+            encoder = encoder or Encoder(
+                asked.response_format, chunk.sample_rate, asked.sample_rate, asked.speed, streaming=False
+            )
+            await asyncio.to_thread(encoder.encode, chunk.samples)
+    finally:
+        spoken.close()
+    assert encoder is not None  # a speech without a chunk is a broken stream
+    data = await asyncio.to_thread(encoder.finish)
+    return BatchResult(
+        index=index,
+        status="success",
+        audio_data=base64.b64encode(data).decode(),
+        media_type=encoder.media_type,
+        usage=usage(spoken.info),
+    )

@@ -1,0 +1,195 @@
+"""Errors as the OpenAI API shapes them: `{"error": {"message", "type", "param", "code"}}` and an HTTP status."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+from voice_clone_client import (
+    Cancelled,
+    ConnectionFailed,
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    Unsupported,
+    VoiceCloneError,
+    VoiceExists,
+    VoiceNotFound,
+)
+
+from .schemas import SpeechRequest
+
+log = logging.getLogger(__name__)
+
+CLIENT_CLOSED = 499  # nobody reads this answer; it stands in logs and metrics
+_INVALID, _SERVER = "invalid_request_error", "server_error"
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    model_config = ConfigDict(extra="forbid")
+    message: str
+    """What was wrong, and what would be right."""
+    type: str
+    param: str | None
+    """The field that is wrong, if it is one."""
+    code: str
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is no success."""
+
+    model_config = ConfigDict(extra="forbid")
+    error: ErrorDetail
+
+
+class HTTPFailure(HTTPException):
+    """An error with all that its answer needs. An HTTPException, which the framework lets pass wherever it is raised.
+
+    Args:
+        status: of the answer.
+        message: for the caller: what was wrong, and what would be right.
+        code: a word by which programs know it.
+        type: the kind of error, one of the OpenAI API's.
+        param: the field that is wrong.
+        headers: of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str,
+        type: str = _INVALID,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, headers)
+        self._body = {"error": {"message": message, "type": type, "param": param, "code": code}}
+
+    def body(self) -> dict[str, Any]:
+        """The JSON of the answer."""
+        return self._body
+
+    def response(self) -> JSONResponse:
+        """The answer."""
+        return JSONResponse(self._body, self.status_code, self.headers)
+
+
+_TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
+    InvalidArgument: (400, _INVALID, "invalid_argument"),
+    VoiceNotFound: (404, _INVALID, "voice_not_found"),
+    VoiceExists: (409, _INVALID, "voice_exists"),
+    Unsupported: (501, _SERVER, "unsupported"),
+    Overloaded: (503, _SERVER, "overloaded"),
+    ConnectionFailed: (503, _SERVER, "server_unavailable"),
+    Cancelled: (503, _SERVER, "cancelled"),  # by the server: a client that cancels is not there to be answered
+    DeadlineExceeded: (504, _SERVER, "deadline_exceeded"),
+}
+
+
+def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFailure:
+    """The failure that `error` is for a caller; what it may not see is logged under the request's id."""
+    if isinstance(error, HTTPFailure):
+        return error
+    if isinstance(error, HTTPException):
+        return _http_failure(error)
+    if isinstance(error, RequestValidationError | ValidationError):
+        return validation_failure(error.errors(), tuple(SpeechRequest.model_fields))
+    if not isinstance(error, VoiceCloneError) or type(error) not in _TABLE:
+        log.error(
+            "request %s failed: %s", request_id, error, exc_info=None if isinstance(error, VoiceCloneError) else error
+        )
+        message = f"the server failed to answer; its log has the detail under {request_id}"
+        return HTTPFailure(500, message, "internal", _SERVER)
+    status, kind, code = _TABLE[type(error)]
+    message = str(error)
+    if isinstance(error, ConnectionFailed):  # its text names the server's address
+        log.error("request %s: the Triton server cannot be reached: %s", request_id, error)
+        message = "the speech server cannot be reached or is not ready; try again later"
+    headers = {"Retry-After": str(retry_after)} if status == 503 else {}
+    return HTTPFailure(status, message, code, kind, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Every error of `app` is answered in the one shape."""
+
+    async def handle(request: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, HTTPException) and error.status_code == 405:
+            error = _method_not_allowed(request, error)
+        return failure(error, request.state.request_id, request.app.state.settings.retry_after).response()
+
+    for kind in (VoiceCloneError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, handle)
+
+
+def validation_failure(errors: Sequence[Any], known: Sequence[str]) -> HTTPFailure:
+    """The failure of what pydantic found: the first of it. `known` are the fields that there are."""
+    first = errors[0]
+    location = [part for part in first["loc"] if part not in ("body", "query", "path")]
+    kind, text = first["type"], first["msg"]
+    # The name of the field and places in lists; what follows is pydantic's own, such as a member of a union.
+    param = ".".join(str(part) for index, part in enumerate(location) if index == 0 or isinstance(part, int)) or None
+    if kind == "json_invalid":
+        return HTTPFailure(400, f"the body is no JSON: {first['ctx']['error']}", "invalid_json")
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(location[-1]), known, 1)
+        text = f"this field is unknown{f'; do you mean {near[0]}?' if near else ', leave it out'}"
+    elif kind == "missing":
+        text = "this field is required"
+    elif kind in ("model_attributes_type", "model_type", "dict_type") and param is None:
+        text = "the body must be a JSON object, sent as application/json"
+    elif "UploadFile" in text:
+        text = "it must be a file"
+    else:
+        text = text.removeprefix("Value error, ").replace("Input should", "it should")
+    return HTTPFailure(400, f"{param}: {text}" if param else text, "invalid_argument", param=param)
+
+
+def _http_failure(error: HTTPException) -> HTTPFailure:
+    """Errors of the framework: no such route, a wrong method, a body that is too large or cannot be parsed."""
+    code = HTTPStatus(error.status_code).name.lower()
+    message = str(error.detail)
+    if error.status_code == 404:
+        message = "there is no such path; /openapi.json lists all"
+    kind = _SERVER if error.status_code >= 500 else _INVALID
+    return HTTPFailure(error.status_code, message, code, kind, headers=error.headers)
+
+
+def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:
+    """With all methods of the path; the framework knows those of one of its routes."""
+    paths = request.app.openapi()["paths"]
+    found = [entry for path, entry in paths.items() if compile_path(path)[0].match(request.url.path)]
+    allowed = ", ".join(sorted(method.upper() for entry in found for method in entry)) or (error.headers or {})["Allow"]
+    return HTTPFailure(
+        405, f"this path takes other methods: {allowed}", "method_not_allowed", headers={"Allow": allowed}
+    )
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The entries of an OpenAPI description for these statuses, all with the one body."""
+    return {status: {"model": ErrorBody, "description": _DESCRIPTIONS[status]} for status in statuses}
+
+
+_DESCRIPTIONS = {
+    400: "The request is wrong; the message says what would be right",
+    401: "The key is missing or wrong",
+    403: "The key does not allow this",
+    404: "No such voice, model or path",
+    409: "The name is taken and may not be replaced",
+    413: "The body is too large",
+    500: "The server failed",
+    501: "This server or its checkpoint cannot do it",
+    503: "Too busy, or the speech server is away; try again after Retry-After seconds",
+    504: "Not done in time",
+}

@@ -1,0 +1,72 @@
+"""What one caller may take: bytes of a body, and speeches at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from voice_clone_client import Overloaded
+
+from .http_errors import HTTPFailure
+
+
+class BodyLimit:
+    """Middleware that ends a request whose body is too large: by its header at once, else when it has grown so far.
+
+    Args:
+        most: bytes of a body.
+        exceptions: other limits, by path.
+    """
+
+    def __init__(self, app: ASGIApp, most: int, exceptions: Mapping[str, int]) -> None:
+        self._app = app
+        self._most = most
+        self._exceptions = exceptions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most = self._exceptions.get(scope["path"], self._most)
+        header = dict(scope["headers"]).get(b"content-length", b"0")
+        announced = int(header) if header.isdigit() else 0
+        size = 0
+
+        async def limited() -> Message:
+            nonlocal size
+            message = await receive() if announced <= most else {"type": "http.disconnect"}
+            size += len(message.get("body", b""))
+            if max(size, announced) > most:
+                raise HTTPFailure(
+                    413,
+                    f"the body is too large; at most {most} bytes are allowed",
+                    "body_too_large",
+                    headers={"Connection": "close"},  # the rest of it is not wanted
+                )
+            return message
+
+        await self._app(scope, limited, send)
+
+
+class Gate:
+    """Counts the speeches that run, and refuses more than `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.live = 0
+
+    @contextmanager
+    def pass_through(self) -> Iterator[None]:
+        """Hold a place for the body of the `with`.
+
+        Raises:
+            Overloaded: all are taken.
+        """
+        if self.live >= self._most:
+            raise Overloaded(f"{self._most} speeches run already, as many as this gateway allows; try again later")
+        self.live += 1
+        try:
+            yield
+        finally:
+            self.live -= 1

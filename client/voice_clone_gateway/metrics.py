@@ -1,0 +1,83 @@
+"""What is counted and logged of each request: id, route, status, time to the first audio. Never a text, never a key."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .http_errors import CLIENT_CLOSED, failure
+
+log = logging.getLogger(__name__)
+router = APIRouter()
+
+_PREFIX = "voice_clone_gateway_"
+_BUCKETS = (0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
+
+
+class Metrics:
+    """The figures of one gateway."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            f"{_PREFIX}requests", "Answers, by route and status", ("route", "method", "status"), registry=self.registry
+        )
+        self.first_audio = Histogram(
+            f"{_PREFIX}first_audio_seconds",
+            "From a request to its first bytes of audio, for those that stream",
+            registry=self.registry,
+            buckets=_BUCKETS,
+        )
+        self.live = Gauge(f"{_PREFIX}live_speeches", "Speeches that run", registry=self.registry)
+        self.audio_seconds = Counter(f"{_PREFIX}audio_seconds", "Audio sent", registry=self.registry)
+        self.aborted = Counter(
+            f"{_PREFIX}aborted_speeches", "Speeches that ended early, by reason", ("reason",), registry=self.registry
+        )
+
+
+class Observed:
+    """Middleware that names each request, counts its answer, and answers what nobody caught."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        request_id = scope.setdefault("state", {})["request_id"] = uuid.uuid4().hex
+        scope["state"]["began"] = time.monotonic()
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, send)
+            return
+        status = CLIENT_CLOSED
+
+        async def named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, named)
+        except Exception as error:
+            if status != CLIENT_CLOSED:
+                raise
+            await failure(error, request_id).response()(scope, receive, named)
+        finally:
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.requests.labels(route, scope["method"], str(status)).inc()
+
+
+@router.get("/metrics", tags=["operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(request: Request) -> Response:
+    """The gateway's figures for Prometheus."""
+    return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,41 @@
+"""The web page at `/`: register a voice, type, hear it. Plain HTML and JavaScript; nothing comes from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from fastapi import APIRouter, Response
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Permissions-Policy": "microphone=(self)",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+router = APIRouter(include_in_schema=False)
+"""`/`, and `/page/...` for what belongs to it. Needs no key: the page asks for it and sends it with each request."""
+
+
+def _serve(file: Path) -> Callable[[], Awaitable[Response]]:
+    data = file.read_bytes()
+
+    async def serve() -> Response:
+        return Response(data, headers={**_HEADERS, "Content-Type": _TYPES[file.suffix]})
+
+    return serve
+
+
+for _file in sorted(Path(__file__).parent.iterdir()):
+    if _file.suffix in _TYPES:
+        _path = "/" if _file.name == "index.html" else f"/page/{_file.name}"
+        router.add_api_route(_path, _serve(_file), methods=["GET"])

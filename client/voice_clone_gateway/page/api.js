@@ -1,0 +1,112 @@
+// The gateway's HTTP API; its paths are relative to the page's. Whatever fails is thrown as an Error whose message may be
+// shown; `status` is that of HTTP.
+
+const KEY = "voice-clone-key"; // in sessionStorage: forgotten with the tab
+const NOT_WHOLE = "What you heard is not the whole text.";
+
+export const key = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+};
+
+export class ApiError extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function request(path, options = {}) {
+  const headers = { ...options.headers };
+  if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The gateway cannot be reached. Is it running?");
+  }
+  if (response.ok) return response;
+  const body = await response.json().catch(() => null);
+  const message = body?.error?.message ?? `the gateway answered with status ${response.status}`;
+  throw new ApiError(sentence(message), response.status);
+}
+
+// The server begins its messages with a small letter and ends them without a stop.
+function sentence(text) {
+  const begun = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+const voicePath = (name) => `v1/audio/voices/${encodeURIComponent(name)}`;
+
+export const health = async () => (await request("health")).json();
+export const listVoices = async () => (await (await request("v1/audio/voices")).json()).uploaded_voices;
+export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE" });
+export const prepareVoice = (name) => request(`${voicePath(name)}/cache`, { method: "POST" });
+
+export async function uploadVoice({ name, consent, transcript, audio, fileName }) {
+  const form = new FormData();
+  form.set("name", name);
+  form.set("consent", consent);
+  if (transcript) form.set("ref_text", transcript);
+  form.set("audio_sample", audio, fileName);
+  return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
+}
+
+// Speaks, and yields what comes as it comes:
+//   { type: "begun", info }                     the server's first word on the speech, with its first audio
+//   { type: "audio", samples, sampleRate }      Float32Array in [-1, 1]
+//   { type: "done", info, usage }
+export async function* speak(fields, signal) {
+  const response = await request("v1/audio/speech", {
+    method: "POST",
+    signal,
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...fields, response_format: "pcm", stream_format: "sse" }),
+  });
+  yield { type: "begun", info: JSON.parse(response.headers.get("X-Speech-Info") ?? "{}") };
+  let done = false;
+  for await (const event of events(response.body)) {
+    if (event.type === "speech.audio.delta") {
+      yield { type: "audio", samples: decode(event.audio), sampleRate: event.sample_rate };
+    } else if (event.type === "speech.audio.done") {
+      done = true;
+      yield { type: "done", info: event.info ?? {}, usage: event.usage ?? {} };
+    } else if (event.type === "speech.audio.error") {
+      throw new ApiError(`${sentence(event.error.message)} ${NOT_WHOLE}`, event.error.code);
+    }
+  }
+  if (!done) throw new ApiError(`The connection broke off. ${NOT_WHOLE}`);
+}
+
+// The JSON of each server-sent event.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      text += value;
+      for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
+        const data = text.slice(0, end).split("\n").filter((line) => line.startsWith("data:"));
+        if (data.length) yield JSON.parse(data.map((line) => line.slice(5)).join("\n"));
+      }
+    }
+  } catch (error) {
+    if (error.name === "AbortError" || error instanceof ApiError) throw error;
+    throw new ApiError(`The connection broke off. ${NOT_WHOLE}`);
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+// Base64 of signed 16-bit little-endian PCM as samples in [-1, 1].
+function decode(base64) {
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  const samples = new Float32Array(bytes.length >> 1);
+  for (let index = 0; index < samples.length; index++) samples[index] = view.getInt16(2 * index, true) / 32767; // its scale
+  return samples;
+}

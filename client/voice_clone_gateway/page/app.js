@@ -1,0 +1,42 @@
+// Puts the page together.
+
+import * as api from "./api.js";
+import { ask, find } from "./dom.js";
+import { setUpNewVoice } from "./new-voice.js";
+import { setUpSpeech } from "./speech.js";
+import { refreshVoices } from "./voices.js";
+
+const HEALTH_EVERY = 15000; // milliseconds
+
+async function showHealth() {
+  const place = find("health");
+  const ready = await api.health().then(() => true, () => false);
+  const state = ready ? "ready" : "away";
+  if (place.dataset.state === state) return; // nothing to announce
+  place.dataset.state = state;
+  place.textContent = ready ? "Ready" : "Not ready";
+}
+
+async function askForKey(hint) {
+  if (hint) find("key-hint").textContent = hint;
+  find("key-input").value = api.key.get();
+  if ((await ask(find("key-dialog"))) !== "save") return;
+  api.key.set(find("key-input").value.trim());
+  await showVoices();
+}
+
+async function showVoices() {
+  try {
+    const voices = await refreshVoices();
+    find("new-voice").open = voices.length === 0;
+  } catch (error) {
+    if (error.status === 401) await askForKey("This gateway needs a key. Ask who runs it; it is kept until this tab is closed.");
+  }
+}
+
+setUpNewVoice();
+setUpSpeech();
+find("open-key").addEventListener("click", () => askForKey());
+showHealth();
+setInterval(showHealth, HEALTH_EVERY);
+showVoices();

@@ -1,0 +1,198 @@
+// The form of a new voice: record or choose a clip, look at it, listen to it, register it.
+
+import * as api from "./api.js";
+import { find, showError } from "./dom.js";
+import { Recorder } from "./recorder.js";
+import { refreshVoices } from "./voices.js";
+import { encodeWav, join } from "./wav.js";
+import { Waveform } from "./waveform.js";
+
+const SHORTEST = 1; // seconds
+const LONGEST = 30;
+const READ_BY_SERVER = /\.(wav|flac|ogg|oga|mp3)$/i; // what else the browser can decode is sent as WAV
+
+const hint = find("clip-hint").textContent;
+const wave = new Waveform(find("clip-wave"), 1);
+let clip = null; // { audio: Blob, fileName, seconds }
+let recording = null; // { recorder, pieces, seconds }
+let listening = null; // an Audio element that plays
+
+export function setUpNewVoice() {
+  find("record").addEventListener("click", () => (recording ? finishRecording() : beginRecording()));
+  find("choose").addEventListener("click", () => find("clip").click());
+  find("clip").addEventListener("change", (event) => takeFile(event.target.files[0]));
+  find("clip-play").addEventListener("click", toggleListening);
+  find("register").addEventListener("submit", register);
+  const drop = find("drop");
+  for (const type of ["dragenter", "dragover"]) {
+    drop.addEventListener(type, (event) => {
+      event.preventDefault();
+      drop.classList.add("over");
+    });
+  }
+  for (const type of ["dragleave", "drop"]) drop.addEventListener(type, () => drop.classList.remove("over"));
+  drop.addEventListener("drop", (event) => {
+    event.preventDefault();
+    takeFile(event.dataTransfer.files[0]);
+  });
+}
+
+async function beginRecording() {
+  showError("register-error", null);
+  setClip(null);
+  const pieces = [];
+  try {
+    const recorder = await Recorder.start((samples) => {
+      if (!recording) return;
+      pieces.push(samples);
+      recording.seconds += samples.length / recorder.sampleRate;
+      wave.push(samples, recorder.sampleRate);
+      wave.position = wave.seconds;
+      wave.draw();
+      find("clip-facts").textContent = `${recording.seconds.toFixed(1)} s`;
+      if (recording.seconds >= LONGEST) finishRecording();
+    });
+    recording = { recorder, pieces, seconds: 0 };
+  } catch (error) {
+    showError("register-error", error);
+    return;
+  }
+  wave.clear();
+  find("preview").hidden = false;
+  find("clip-play").hidden = true;
+  showRecording(true);
+}
+
+function finishRecording() {
+  const { recorder, pieces, seconds } = recording;
+  recording = null;
+  recorder.stop();
+  showRecording(false);
+  const samples = join(pieces);
+  if (seconds < SHORTEST) {
+    setClip(null);
+    showError("register-error", new Error("That was less than a second; record at least a sentence."));
+    return;
+  }
+  const kept = samples.subarray(0, LONGEST * recorder.sampleRate);
+  setClip({ audio: encodeWav(kept, recorder.sampleRate), fileName: "recording.wav", seconds: kept.length / recorder.sampleRate });
+}
+
+function showRecording(on) {
+  const button = find("record");
+  button.setAttribute("aria-pressed", on);
+  button.setAttribute("aria-label", on ? "Stop recording" : "Record");
+  button.querySelector("use").setAttribute("href", on ? "#stop" : "#mic");
+  find("clip-hint").textContent = on ? "Speak now. The button ends the recording." : hint;
+  find("choose").disabled = on;
+  find("register-button").disabled = on;
+}
+
+async function takeFile(file) {
+  if (!file || recording) return;
+  find("clip").value = ""; // so that the same file can be chosen again
+  showError("register-error", null);
+  setClip(null);
+  let decoded;
+  try {
+    decoded = await decode(file);
+  } catch {
+    showError("register-error", new Error(`${file.name} holds no audio that this browser can read.`));
+    return;
+  }
+  const { samples, sampleRate } = decoded;
+  const seconds = samples.length / sampleRate;
+  if (seconds < SHORTEST) {
+    showError("register-error", new Error(`${file.name} is shorter than a second.`));
+    return;
+  }
+  const kept = samples.subarray(0, LONGEST * sampleRate);
+  wave.clear();
+  wave.push(kept, sampleRate);
+  wave.position = wave.seconds;
+  const asItIs = seconds <= LONGEST && READ_BY_SERVER.test(file.name);
+  setClip({
+    audio: asItIs ? file : encodeWav(kept, sampleRate),
+    fileName: asItIs ? file.name : "clip.wav",
+    seconds: kept.length / sampleRate,
+    note: seconds > LONGEST ? `the first ${LONGEST} s of ${file.name}` : file.name,
+  });
+}
+
+async function decode(file) {
+  const context = new OfflineAudioContext(1, 1, 48000);
+  const buffer = await context.decodeAudioData(await file.arrayBuffer());
+  const samples = new Float32Array(buffer.length);
+  for (let channel = 0; channel < buffer.numberOfChannels; channel++) {
+    buffer.getChannelData(channel).forEach((sample, index) => (samples[index] += sample / buffer.numberOfChannels));
+  }
+  return { samples, sampleRate: buffer.sampleRate };
+}
+
+function setClip(value) {
+  listening?.pause();
+  clip = value;
+  find("preview").hidden = !clip;
+  find("clip-play").hidden = !clip;
+  find("clip-hint").hidden = !!clip;
+  if (!clip) return;
+  find("clip-facts").textContent = `${clip.seconds.toFixed(1)} s${clip.note ? `, ${clip.note}` : ""}`;
+  wave.draw();
+}
+
+function toggleListening() {
+  if (listening) {
+    listening.pause();
+    return;
+  }
+  const url = URL.createObjectURL(clip.audio);
+  const audio = (listening = new Audio(url));
+  const label = find("clip-play").querySelector("span");
+  const end = () => {
+    URL.revokeObjectURL(url);
+    listening = null;
+    label.textContent = "Listen";
+    wave.position = wave.seconds;
+    wave.draw();
+  };
+  const follow = () => {
+    if (listening !== audio) return;
+    wave.position = audio.currentTime;
+    wave.draw();
+    requestAnimationFrame(follow);
+  };
+  audio.addEventListener("pause", end, { once: true }); // comes before `ended` too
+  audio.play().then(follow, end);
+  label.textContent = "Stop";
+}
+
+async function register(event) {
+  event.preventDefault();
+  showError("register-error", null);
+  if (!clip) {
+    showError("register-error", new Error("There is no clip yet: record one, or choose a file."));
+    return;
+  }
+  const button = find("register-button");
+  button.disabled = true;
+  button.textContent = "Registering";
+  try {
+    const voice = await api.uploadVoice({
+      name: find("name").value,
+      consent: find("consent").value,
+      transcript: find("transcript").value.trim(),
+      audio: clip.audio,
+      fileName: clip.fileName,
+    });
+    find("register").reset();
+    setClip(null);
+    find("new-voice").open = false;
+    await refreshVoices(voice.name);
+    find("text").focus();
+  } catch (error) {
+    showError("register-error", error);
+  } finally {
+    button.disabled = false;
+    button.textContent = "Register";
+  }
+}

@@ -1,0 +1,195 @@
+// Speak a text, hear it while it comes, and see where the time went.
+
+import * as api from "./api.js";
+import { element, find, showError } from "./dom.js";
+import { Player } from "./player.js";
+import { chosenVoice } from "./voices.js";
+import { encodeWav, join } from "./wav.js";
+import { Waveform } from "./waveform.js";
+
+const RATE = 24000; // Hz of the player; speech of another rate is resampled by the browser
+const FRAME = 0.08; // seconds of a codec frame
+const CACHE = { hit: "hit", miss: "miss, made now", restored: "restored from disk", none: "not used" };
+const MODE = { icl: "in context", x_vector: "x-vector" };
+const FINISH = { length: "cut at the longest length" };
+
+// The stages up to the first audio: name, and milliseconds from what the server tells.
+const STAGES = [
+  ["Voice and text", (info) => info.prompt_ms],
+  ["Waiting for a slot", (info) => info.queue_ms],
+  ["Reading the prompt", (info) => info.prefill_ms],
+  ["First codec frame", (info) => info.first_frame_ms - info.queue_ms - info.prefill_ms],
+  ["Decoding it", (info) => info.code2wav_first_ms],
+];
+
+const wave = new Waveform(find("speech-wave"), 4);
+let running = null; // the speech that is heard, see `speak`
+
+export function setUpSpeech() {
+  find("speak").addEventListener("submit", (event) => {
+    event.preventDefault();
+    speak();
+  });
+  find("stop-speech").addEventListener("click", stop);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !document.querySelector("dialog[open]")) stop();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("speak").requestSubmit();
+  });
+}
+
+function stop() {
+  if (!running) return;
+  const { player, abort } = running;
+  running = null;
+  abort.abort(); // the server stops too
+  show("stopped", `Stopped after ${seconds(player.position)}`, `of ${seconds(player.seconds)}`);
+  player.stop();
+}
+
+async function speak() {
+  stop();
+  showError("speech-error", null);
+  if (!chosenVoice()) {
+    showError("speech-error", new Error("There is no voice yet. Register one first."));
+    return;
+  }
+  const began = performance.now();
+  const mine = { began, player: new Player(RATE), abort: new AbortController(), pieces: [], end: null };
+  running = mine;
+  reset();
+  show("waiting", "Waiting for the first audio");
+  follow(mine);
+  try {
+    await receive(mine);
+    mine.end = "done";
+  } catch (error) {
+    if (running !== mine) return; // stopped
+    showError("speech-error", error);
+    mine.end = "failed"; // what came is still heard
+  }
+}
+
+async function receive(mine) {
+  let info = {};
+  for await (const event of api.speak(fields(), mine.abort.signal)) {
+    if (running !== mine) return;
+    if (event.type === "audio") {
+      const delay = mine.player.push(event.samples, event.sampleRate);
+      if (!mine.pieces.length) showFirst(performance.now() - mine.began, delay, info);
+      mine.pieces.push(event.samples);
+      mine.rate = event.sampleRate;
+      wave.push(event.samples, event.sampleRate);
+      count(event.samples);
+    } else {
+      info = { ...info, ...event.info };
+      showInfo(info);
+    }
+  }
+  find("made").textContent = `${seconds(mine.player.seconds)} in ${seconds((performance.now() - mine.began) / 1000)}`;
+  mine.note = FINISH[info.finish_reason];
+  offerDownload(mine);
+}
+
+function fields() {
+  const longest = Number(find("longest").value);
+  const seed = find("seed").value.trim();
+  return {
+    input: find("text").value,
+    voice: chosenVoice(),
+    language: find("language").value,
+    // The page draws the seed itself: one of the server's may be larger than JavaScript's numbers are exact.
+    seed: seed ? Number(seed) : crypto.getRandomValues(new Uint32Array(1))[0],
+    ...(longest ? { max_new_tokens: Math.max(1, Math.round(longest / FRAME)) } : {}),
+  };
+}
+
+// Moves the playhead until the speech has been heard.
+function follow(mine) {
+  if (running !== mine) return;
+  const { player, end } = mine;
+  wave.position = player.position;
+  wave.draw();
+  if (end && player.finished) {
+    running = null;
+    showEnd(mine);
+    player.close();
+    return;
+  }
+  const heard = `${seconds(player.position)} of ${seconds(player.seconds)}`;
+  if (player.seconds) show(end ? "playing" : "speaking", "Speaking", end ? heard : `${heard}, more is coming`);
+  requestAnimationFrame(() => follow(mine));
+}
+
+function showEnd({ player, end, note }) {
+  const length = seconds(player.seconds);
+  if (end === "failed") {
+    show("failed", player.seconds ? `Broke off after ${length}` : "Nothing was spoken");
+    return;
+  }
+  const gaps = player.gaps ? `${player.gaps} ${player.gaps === 1 ? "gap" : "gaps"}, where audio came too late` : "";
+  show("done", [`${length} spoken`, note, gaps].filter(Boolean).join(", "));
+}
+
+function reset() {
+  wave.clear();
+  Object.assign(find("speech").dataset, { samples: "0", peak: "0" });
+  const link = find("download");
+  if (link.href) URL.revokeObjectURL(link.href);
+  link.hidden = true;
+  link.removeAttribute("href");
+  find("timings").hidden = true;
+  for (const id of ["first-audio", "cache", "mode", "made", "used-seed"]) find(id).textContent = "–";
+}
+
+// `text` is announced to those who do not see it, `time` is not.
+function show(state, text, time = "") {
+  find("speech").dataset.state = state;
+  if (find("speech-state").textContent !== text) find("speech-state").textContent = text;
+  find("speech-time").textContent = time;
+  find("stop-speech").disabled = !running;
+}
+
+function count(samples) {
+  const { dataset } = find("speech");
+  dataset.samples = Number(dataset.samples) + samples.length;
+  dataset.peak = samples.reduce((peak, sample) => Math.max(peak, Math.abs(sample)), Number(dataset.peak));
+}
+
+// `elapsed` milliseconds from the click to the first audio's arrival, and `delay` seconds until it sounds.
+function showFirst(elapsed, delay, info) {
+  const total = elapsed + 1000 * delay;
+  find("first-audio").textContent = milliseconds(total);
+  const spent = STAGES.map(([name, of]) => [name, Math.max(0, of(info) || 0)]);
+  const known = spent.reduce((sum, [, ms]) => sum + ms, 0);
+  spent.push(["Gateway and network", Math.max(0, elapsed - known)], ["The browser's sound", 1000 * delay]);
+  const parts = spent.map(([name, ms], index) => {
+    const part = element("span", { title: name });
+    part.dataset.stage = index + 1;
+    part.style.flexGrow = ms;
+    return part;
+  });
+  const lines = spent.map(([name, ms], index) => {
+    const line = element("li", {}, name, element("b", { textContent: milliseconds(ms) }));
+    line.dataset.stage = index + 1;
+    return line;
+  });
+  find("stage-bar").replaceChildren(...parts);
+  find("stages").replaceChildren(...lines);
+  find("timings").hidden = false;
+}
+
+function showInfo(info) {
+  find("cache").textContent = CACHE[info.cache] ?? info.cache ?? "–";
+  find("mode").textContent = MODE[info.mode] ?? info.mode ?? "–";
+  find("used-seed").textContent = info.seed ?? "–";
+}
+
+function offerDownload(mine) {
+  const link = find("download");
+  link.href = URL.createObjectURL(encodeWav(join(mine.pieces), mine.rate));
+  link.download = `${chosenVoice()}.wav`;
+  link.hidden = false;
+}
+
+const seconds = (value) => `${value.toFixed(1)} s`;
+const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;

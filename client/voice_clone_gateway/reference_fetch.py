@@ -1,0 +1,227 @@
+"""Reference audio that a request brings: as a data URL, or by a URL from which it is fetched.
+
+A URL makes the gateway a client on behalf of a stranger. So: http and https alone, on few ports, without credentials; a
+host is resolved once and all its addresses must be public; the connection goes to an address that was checked, never by
+name again; each redirect is treated like a new URL; proxies of the environment are not used; size, time and type are
+bounded; and what went wrong is told in words that do not tell one private host from another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+import httpcore2
+
+from .http_errors import HTTPFailure
+from .settings import Network, Settings
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+_REDIRECTS = (301, 302, 303, 307, 308)
+_TYPES = ("audio/", "application/octet-stream", "application/ogg", "binary/octet-stream")
+
+_FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol)
+
+# IPv6 networks whose addresses carry an IPv4 address, which decides, and how many bits stand behind it.
+_CARRIERS = (
+    (ipaddress.IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped, RFC 4291
+    (ipaddress.IPv6Network("::/96"), 0),  # IPv4-compatible, RFC 4291
+    (ipaddress.IPv6Network("64:ff9b::/96"), 0),  # NAT64, RFC 6052
+    (ipaddress.IPv6Network("2002::/16"), 80),  # 6to4, RFC 3056
+)
+# Never global, though `ipaddress` says so of a part of them or may do so in some version of Python.
+_REFUSED = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "100.64.0.0/10",  # carrier-grade NAT, RFC 6598
+        "168.63.129.16/32",  # metadata of Azure
+        "192.0.0.0/24",  # RFC 6890, and metadata of Oracle
+        "192.88.99.0/24",  # 6to4 relays, RFC 7526
+        "64:ff9b:1::/48",  # local NAT64, RFC 8215
+        "100::/64",  # discard, RFC 6666
+        "2001::/23",  # Teredo, ORCHID, benchmarks, RFC 2928
+        "3fff::/20",  # documentation, RFC 9637
+        "5f00::/16",  # segment routing, RFC 9602
+        "fec0::/10",  # site-local, RFC 3879
+    )
+)
+
+
+def is_public(address: Address, allowed: Iterable[Network] = ()) -> bool:
+    """Whether a stranger may have the gateway connect to `address`.
+
+    Args:
+        address: any.
+        allowed: private networks that the operator opened.
+    """
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            return False
+        for network, behind in _CARRIERS:
+            if address in network:
+                return is_public(ipaddress.IPv4Address(int(address) >> behind & 0xFFFFFFFF), allowed)
+    if any(address in network for network in allowed if network.version == address.version):
+        return True
+    if any(address in network for network in _REFUSED if network.version == address.version):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved and not address.is_unspecified
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """All addresses of a host, as the system's resolver knows them.
+
+    Raises:
+        OSError: there are none.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class References:
+    """Loads reference audio.
+
+    Args:
+        settings: the fields `reference_*`.
+        resolve: asks the names' servers.
+    """
+
+    def __init__(self, settings: Settings, resolve: Resolve = resolve) -> None:
+        self._schemes = {"off": (), "https": ("https",), "http": ("https", "http")}[settings.reference_urls]
+        self._ports = settings.reference_ports
+        self._networks = settings.reference_networks
+        self._most = settings.reference_bytes
+        self._seconds = settings.reference_seconds
+        self._redirects = settings.reference_redirects
+        self._resolve = resolve
+
+    async def load(self, source: str) -> bytes:
+        """The encoded clip; a data URL as it is, which the server decodes.
+
+        Raises:
+            HTTPFailure: 400, it is neither, or may not or cannot be fetched.
+        """
+        if source[:5].lower() == "data:":
+            return source.encode()
+        try:
+            return await asyncio.wait_for(self._fetch(source), self._seconds)
+        except asyncio.TimeoutError:
+            raise _refusal(f"it did not arrive within {self._seconds:g} s") from None
+
+    async def _fetch(self, url: str) -> bytes:
+        for _ in range(self._redirects + 1):
+            parts = self._check(url)
+            async with httpcore2.AsyncConnectionPool(network_backend=_Pinned(self._addresses)) as pool:
+                found = await self._get(pool, parts)
+            if isinstance(found, bytes):
+                return found
+            url = urljoin(url, found)
+        raise _refusal(f"it redirects more than {self._redirects} times")
+
+    def _check(self, url: str) -> SplitResult:
+        """The URL, if it may be asked for at all.
+
+        Raises:
+            HTTPFailure: what is wrong with it.
+        """
+        kinds = " or ".join(("data:audio/...;base64,", *(f"{scheme}://" for scheme in self._schemes)))
+        try:
+            parts = urlsplit(url)
+            _ = parts.port  # a number
+        except ValueError:
+            raise _refusal("it is no valid URL") from None
+        if parts.scheme not in self._schemes:
+            raise _refusal(f"it must begin with {kinds}")
+        if parts.username is not None or parts.password is not None:
+            raise _refusal("it must not hold credentials")
+        if not parts.hostname or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+            raise _refusal("it is no valid URL; encode what is not ASCII")
+        return parts
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        """The addresses of a host, all of which are public.
+
+        Raises:
+            HTTPFailure: it has none, or one that is not; or the port is not open to us.
+        """
+        if port not in self._ports:
+            raise _refusal(f"its port must be one of {', '.join(map(str, self._ports))}")
+        try:
+            found = await self._resolve(host, port)
+            addresses = [ipaddress.ip_address(address) for address in found]
+        except (OSError, ValueError):
+            raise _refusal("its host cannot be reached") from None
+        if not addresses or not all(is_public(address, self._networks) for address in addresses):
+            raise _refusal("its host cannot be reached")  # as if it did not exist: no map of what is private
+        return [str(address) for address in addresses]
+
+    async def _get(self, pool: httpcore2.AsyncConnectionPool, parts: SplitResult) -> bytes | str:
+        """The body; or where it is instead."""
+        target = parts._replace(fragment="").geturl()
+        headers = {"Accept": "audio/*", "Accept-Encoding": "identity", "User-Agent": "voice-clone-gateway"}
+        try:
+            async with pool.stream("GET", target, headers=list(headers.items())) as response:
+                given = {name.lower().decode(): value.decode("latin-1") for name, value in response.headers}
+                if response.status in _REDIRECTS and "location" in given:
+                    return given["location"]
+                if response.status != 200:
+                    raise _refusal(f"its server answered with status {response.status}")
+                kind = given.get("content-type", "application/octet-stream").strip().lower()
+                if not kind.startswith(_TYPES) or given.get("content-encoding", "identity") != "identity":
+                    raise _refusal("it is no audio; its Content-Type must be audio/...")
+                return await self._body(response, given)
+        except _FAILURES:
+            raise _refusal("its host cannot be reached") from None
+
+    async def _body(self, response: httpcore2.Response, headers: dict[str, str]) -> bytes:
+        announced = headers.get("content-length", "0")
+        body = bytearray()
+        if not announced.isdigit() or int(announced) <= self._most:
+            async for piece in response.aiter_stream():
+                body += piece
+                if len(body) > self._most:
+                    break
+            else:
+                return bytes(body)
+        raise _refusal(f"it is larger than {self._most} bytes")
+
+
+class _Pinned(httpcore2.AsyncNetworkBackend):
+    """Connects to addresses that were checked; the name stays in the Host header and the TLS handshake alone."""
+
+    def __init__(self, addresses: Resolve) -> None:
+        self._addresses = addresses
+        self._backend = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Any = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        error: Exception = httpcore2.ConnectError()
+        for address in await self._addresses(host, port):
+            try:
+                return await self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
+            except httpcore2.ConnectError as failed:
+                error = failed
+        raise error
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Any = None
+    ) -> httpcore2.AsyncNetworkStream:
+        raise httpcore2.UnsupportedProtocol("no sockets of this machine")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._backend.sleep(seconds)
+
+
+def _refusal(why: str) -> HTTPFailure:
+    return HTTPFailure(400, f"ref_audio cannot be used: {why}", "invalid_reference", param="ref_audio")

@@ -1,0 +1,250 @@
+"""Where to cut a text into sentences, also while it is still being written.
+
+The rules are those of Unicode's sentence boundaries (UAX #29), whose classes of stops, marks and letters serve all
+scripts, tailored for speech: the word before a full stop counts too, a line break may end a sentence, and in doubt
+there is no boundary, because a missed one costs little and a wrong one a pause inside a phrase. Each decision reads a
+bounded piece of the text, and is taken once no further text could change it: a text gives the same sentences in
+whatever increments it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import regex
+from voice_clone_client.errors import InvalidArgument
+
+from .abbreviations import AT_END_TOO, BEFORE_NAME, BEFORE_NUMBER, BEFORE_ORDINAL
+
+Granularity = Literal["sentence", "clause", "none"]
+Ending = Literal["cut", "clause", "sentence", "paragraph"]
+
+MIN_CHARACTERS = 12
+MAX_CHARACTERS = 400
+_LOOKAHEAD = 64  # characters behind the longest sentence that may decide where it ends
+
+_FLAGS = regex.VERBOSE | regex.DOTALL | regex.VERSION1
+_STOP = r"[\p{SB=STerm}\p{SB=ATerm}…；]+"
+_CLAUSE = r"[\p{SB=SContinue}؛]+"
+# What follows a stop: closing marks and emoji, white space, marks that open the next sentence, its first letter. The
+# quotation marks that open in one language and close in another close here only if no letter follows.
+_BREAK = r"""
+    (?: {marks} | (?= \s* (?:[\n\u2029]|\Z) ) )
+    (?P<close>
+        (?: [\p{{Pe}}\p{{Pf}}*_] | [\p{{Pi}}"'`] (?= [\s\p{{P}}`]|\Z ) | [^\S\n\u2029] » (?= [\s\p{{P}}]|\Z ) )*
+        (?: [^\S\n\u2029]* (?&emoji) )*
+    )
+    (?P<space> \s* )
+    (?P<open> [\p{{Ps}}\p{{Pi}}\p{{Pf}}\p{{Pd}}"'`*_\#>•+¿¡\s]* )
+    (?P<next> .? )
+    (?(DEFINE) (?P<emoji> [\p{{Extended_Pictographic}}\p{{Regional_Indicator}}] [\uFE0F\u200D\p{{Emoji_Modifier}}]* ) )
+"""
+_BREAKS: dict[str, Any] = {
+    "sentence": regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>(?!))"), _FLAGS),
+    "clause": regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>{_CLAUSE})"), _FLAGS),
+}
+_BLANK_LINE = regex.compile(r"\n\s*\n|\u2029")
+_NEEDS_SPACE = regex.compile(r"[.!?․﹒‼‽⁇⁈⁉…]+")  # between letters these belong to a number, a name, an address
+_DOT = regex.compile(r"\p{SB=ATerm}")
+_DOTS = regex.compile(r"[\p{SB=ATerm}…]+")
+_UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]")  # scripts without a space behind a stop
+_WIDE_CLAUSE = regex.compile(r"[、，：；،؛]")
+_CLAUSE_END = regex.compile(r"(?:[\p{SB=SContinue}؛][\p{Pe}\p{Pf}\p{Pi}\"'’]*(?=\s)|[、，：；،؛])")
+_CONTINUES = regex.compile(
+    r"[[\p{SB=SContinue}--\p{Pd}]\p{SB=STerm}\p{SB=ATerm}؛\p{GCB=Extend}\p{GCB=SpacingMark}\p{GCB=ZWJ}]", _FLAGS
+)
+_LOWER = regex.compile(r"\p{SB=Lower}")
+_CASED = regex.compile(r"[\p{SB=Lower}\p{SB=Upper}]")
+_LAST_WORD = regex.compile(r"(?:\s|^)\p{P}*(\S{1,24})\Z")
+_WORD_BEFORE = regex.compile(r"(?:[^\S\n]|^)(\S{1,24})[^\S\n]+\p{P}*\S+\Z")
+_LETTERS = regex.compile(r"(?:[\p{SB=Lower}\p{SB=Upper}]\.-?)*[\p{SB=Lower}\p{SB=Upper}]")
+_SMALL_NUMBER = regex.compile(r"\d{1,2}")
+_LIST_MARK = regex.compile(r"[-*+•#>]")
+_SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}%&]")
+_CHARACTER = regex.compile(r"\X")
+_SURROGATE = regex.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A piece of a text that is spoken in one go."""
+
+    text: str
+    """Without white space around it."""
+    start: int
+    """Where it begins in the whole text, in characters (code points)."""
+    end: int
+    ending: Ending
+    """A cut because it was too long, a clause mark, a stop (or the end of a line or of the text), a blank line."""
+
+    @property
+    def spoken(self) -> bool:
+        """Whether there is anything to say, a letter or a digit. Only the last sentence of a text may lack that."""
+        return _SPOKEN.search(self.text) is not None
+
+
+class SentenceSplitter:
+    """The sentences of one text that comes in increments.
+
+    Args:
+        granularity: what ends a sentence: a stop; a stop or a clause mark; nothing but the end of the text.
+        min_characters: a shorter sentence is joined with the next of its paragraph if both came with one increment;
+            none is held back for that.
+        max_characters: a longer sentence is cut: after a clause mark in its second half, else at white space, else
+            between two characters as readers see them (a combination of code points that is longer stays whole).
+
+    Raises:
+        InvalidArgument: a value makes no sense.
+    """
+
+    def __init__(
+        self,
+        granularity: Granularity = "sentence",
+        *,
+        min_characters: int = MIN_CHARACTERS,
+        max_characters: int = MAX_CHARACTERS,
+    ) -> None:
+        if granularity not in get_args(Granularity):
+            raise InvalidArgument(f"split_granularity must be one of {', '.join(get_args(Granularity))}")
+        if not 0 <= min_characters <= max_characters or max_characters < 1:
+            raise InvalidArgument("sentences need 0 <= min_characters <= max_characters and max_characters >= 1")
+        self._break = _BREAKS.get(granularity)
+        self._min = min_characters
+        self._max = max_characters
+        self._text = ""  # what is in no sentence yet
+        self._offset = 0  # where that begins in the whole text
+        self._checked = 0  # up to here it has no boundary
+        self._half = ""  # first half of a surrogate pair
+
+    def feed(self, text: str, final: bool = False) -> list[Sentence]:
+        """Add to the text; returns the sentences that are certain now. `final` ends the text.
+
+        Writers that count in UTF-16 may cut a text inside a character: its halves are put together again. A half that
+        stays alone becomes U+FFFD.
+        """
+        self._text += self._whole_characters(text, final)
+        found: list[Sentence] = []
+        at = 0
+        while True:
+            while at < len(self._text) and self._text[at].isspace():
+                at += 1
+            length, ending = self._first(self._text[at : at + self._max + _LOOKAHEAD], final)
+            if not length:
+                break
+            piece = self._text[at : at + length]
+            found.append(Sentence(piece.rstrip(), self._offset + at, self._offset + at + len(piece.rstrip()), ending))
+            at += length
+            self._checked = 0
+        self._text = self._text[at:]
+        self._offset += at
+        return self._merged(found)
+
+    def _whole_characters(self, text: str, final: bool) -> str:
+        text, self._half = self._half + text, ""
+        if _SURROGATE.search(text) is None:
+            return text
+        if not final and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def _first(self, window: str, final: bool) -> tuple[int, Ending]:
+        """Length of the sentence with which `window` begins, 0 while that is uncertain, and what ends it.
+
+        A window that is full decides whatever follows it; that is what bounds the decisions.
+        """
+        full = len(window) == self._max + _LOOKAHEAD
+        while self._break is not None and self._checked < min(len(window), self._max):
+            found = self._break.search(window, self._checked)
+            if found is None or found.start() >= self._max:
+                self._checked = len(window)
+                break
+            sure = _BLANK_LINE.search(found["space"]) is not None
+            if not found["next"] and not sure:
+                if not (full or final):
+                    self._checked = found.start()
+                    return 0, "sentence"
+                sure = full and bool(found["space"]) and (found["stop"] is not None or "\n" in found["space"])
+            self._checked = max(found.end("space"), found.start() + 1)
+            end = found.end("close")
+            if (
+                (sure or (found["next"] and self._ends(found, window)))
+                and end <= self._max
+                and _SPOKEN.search(window, 0, end)
+            ):
+                if _BLANK_LINE.search(found["space"]):
+                    return end, "paragraph"
+                return end, "clause" if found["clause"] else "sentence"
+        if len(window) > self._max:
+            return self._cut(window, full or final)
+        return (len(window), "sentence") if final else (0, "sentence")
+
+    def _cut(self, window: str, certain: bool) -> tuple[int, Ending]:
+        """Where to cut a sentence that is too long; 0 while the end of its first character is not there yet."""
+        ends = [end for found in _CHARACTER.finditer(window[: self._max + 1]) if (end := found.end()) <= self._max]
+        if not ends:
+            end = _CHARACTER.match(window).end()
+            return (end, "cut") if certain or end < len(window) else (0, "cut")
+        clauses = {found.end() for found in _CLAUSE_END.finditer(window, 0, self._max + 1)}
+        for end in reversed(ends):
+            if end in clauses and end >= self._max // 2:
+                return end, "cut"
+        return next((end for end in reversed(ends) if window[end].isspace()), ends[-1]), "cut"
+
+    def _ends(self, found: Any, window: str) -> bool:
+        """Whether a mark, or the end of a line, ends a sentence. What stands behind it is known."""
+        stop, space, following = found["stop"], found["space"], found["next"]
+        if _CONTINUES.match(following):
+            return False
+        lower = _LOWER.match(following) is not None
+        if found["clause"]:
+            return bool(space) or _WIDE_CLAUSE.search(found["clause"]) is not None
+        if not stop:  # a line without a stop: it ends there, or is only wrapped
+            return not lower or _LIST_MARK.match(found["open"]) is not None
+        if not _NEEDS_SPACE.fullmatch(stop):
+            return True
+        if not space:
+            before = window[max(0, found.start() - 1) : found.start()]
+            return "…" not in stop and bool(_UNSPACED.match(before) and _UNSPACED.match(following))
+        if _DOT.fullmatch(stop):
+            return _full_stop_ends(window[: found.start()], following, lower)
+        if found["close"] or _DOTS.fullmatch(stop):  # "Stop!" she said ... and went on
+            return not lower
+        return True
+
+    def _merged(self, sentences: list[Sentence]) -> list[Sentence]:
+        merged: list[Sentence] = []
+        for index, sentence in enumerate(sentences):
+            before = merged[-1] if merged else None
+            last = index == len(sentences) - 1
+            if (
+                before is not None
+                and (len(before.text) < self._min or (last and len(sentence.text) < self._min))
+                and before.ending != "paragraph"
+                and sentence.end - before.start <= self._max
+            ):
+                gap = " " if before.end < sentence.start else ""
+                merged[-1] = replace(sentence, text=before.text + gap + sentence.text, start=before.start)
+            else:
+                merged.append(sentence)
+        return merged
+
+
+def _full_stop_ends(before: str, following: str, lower: bool) -> bool:
+    """Whether a full stop ends a sentence: what of it stands before, the first letter behind, whether that is small."""
+    found = _LAST_WORD.search(before, max(0, len(before) - 32))
+    word = found[1] if found else ""
+    key = word.casefold()
+    if key in AT_END_TOO:
+        return not lower
+    if key in BEFORE_NAME or _LETTERS.fullmatch(word):
+        return False
+    if _SMALL_NUMBER.fullmatch(word):  # the third of October in German, or the mark of a list
+        first = _WORD_BEFORE.search(before, max(0, len(before) - 32))
+        return not lower and first is not None and first[1].casefold() not in BEFORE_ORDINAL
+    if key in BEFORE_NUMBER and (lower or following.isdecimal()):
+        return False
+    if lower:  # only a writer who begins sentences with small letters
+        first = _CASED.search(before)
+        return first is not None and _LOWER.match(first[0]) is not None
+    return True

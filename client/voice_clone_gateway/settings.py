@@ -1,0 +1,101 @@
+"""The settings of the gateway: one table, from which the command's options and the environment's variables follow."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+PREFIX = "VOICE_CLONE_GATEWAY_"
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _setting(default: Any, text: str, choices: Sequence[str] | None = None, item: Callable[[str], Any] = str) -> Any:
+    """A field; `item` converts what stands between the commas of a list."""
+    return field(default=default, metadata={"help": text, "choices": choices, "item": item})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings. The field `retry_after` is the option `--retry-after` and the variable
+    `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option goes first. Lists are separated by commas.
+    """
+
+    triton: str = _setting("localhost:8001", "host:port of the gRPC endpoint of the Triton server")
+    model: str = _setting("qwen3_tts", "the model family that speaks")
+    model_aliases: tuple[str, ...] = _setting((), "further names under which callers may ask for it, e.g. tts-1")
+    host: str = _setting("127.0.0.1", "address to listen on")
+    port: int = _setting(8080, "port to listen on")
+    api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
+    cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
+    page: bool = _setting(True, "serve the web page at /")
+    max_body_bytes: int = _setting(16 << 20, "largest request body; a clip of 10 MiB in base64 fits")
+    max_bundle_bytes: int = _setting(512 << 20, "largest bundle of voices to import")
+    max_requests: int = _setting(256, "speeches at once, more are refused")
+    max_input_characters: int = _setting(100_000, "longest text of one request")
+    sentence_characters: int = _setting(300, "longest piece of a text that is spoken in one go")
+    batch_items: int = _setting(32, "items of one batch")
+    batch_parallel: int = _setting(4, "items of one batch that are spoken at once")
+    prefetch_sentences: int = _setting(2, "sentences of a long text that are made ahead of the one that is sent")
+    parallel_sentences: int = _setting(1, "sentences of a long text that are made at once")
+    session_utterances: int = _setting(8, "utterances that may wait in one WebSocket session")
+    session_idle_seconds: float = _setting(60.0, "time after which a WebSocket session is closed if nothing happens")
+    speech_seconds: float = _setting(600.0, "time that one speech may take")
+    retry_after: int = _setting(1, "seconds that an overloaded gateway tells callers to wait")
+    reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))
+    reference_ports: tuple[int, ...] = _setting((80, 443), "ports from which reference audio may be fetched", item=int)
+    reference_networks: tuple[Network, ...] = _setting(
+        (), "private networks from which it may be fetched too, e.g. 10.1.0.0/16", item=ipaddress.ip_network
+    )
+    reference_bytes: int = _setting(10 << 20, "largest reference audio that is fetched")
+    reference_seconds: float = _setting(10.0, "time that fetching it may take, redirects included")
+    reference_redirects: int = _setting(3, "redirects that are followed")
+    log_level: str = _setting("info", "what is logged", ("debug", "info", "warning", "error"))
+
+
+def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a command line and an environment; exits with a usage message if one is wrong."""
+    environment = os.environ if environment is None else environment
+    parser = argparse.ArgumentParser(
+        prog="voice-clone-gateway",
+        description="Serve the OpenAI speech API in front of a voice-clone Triton server.",
+        epilog=f"Each option is also a variable: --max-body-bytes is {PREFIX}MAX_BODY_BYTES. "
+        f"Keys may be given in {PREFIX}API_KEYS too, separated by ;",
+    )
+    for each in fields(Settings):
+        option = "--" + each.name.replace("_", "-")
+        given = environment.get(PREFIX + each.name.upper())
+        shown = ",".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
+        help_text = f"{each.metadata['help']} (default: {'none' if shown == '' else shown})"
+        convert = _converter(str(each.type), each.metadata["item"])
+        # argparse converts a default that is a string, so a wrong variable is told like a wrong option.
+        default = each.default if given is None else given
+        parser.add_argument(
+            option, type=convert, default=default, help=help_text, choices=each.metadata["choices"], dest=each.name
+        )
+    parsed = parser.parse_args(arguments)
+    for each in fields(Settings):  # argparse does not hold defaults against the choices
+        choices = each.metadata["choices"]
+        if choices and getattr(parsed, each.name) not in choices:
+            parser.error(f"{PREFIX}{each.name.upper()} must be one of {', '.join(choices)}")
+    return Settings(**vars(parsed))
+
+
+def _converter(kind: str, item: Callable[[str], Any]) -> Any:
+    if kind == "bool":
+        return _boolean
+    if kind.startswith("tuple"):
+        return lambda text: tuple(item(part.strip()) for part in text.split(",") if part.strip())
+    return {"str": str, "int": int, "float": float}[kind]
+
+
+def _boolean(text: str) -> bool:
+    try:
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.strip().lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false") from None

@@ -1,0 +1,184 @@
+"""POST /v1/audio/speech: a text as audio, streamed raw, streamed as events, or whole."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from .audio import FORMATS, Encoder
+from .auth import guarded
+from .connection import ClientGone, while_connected
+from .http_errors import documented, failure
+from .schemas import SpeechRequest
+from .synthesis import Spoken, check_format, open_speech, usage
+
+log = logging.getLogger(__name__)
+router = APIRouter(route_class=guarded("speak"), tags=["speech"])
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["speech.audio.delta", "speech.audio.done", "speech.audio.error"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+}
+_AUDIO = {entry.base_type.partition(";")[0]: _BINARY for entry in FORMATS.values()}
+
+
+class SpeechResponse(Response):
+    """The answer to one request. Nothing is sent before the first chunk is there: what fails by then has a status.
+
+    What fails later ends a raw stream in the middle of its chunked body, which every client tells from an end, and a
+    stream of events with the event `speech.audio.error`.
+    """
+
+    def __init__(self, request: Request, asked: SpeechRequest) -> None:
+        super().__init__()
+        self._app = request.app
+        self._id: str = request.state.request_id
+        self._began: float = request.state.began
+        self._asked = asked
+        self._sent = 0.0  # seconds of audio
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._running():
+                end = await while_connected(receive, self._answer(send))
+            for message in end:  # now that the next request of this client may take the place
+                await send(message)
+        except ClientGone:
+            log.info("request %s: the client went away after %.2f s of audio", self._id, self._sent)
+
+    @contextmanager
+    def _running(self) -> Any:
+        """One of the speeches that run."""
+        metrics = self._app.state.metrics
+        with self._app.state.gate.pass_through(), metrics.live.track_inprogress():
+            try:
+                yield
+            except Exception as error:
+                metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
+                raise
+            finally:
+                metrics.audio_seconds.inc(self._sent)
+
+    async def _answer(self, send: Send) -> list[Message]:
+        """Send all but the end, which is returned."""
+        check_format(self._asked)
+        spoken = await open_speech(self._app, self._asked.input, self._asked)
+        try:
+            if self._asked.stream is False:
+                return await self._whole(spoken)
+            return await self._stream(spoken, send)
+        finally:
+            spoken.close()
+
+    async def _whole(self, spoken: Spoken) -> list[Message]:
+        encoder, pieces = await self._begin(spoken, streaming=False)
+        data = b"".join([piece async for piece in pieces])
+        headers = {"content-type": encoder.media_type, "content-length": str(len(data))}
+        return [self._start(headers, spoken), _body(data, more=False)]
+
+    async def _stream(self, spoken: Spoken, send: Send) -> list[Message]:
+        encoder, pieces = await self._begin(spoken, streaming=True)
+        events = self._asked.events
+        kind = "text/event-stream; charset=utf-8" if events else encoder.media_type
+        await send(self._start({"content-type": kind, "cache-control": "no-store"}, spoken))
+        self._app.state.metrics.first_audio.observe(time.monotonic() - self._began)
+        try:
+            index = 0
+            async for piece in pieces:
+                if piece:
+                    await send(_body(self._delta(encoder, index, piece) if events else piece))
+                    index += 1
+        except Exception as error:
+            self._app.state.metrics.aborted.labels(getattr(error, "slug", "internal")).inc()
+            failed = failure(error, self._id)
+            told = failed.body()["error"]
+            log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._sent, told["code"])
+            if not events:
+                return []  # without an end the web server closes the connection
+            told |= {"code": failed.status_code, "partial_audio": True, "action": "discard"}
+            return [_body(_event("speech.audio.error", {"error": told}), more=False)]
+        if not events:
+            return [_body(b"", more=False)]
+        info = dict(spoken.info or {})
+        return [_body(_event("speech.audio.done", {"usage": usage(info), "info": info}), more=False)]
+
+    async def _begin(self, spoken: Spoken, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
+        """The encoder, and the bytes that it makes; returns when the first chunk of the speech is there."""
+        first = await anext(spoken)
+        asked = self._asked
+        encoder = Encoder(asked.response_format, first.sample_rate, asked.sample_rate, asked.speed, streaming=streaming)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            # In a thread: a stretch or a codec takes milliseconds, in which the other streams would stand still.
+            yield await asyncio.to_thread(encoder.encode, first.samples)
+            async for chunk in spoken:
+                yield await asyncio.to_thread(encoder.encode, chunk.samples)
+                self._sent = encoder.seconds
+            yield await asyncio.to_thread(encoder.finish)
+            self._sent = encoder.seconds
+            log.info("request %s: %.2f s of %s", self._id, self._sent, asked.response_format)
+
+        return encoder, pieces()
+
+    def _start(self, headers: Mapping[str, str], spoken: Spoken) -> Message:
+        """The head of the answer, with what the server told so far: mode, cache status, seed, milliseconds by stage."""
+        told = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
+        raw = [(name.encode(), value.encode()) for name, value in {**headers, "x-speech-info": told}.items()]
+        return {"type": "http.response.start", "status": 200, "headers": raw}
+
+    def _delta(self, encoder: Encoder, index: int, piece: bytes) -> bytes:
+        return _event(
+            "speech.audio.delta",
+            {
+                "audio": base64.b64encode(piece).decode(),
+                "response_format": encoder.format.name,
+                "sample_rate": encoder.sample_rate,
+                "index": index,
+            },
+        )
+
+
+@router.post(
+    "/v1/audio/speech",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The audio, or (stream_format sse) events: speech.audio.delta with audio in base64, then "
+            "speech.audio.done with usage or speech.audio.error.",
+            "headers": {
+                "X-Speech-Info": {
+                    "description": "JSON: mode, cache status, seed, milliseconds by stage; if the answer is whole, all",
+                    "schema": {"type": "string"},
+                }
+            },
+            "content": {**_AUDIO, "text/event-stream": {"schema": _EVENT}},
+        },
+        **documented(400, 401, 403, 404, 413, 500, 501, 503, 504),
+    },
+)
+async def create_speech(asked: SpeechRequest, request: Request) -> Response:
+    """Speak a text."""
+    return SpeechResponse(request, asked)
+
+
+def _body(data: bytes, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+def _event(kind: str, values: Mapping[str, Any]) -> bytes:
+    """One server-sent event, as the OpenAI API has it."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **values})}\n\n".encode()

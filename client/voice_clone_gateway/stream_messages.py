@@ -1,0 +1,89 @@
+"""What a client says over the WebSocket; the protocol is described in `websocket`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
+
+from .http_errors import HTTPFailure
+from .schemas import FormatName, SpeechOptions, Strict
+from .sentences import Granularity
+
+_Pause = Annotated[int, Field(ge=0, le=10_000)]
+
+
+class StreamConfig(SpeechOptions):
+    """`session.config`: how the texts after it are spoken. All fields of a speech request but its text, and these."""
+
+    type: Literal["session.config"]
+    response_format: FormatName = "pcm"
+    """The audio's format, see POST /v1/audio/speech."""
+    stream_audio: bool = True
+    """True: the frames of an utterance are one continuous file, sent as it is made. False: each sentence is a file,
+    sent whole in one frame."""
+    audio_frames: Literal["binary", "base64"] = "binary"
+    """How audio is sent: as binary frames, or in base64 in `audio.chunk` messages."""
+    split_granularity: Granularity = "sentence"
+    """What is spoken in one go: a sentence, a clause, or all that comes before `input.done`."""
+    sentence_pause_ms: _Pause = 0
+    """Silence between sentences."""
+    paragraph_pause_ms: _Pause = 0
+    """Silence between paragraphs."""
+
+
+class InputText(Strict):
+    """`input.text`: a piece of the text, cut anywhere."""
+
+    type: Literal["input.text"]
+    text: InstanceOf[str]
+    """Writers that count in UTF-16 may cut inside a character, so halves of surrogate pairs are allowed."""
+
+
+class InputDone(Strict):
+    """`input.done`: the utterance's text is complete; what is left of it is spoken too."""
+
+    type: Literal["input.done"]
+
+
+class Cancel(Strict):
+    """`cancel`: stop speaking."""
+
+    type: Literal["cancel"]
+    played_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """How much of the utterance's audio was played; the report then tells what was heard instead of what was sent."""
+
+
+class Close(Strict):
+    """`session.close`: stop everything and close the connection."""
+
+    type: Literal["session.close"]
+
+
+ClientMessage = StreamConfig | InputText | InputDone | Cancel | Close
+_ADAPTER: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
+_KINDS = ("session.config", "input.text", "input.done", "cancel", "session.close")
+
+
+def parse(text: str) -> ClientMessage:
+    """The message that `text` is.
+
+    Raises:
+        HTTPFailure: it is none.
+        RequestValidationError: one of its fields is wrong.
+    """
+    try:
+        values: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        raise HTTPFailure(400, "the message is no JSON", "invalid_json") from None
+    kind = values.get("type") if isinstance(values, dict) else None
+    if kind not in _KINDS:
+        message = f"a message is a JSON object whose type is one of {', '.join(_KINDS)}"
+        raise HTTPFailure(400, message, "invalid_argument", param="type")
+    try:
+        return _ADAPTER.validate_python(values)
+    except ValidationError as error:
+        errors = [{**each, "loc": each["loc"][1:]} for each in error.errors(include_url=False)]  # without the type
+        raise RequestValidationError(errors) from None

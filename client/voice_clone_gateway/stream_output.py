@@ -1,0 +1,125 @@
+"""The audio of an utterance on its way to the client of a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .audio import Encoder
+from .long_speech import LongSpeech, SentenceChunk
+from .stream_messages import StreamConfig
+
+
+@dataclass(eq=False)
+class Utterance:
+    """A text from its first piece to input.done."""
+
+    index: int
+    config: StreamConfig
+    speech: LongSpeech
+    began: float
+    """When its text began, on the clock of the event loop."""
+    first_audio: float | None = None
+    """When its first audio was sent."""
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when all of its text is there."""
+    failed: bool = False
+    over: bool = False
+    """Whether its session.done was sent."""
+    sent: float = 0.0
+    """Seconds of audio, before the change of speed."""
+    sentences: int = 0
+    """Whole ones that were sent."""
+    task: asyncio.Task[None] | None = None
+
+    def milliseconds(self, seconds: float) -> int:
+        """Of the audio as it is sent."""
+        return round(1000 * seconds / self.config.speed)
+
+
+class Sender(Protocol):
+    """Sends to the client; waits while it reads slowly."""
+
+    async def tell(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Send a message."""
+
+    async def send_audio(self, data: bytes) -> None:
+        """Send a binary frame."""
+
+
+class Output:
+    """Encodes the chunks of an utterance and sends them, with the messages around them."""
+
+    def __init__(self, sender: Sender, utterance: Utterance) -> None:
+        self._sender = sender
+        self._utterance = utterance
+        self._config = utterance.config
+        self._encoder: Encoder | None = None
+        self._place: dict[str, int] = {}
+        self._bytes = 0  # of the sentence
+        self._seconds = 0.0  # of the sentence, before the change of speed
+        self._unsent = 0.0  # of these
+
+    async def add(self, chunk: SentenceChunk) -> None:
+        """Send a chunk."""
+        config, utterance = self._config, self._utterance
+        if self._encoder is None or (chunk.first and not config.stream_audio):
+            self._encoder = Encoder(
+                config.response_format,
+                chunk.sample_rate,
+                config.sample_rate,
+                config.speed,
+                streaming=config.stream_audio,
+            )
+        if chunk.first:
+            await self._start(chunk, self._encoder)
+        # In a thread: a stretch or a codec takes milliseconds, in which the other streams would stand still.
+        data = await asyncio.to_thread(self._encoder.encode, chunk.samples)
+        self._unsent += len(chunk.samples) / chunk.sample_rate
+        if not config.stream_audio:
+            if not chunk.final:
+                return
+            data += await asyncio.to_thread(self._encoder.finish)
+        await self._send(data)
+        utterance.sent += self._unsent
+        self._seconds += self._unsent
+        self._unsent = 0.0
+        if chunk.final:
+            utterance.sentences += 1
+            length = utterance.milliseconds(self._seconds)
+            await self._sender.tell("audio.done", {**self._place, "total_bytes": self._bytes, "milliseconds": length})
+
+    async def finish(self) -> None:
+        """Send what the encoder still holds."""
+        if self._encoder is not None and self._config.stream_audio:
+            await self._send(await asyncio.to_thread(self._encoder.finish))
+
+    async def _start(self, chunk: SentenceChunk, encoder: Encoder) -> None:
+        self._place = {"utterance_index": self._utterance.index, "sentence_index": chunk.sentence_index}
+        self._bytes, self._seconds = 0, 0.0
+        await self._sender.tell(
+            "audio.start",
+            {
+                **self._place,
+                "sentence_text": chunk.sentence.text,
+                "start": chunk.sentence.start,
+                "end": chunk.sentence.end,
+                "format": encoder.format.name,
+                "sample_rate": encoder.sample_rate,
+                "seed": chunk.seed,
+            },
+        )
+
+    async def _send(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._utterance.first_audio is None:
+            self._utterance.first_audio = asyncio.get_running_loop().time()
+        self._bytes += len(data)
+        if self._config.audio_frames == "binary":
+            await self._sender.send_audio(data)
+        else:
+            await self._sender.tell("audio.chunk", {**self._place, "audio_b64": base64.b64encode(data).decode()})

@@ -1,0 +1,234 @@
+"""/v1/audio/voices: register, list, show, prepare and delete voices. /v1/audio/bundle: take them elsewhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Body, Form, Path, Query, Request, Response, UploadFile
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from safetensors.numpy import load
+from voice_clone_client import Voice
+
+from .auth import guarded
+from .connection import while_connected
+from .http_errors import HTTPFailure, documented
+from .schemas import Embedding
+
+router = APIRouter(route_class=guarded("speak"), tags=["voices"])
+manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
+
+CacheStatus = Literal["pending", "processing", "ready", "failed"]
+Name = Annotated[str, Path(description="A registered voice; case does not matter")]
+_ERRORS = (400, 401, 403, 500, 501, 503, 504)
+
+
+class RegisteredVoice(BaseModel):
+    """A voice as an upload answers it. Fields that were not given are absent, here as below."""
+
+    name: str
+    consent: str | None = None
+    created_at: int
+    mime_type: str | None = None
+    file_size: int | None = None
+    ref_text: str | None = None
+    speaker_description: str | None = None
+
+
+class ListedVoice(RegisteredVoice):
+    """A voice in the list. Consent, transcript and description are shown to keys with the scope `manage` alone."""
+
+    embedding_source: str | None = None
+    cache_status: CacheStatus
+
+
+class DescribedVoice(ListedVoice):
+    """All that is known of a voice."""
+
+    generation: int | None = None
+    duration: float | None = None
+    sample_rate: int | None = None
+    artifacts: list[dict[str, Any]]
+
+
+class VoiceList(BaseModel):
+    voices: list[str]
+    uploaded_voices: list[ListedVoice]
+
+
+class Uploaded(BaseModel):
+    success: Literal[True] = True
+    voice: RegisteredVoice
+
+
+class Cached(BaseModel):
+    voice: str
+    cache_status: Literal["ready"] = "ready"
+    message: str | None = None
+
+
+class Deleted(BaseModel):
+    success: Literal[True] = True
+    message: str
+
+
+class Imported(BaseModel):
+    success: Literal[True] = True
+    voices: list[str]
+
+
+class UploadForm(BaseModel):
+    """The form of an upload."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    name: str
+    """1 to 64 letters, digits, spaces and . _ -"""
+    consent: str
+    """How the speaker agreed to this."""
+    audio_sample: UploadFile | None = None
+    """WAV, FLAC, OGG or MP3 of 1 to 30 s. Either this or speaker_embedding."""
+    speaker_embedding: str | None = None
+    """JSON list of the numbers of an embedding."""
+    ref_text: str | None = None
+    """The words spoken in the sample: with them the voice is cloned in context."""
+    speaker_description: str | None = None
+    """Free text."""
+
+
+def _status(voice: Voice) -> CacheStatus:
+    """How far the voice is prepared; ready if it is for any model."""
+    states = [artifact.state for artifact in voice.artifacts]
+    for state in ("ready", "processing", "failed"):
+        if state in states:
+            return state
+    return "pending"
+
+
+def _fields(voice: Voice) -> dict[str, Any]:
+    return {
+        **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
+        "created_at": int(voice.created_at or 0),
+        "ref_text": voice.reference_text,
+        "speaker_description": voice.description,
+        "cache_status": _status(voice),
+        "artifacts": list(voice.record.get("artifacts", ())),
+    }
+
+
+@router.get("/v1/audio/voices", response_model_exclude_none=True, responses=documented(401, 403, 500, 503, 504))
+async def list_voices(request: Request) -> VoiceList:
+    """All voices, by name."""
+    voices = await request.app.state.client.list()
+    listed = [ListedVoice.model_validate(_fields(voice)) for voice in voices]
+    if "manage" not in request.state.scopes:
+        listed = [voice.model_copy(update=dict.fromkeys(_PRIVATE)) for voice in listed]
+    return VoiceList(voices=sorted(voice.name for voice in listed), uploaded_voices=listed)
+
+
+_PRIVATE = ("consent", "ref_text", "speaker_description")
+
+
+@manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*_ERRORS, 409, 413))
+async def upload_voice(
+    request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
+) -> Uploaded:
+    """Register a voice, or replace the one of that name. It may be spoken in at once; its cache is made meanwhile."""
+    voice = await request.app.state.client.upload(
+        form.name,
+        None if form.audio_sample is None else await form.audio_sample.read(),
+        reference_text=form.ref_text,
+        consent=form.consent,
+        description=form.speaker_description,
+        speaker_embedding=None if form.speaker_embedding is None else _embedding(form.speaker_embedding),
+    )
+    return Uploaded(voice=RegisteredVoice.model_validate(_fields(voice)))
+
+
+def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    try:
+        return np.array(TypeAdapter(Embedding).validate_json(text, strict=True), np.float32)
+    except ValidationError:
+        message = "speaker_embedding must be a JSON list of finite numbers"
+        raise HTTPFailure(400, message, "invalid_argument", param="speaker_embedding") from None
+
+
+@manage.post("/v1/audio/bundle", response_model_exclude_none=True, responses=documented(*_ERRORS, 409, 413))
+async def import_voices(
+    request: Request,
+    bundle: Annotated[bytes, Body(media_type="application/octet-stream")],
+    reextract: Annotated[bool, Query(description="Make what another checkpoint made anew, from the clips")] = False,
+) -> Imported:
+    """Register the voices of a bundle that an export answered."""
+    voices = await request.app.state.client.import_(bundle, reextract)
+    return Imported(voices=[voice.name for voice in voices])
+
+
+_BUNDLE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+
+
+@manage.get("/v1/audio/bundle", response_class=Response, responses={**_BUNDLE, **documented(*_ERRORS)})
+async def export_voices(request: Request) -> Response:
+    """A bundle of all voices."""
+    return _bundle(await request.app.state.client.export())
+
+
+@manage.get("/v1/audio/voices/{name}", response_model_exclude_none=True, responses=documented(*_ERRORS, 404))
+async def get_voice(name: Name, request: Request) -> DescribedVoice:
+    """All that is known of a voice."""
+    return DescribedVoice.model_validate(_fields(await request.app.state.client.get(name)))
+
+
+@manage.delete("/v1/audio/voices/{name}", responses=documented(*_ERRORS, 404))
+async def delete_voice(name: Name, request: Request) -> Deleted:
+    """Forget a voice and all that was made from it."""
+    await request.app.state.client.delete(name)
+    return Deleted(message=f"Voice {name!r} deleted successfully")
+
+
+@manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*_ERRORS, 404))
+async def cache_voice(
+    name: Name, request: Request, force: Annotated[bool, Query(description="Make it anew")] = False
+) -> Cached:
+    """Make a voice ready and wait for it. If it is ready, nothing is done."""
+    voice = await while_connected(request.receive, request.app.state.client.prepare(name, force))
+    ready = voice.record.get("message") is not None
+    return Cached(voice=voice.name, message="Cache already exists and is valid" if ready else None)
+
+
+@manage.get(
+    "/v1/audio/voices/{name}/audio",
+    response_class=Response,
+    responses={
+        200: {"content": {"audio/*": {"schema": {"type": "string", "format": "binary"}}}},
+        **documented(*_ERRORS, 404),
+    },
+)
+async def get_audio(name: Name, request: Request) -> Response:
+    """The clip, as it was uploaded."""
+    client = request.app.state.client
+    voice = await client.get(name)
+    file = load(await client.export(name))["0"]  # a bundle is safetensors whose tensors are the voices' files
+    audio = load(file.tobytes()).get("audio")
+    if audio is None:
+        raise HTTPFailure(404, f"the voice {name!r} was registered as an embedding; it has no audio", "audio_not_found")
+    return Response(audio.tobytes(), media_type=voice.mime_type)
+
+
+@manage.get(
+    "/v1/audio/voices/{name}/export",
+    response_class=Response,
+    responses={**_BUNDLE, **documented(*_ERRORS, 404)},
+)
+async def export_voice(name: Name, request: Request) -> Response:
+    """A bundle with this voice: its record, clip and cache."""
+    return _bundle(await request.app.state.client.export(name))
+
+
+def _bundle(data: bytes) -> Response:
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": 'attachment; filename="voices.safetensors"'},
+    )

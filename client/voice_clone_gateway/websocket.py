@@ -1,0 +1,336 @@
+"""/v1/audio/speech/stream: a WebSocket that speaks a text while it is still being written, and can be interrupted.
+
+All messages are JSON objects in text frames, told apart by `type`; audio comes in binary frames.
+
+From the client
+
+    session.config     how to speak: the fields of POST /v1/audio/speech without input, stream and stream_format, and
+                       those of `stream_messages.StreamConfig`. The first message; any later one counts for the
+                       utterances that begin after it.
+    input.text         text: the next piece of the utterance's text, cut anywhere.
+    input.done         the utterance's text is complete. The next input.text begins another one, spoken after it.
+    cancel             stop speaking at once; text that was not spoken is dropped. played_ms: what the client has played
+                       of the utterance's audio so far.
+    session.close      stop everything and close.
+
+From the gateway
+
+    audio.start        utterance_index, sentence_index, sentence_text, start, end (characters of the utterance's text),
+                       format, sample_rate, seed. The audio of this sentence follows.
+    audio.chunk        utterance_index, sentence_index, audio_b64: audio, if asked for instead of binary frames.
+    audio.done         utterance_index, sentence_index, total_bytes, milliseconds: the sentence is complete.
+    session.done       utterance_index, total_sentences, characters, milliseconds, usage: the utterance is complete.
+    session.cancelled  utterance_index, sentences, characters, milliseconds, and, if a sentence was begun, partial with
+                       its sentence_text, start, end and milliseconds. The answer to cancel, one for each utterance that
+                       it ended, or a single one with utterance_index null. No audio comes after it.
+    error              error: {message, type, param, code}. A message that cannot be followed changes nothing else. With
+                       utterance_index, that utterance has failed: its audio ends, the rest of its text is dropped, and
+                       once its text is complete session.done with failed: true comes. partial_audio tells whether some
+                       of its audio was sent.
+
+The frames of an utterance, one after another, are one file. If the format or the speed looks ahead, the last bytes of a
+sentence come after its audio.done. With stream_audio false each sentence is a file in one frame. Milliseconds are those
+of the audio as it is sent, at its speed. session.cancelled counts what was sent or, with played_ms, heard of it: whole
+sentences, and characters up to the end of these.
+
+A client that reads slowly slows the speech down and fills no memory. The key comes as `Authorization: Bearer KEY` or,
+from browsers, which cannot set headers, as a subprotocol: offer `voice-clone` and `bearer.` + the key in base64url
+without padding. Pages of other origins must be in the gateway's list. Close codes: 1000 after session.close, 1008 after
+silence, 1009 for a message that is too large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, WebSocket
+from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocketDisconnect
+
+from .http_errors import HTTPFailure, failure
+from .long_speech import LongSpeech
+from .stream_messages import Cancel, Close, InputDone, InputText, StreamConfig, parse
+from .stream_output import Output, Utterance
+from .synthesis import arguments, check_format, long_plan, usage
+
+log = logging.getLogger(__name__)
+router = APIRouter()
+
+SUBPROTOCOL = "voice-clone"
+_KEY_PREFIX = "bearer."
+
+
+@router.websocket("/v1/audio/speech/stream")
+async def stream_speech(websocket: WebSocket) -> None:
+    """Speak texts as they are written; the module describes the protocol."""
+    try:
+        _check_origin(websocket)
+        websocket.app.state.keys.require(_with_key(websocket), "speak")
+    except HTTPFailure as refusal:
+        await websocket.send_denial_response(refusal.response())
+        return
+    await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
+    await _Session(websocket).run()
+
+
+def _check_origin(websocket: WebSocket) -> None:
+    """Browsers let any page open a WebSocket to anywhere, and only tell whose page it is.
+
+    Raises:
+        HTTPFailure: a page of another origin that is not allowed.
+    """
+    origin = websocket.headers.get("origin")
+    allowed = websocket.app.state.settings.cors_origins
+    if origin is None or "*" in allowed or origin in allowed:
+        return
+    if urlsplit(origin).netloc != websocket.headers.get("host"):
+        raise HTTPFailure(403, "pages of this origin may not call this gateway", "forbidden_origin", "permission_error")
+
+
+def _with_key(websocket: WebSocket) -> HTTPConnection:
+    """The connection, with the key among its subprotocols as a header."""
+    coded = [name for name in websocket.scope["subprotocols"] if name.startswith(_KEY_PREFIX)]
+    if not coded or "authorization" in websocket.headers:
+        return websocket
+    text = coded[0].removeprefix(_KEY_PREFIX)
+    try:
+        key = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return websocket
+    headers = [*websocket.scope["headers"], (b"authorization", b"Bearer " + key)]
+    return HTTPConnection({**websocket.scope, "headers": headers})
+
+
+class _Idle(Exception):
+    """Nothing happened for too long."""
+
+
+class _Session:
+    """One connection: a task that listens, and one for each utterance, which wait for each other."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self._app = websocket.app
+        self._settings = websocket.app.state.settings
+        self._id: str = websocket.state.request_id
+        self._config: StreamConfig | None = None
+        self._utterances: deque[Utterance] = deque()  # those that are not over, in their order
+        self._open: Utterance | None = None  # the one whose text is being written
+        self._count = 0
+        self._sending = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._active = self._loop.time()  # when something happened last
+
+    async def run(self) -> None:
+        """Until the client goes away."""
+        receiving: asyncio.Task[Any] | None = None
+        try:
+            while True:
+                receiving = asyncio.create_task(self._websocket.receive())
+                message = await self._receive(receiving)
+                if message["type"] == "websocket.disconnect" or not await self._follow(message):
+                    return
+        except WebSocketDisconnect:
+            pass
+        except _Idle:
+            text = f"nothing was said for {self._settings.session_idle_seconds:g} s; the session is closed"
+            with contextlib.suppress(WebSocketDisconnect):
+                await self._fail(HTTPFailure(408, text, "idle_timeout"))
+                await self._websocket.close(1008)
+        finally:
+            if receiving is not None:
+                receiving.cancel()
+            await self._stop()
+
+    async def _receive(self, receiving: asyncio.Task[Any]) -> Mapping[str, Any]:
+        while not receiving.done():
+            if self._utterances and self._utterances[0].complete.is_set():
+                self._active = self._loop.time()  # the client only listens
+            left = self._active + self._settings.session_idle_seconds - self._loop.time()
+            if left <= 0:
+                raise _Idle
+            await asyncio.wait((receiving,), timeout=left)
+        self._active = self._loop.time()
+        message: Mapping[str, Any] = receiving.result()
+        return message
+
+    async def _follow(self, message: Mapping[str, Any]) -> bool:
+        """Do what a message says; False if it ends the session."""
+        try:
+            text = message.get("text")
+            if text is None:
+                raise HTTPFailure(400, "messages are JSON in text frames, not binary ones", "invalid_argument")
+            said = parse(text)
+            if isinstance(said, StreamConfig):
+                self._configure(said)
+            elif isinstance(said, InputText):
+                self._write(said.text)
+            elif isinstance(said, InputDone):
+                self._end()
+            elif isinstance(said, Cancel):
+                await self._cancel(said.played_ms)
+            elif isinstance(said, Close):
+                await self._stop()
+                await self._websocket.close(1000)
+                return False
+        except WebSocketDisconnect:
+            raise
+        except Exception as error:
+            await self._fail(error)
+        return True
+
+    def _configure(self, config: StreamConfig) -> None:
+        wrong = config.check()
+        if wrong is not None:
+            raise HTTPFailure(400, wrong, "invalid_argument")
+        check_format(config)
+        self._config = config
+
+    def _write(self, text: str) -> None:
+        if self._open is None and text.strip():
+            self._open = self._begin()
+        if self._open is not None and not self._open.failed:
+            self._open.speech.write(text)
+
+    def _end(self) -> None:
+        utterance, self._open = self._open or self._begin(), None
+        utterance.complete.set()
+        if not utterance.failed:
+            utterance.speech.end()
+
+    def _begin(self) -> Utterance:
+        """A new utterance, spoken when those before it are over."""
+        config, settings = self._config, self._settings
+        if config is None:
+            raise HTTPFailure(400, "say how to speak first, with session.config", "invalid_argument", param="type")
+        if len(self._utterances) >= settings.session_utterances:
+            message = f"{len(self._utterances)} utterances wait to be spoken; wait for a session.done"
+            raise HTTPFailure(429, message, "too_many_utterances")
+        plan = long_plan(
+            settings,
+            granularity=config.split_granularity,
+            sentence_pause=config.sentence_pause_ms / 1000,
+            paragraph_pause=config.paragraph_pause_ms / 1000,
+        )
+        utterance = Utterance(self._count, config, LongSpeech(self._app.state.client, plan), self._loop.time())
+        before = self._utterances[-1].task if self._utterances else None
+        self._count += 1
+        self._utterances.append(utterance)
+        utterance.task = asyncio.create_task(self._speak(utterance, before))
+        utterance.task.add_done_callback(lambda _: self._finish(utterance))
+        return utterance
+
+    async def _cancel(self, played_ms: float | None) -> None:
+        """Stop all utterances, and tell how far each came."""
+        ended = [utterance for utterance in await self._stop() if not utterance.over]
+        self._open = None
+        for utterance in ended:
+            heard = utterance.sent
+            if played_ms is not None:
+                heard, played_ms = min(heard, played_ms / 1000 * utterance.config.speed), 0.0
+            report = utterance.speech.report(heard)
+            told: dict[str, Any] = {
+                "utterance_index": utterance.index,
+                "sentences": report.sentences,
+                "characters": report.characters,
+                "milliseconds": utterance.milliseconds(report.seconds),
+            }
+            if report.partial is not None:
+                told["partial"] = {
+                    "sentence_text": report.partial.text,
+                    "start": report.partial.start,
+                    "end": report.partial.end,
+                    "milliseconds": utterance.milliseconds(report.partial_seconds),
+                }
+            await self.tell("session.cancelled", told)
+        if not ended:
+            nothing = {"utterance_index": None, "sentences": 0, "characters": 0, "milliseconds": 0}
+            await self.tell("session.cancelled", nothing)
+
+    async def _stop(self) -> list[Utterance]:
+        """End all utterances, whose audio stops at once; returns them."""
+        stopped = list(self._utterances)
+        tasks = [utterance.task for utterance in stopped if utterance.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        return stopped
+
+    async def _speak(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
+        """Say an utterance, when the one before is over."""
+        try:
+            if before is not None:
+                await asyncio.wait((before,))
+            try:
+                await self._say(utterance)
+            except WebSocketDisconnect:
+                raise
+            except Exception as error:
+                utterance.failed = True
+                utterance.speech.close()
+                self._app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
+                await self._fail(error, utterance_index=utterance.index, partial_audio=utterance.sent > 0)
+                await utterance.complete.wait()
+            await self.tell(
+                "session.done",
+                {
+                    "utterance_index": utterance.index,
+                    "total_sentences": utterance.sentences,
+                    "characters": utterance.speech.report(utterance.sent).characters,
+                    "milliseconds": utterance.milliseconds(utterance.sent),
+                    "usage": usage(utterance.speech.info),
+                    **({"failed": True} if utterance.failed else {}),
+                },
+            )
+            utterance.over = True
+        except WebSocketDisconnect:
+            log.info("session %s: the client went away after %.2f s of audio", self._id, utterance.sent)
+
+    def _finish(self, utterance: Utterance) -> None:
+        """However its task ended, and even if that never began."""
+        utterance.speech.close()
+        self._utterances.remove(utterance)
+        metrics = self._app.state.metrics
+        metrics.audio_seconds.inc(utterance.sent / utterance.config.speed)
+        if utterance.first_audio is not None:
+            metrics.first_audio.observe(utterance.first_audio - utterance.began)
+
+    async def _say(self, utterance: Utterance) -> None:
+        with self._app.state.gate.pass_through(), self._app.state.metrics.live.track_inprogress():
+            options = await arguments(self._app, utterance.config)
+            utterance.speech.begin({**options, "deadline": self._settings.speech_seconds})
+            output = Output(self, utterance)
+            async for chunk in utterance.speech:
+                await output.add(chunk)
+            await output.finish()
+
+    async def tell(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Send a message."""
+        await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **values})})
+
+    async def send_audio(self, data: bytes) -> None:
+        """Send a binary frame."""
+        await self._send({"type": "websocket.send", "bytes": data})
+
+    async def _fail(self, error: Exception, **more: Any) -> None:
+        body = failure(error, self._id, self._settings.retry_after).body()
+        await self.tell("error", {**body, **more})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        """Waits until the client has read most of what was sent before; that is what slows a speech down."""
+        async with self._sending:
+            try:
+                await self._websocket.send(message)
+            except RuntimeError:  # so starlette says that the connection was closed meanwhile
+                raise WebSocketDisconnect from None
+        self._active = self._loop.time()

@@ -1,0 +1,37 @@
+"""A real gateway in front of the real tritonserver, shared by the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx2
+import pytest
+from openai import OpenAI
+
+from tests.server.gateway.gateway_process import Gateway
+from tools.triton_server import TritonServer
+
+
+@pytest.fixture(scope="session")
+def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway without keys."""
+    folder = tmp_path_factory.mktemp("gateway")
+    with Gateway(server.url, folder / "log", "--model-aliases", "tts-1") as gateway:
+        yield gateway
+        log = (folder / "log").read_text()
+        assert "Traceback" not in log, log
+
+
+@pytest.fixture
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    """A plain client of that gateway."""
+    with httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def openai(gateway: Gateway) -> Iterator[OpenAI]:
+    """The official client of that gateway, as it comes."""
+    with closing(OpenAI(base_url=f"{gateway.url}/v1", api_key="unused", max_retries=0)) as client:
+        yield client

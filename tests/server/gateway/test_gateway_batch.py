@@ -1,0 +1,59 @@
+"""Several texts in one request: each item succeeds or fails alone."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx2
+import numpy as np
+
+BATCH = "/v1/audio/speech/batch"
+
+
+def test_items_fail_alone(http: httpx2.Client, voice: str) -> None:
+    items: list[dict[str, Any]] = [
+        {"input": "One.", "response_format": "pcm"},
+        {"input": " "},
+        {"input": "Three.", "voice": "Nobody"},
+        {"input": "Four.", "speed": 9},
+        {"input": "Five.", "ref_txt": "typo"},
+        {"input": "Six.", "stream": True},
+        {"voice": voice},
+        {"input": "Eight.", "speaker": voice, "sample_rate": 8000, "response_format": "pcm"},
+        {"input": "Nine.", "response_format": "mp3"},
+    ]
+    asked = {"voice": voice, "seed": 1, "max_new_tokens": 4, "items": items}
+    answer = http.post(BATCH, json=asked)
+    assert answer.status_code == 200
+    told = answer.json()
+    [*_, last] = told["results"]
+    assert last["status"] == "success", last
+    assert told["id"].startswith("speech-batch-")
+    assert (told["total"], told["succeeded"], told["failed"]) == (9, 3, 6)
+    results = told["results"]
+    assert [result["index"] for result in results] == list(range(9))
+    assert [result["status"] == "success" for result in results] == [True] + [False] * 6 + [True] * 2
+    codes = [result["error"]["code"] for result in results if result["status"] == "error"]
+    assert codes == ["invalid_argument", "voice_not_found"] + ["invalid_argument"] * 4
+    assert results[3]["error"]["param"] == "speed" and results[4]["error"]["param"] == "ref_txt"
+    frames = results[0]["usage"]["output_tokens"]
+    assert len(base64.b64decode(results[0]["audio_data"])) == frames * 1920 * 2
+    assert len(base64.b64decode(results[7]["audio_data"])) == results[7]["usage"]["output_tokens"] * 640 * 2
+    assert [results[i]["media_type"] for i in (0, 7, 8)] == [
+        "audio/pcm;rate=24000",
+        "audio/pcm;rate=8000",
+        "audio/mpeg",
+    ]
+    single = http.post("/v1/audio/speech", json={"voice": voice, "seed": 1, "max_new_tokens": 4, **items[0]}).content
+    mine, other = (
+        np.frombuffer(pcm, "<i2").astype(int) for pcm in (single, base64.b64decode(results[0]["audio_data"]))
+    )
+    assert len(mine) == len(other) and np.abs(mine - other).max() <= 2
+
+
+def test_wrong_batches(http: httpx2.Client, voice: str) -> None:
+    for items in ([], [{"input": "x"}] * 33, ["text"], None):
+        answer = http.post(BATCH, json={"voice": voice, "items": items})
+        assert answer.status_code == 400 and answer.json()["error"]["param"].startswith("items")
+    assert http.post(BATCH, json={"voice": voice, "items": [{"input": "x"}], "itmes": 1}).status_code == 400

@@ -1,0 +1,49 @@
+"""Schemathesis makes requests out of the gateway's own description: no 500, no answer that is not described."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from voice_clone_client import Client
+
+from tests.server.gateway.gateway_process import Gateway
+from tools.triton_server import TritonServer
+
+
+def fuzz(gateway: Gateway, folder: Path, *options: str) -> None:
+    """One run; fails with its report."""
+    command = [
+        *(Path(sys.executable).with_name("schemathesis"), "run", f"{gateway.url}/openapi.json", "--no-color"),
+        # Which fields go together no schema says: a contradiction is a 400 though each field is right.
+        *("--exclude-checks", "positive_data_acceptance"),
+        *options,
+    ]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+def test_requests_made_from_the_description(gateway: Gateway, voice: str, tmp_path: Path) -> None:
+    # It finds the voices of other tests in the list, and must not delete them.
+    fuzz(
+        gateway, tmp_path, "--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--exclude-method", "DELETE"
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("key", [None, "a-key-that-may-do-everything"])
+def test_many_requests(
+    private_server: TritonServer, tmp_path: Path, reference_clip: bytes, reference_text: str, key: str | None
+) -> None:
+    server = private_server.start()
+    with Client(server.url) as client:
+        client.upload("0", reference_clip, reference_text=reference_text, wait=True)  # a name that it finds by itself
+    environment, options = {}, []
+    if key is not None:
+        environment["VOICE_CLONE_GATEWAY_API_KEYS"] = f"{key} speak,manage"
+        options = ["--header", f"Authorization: Bearer {key}"]
+    with Gateway(server.url, tmp_path / "log", **environment) as gateway:
+        fuzz(gateway, tmp_path, "--max-examples", "300", *options)
+    assert server.ready() and "Traceback" not in (tmp_path / "log").read_text()

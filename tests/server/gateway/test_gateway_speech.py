@@ -1,0 +1,218 @@
+"""Speech over HTTP in front of the real server: sources of the voice, formats, what it costs to leave."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import av
+import httpx2
+import numpy as np
+import pytest
+from voice_clone_client import Client
+from voice_clone_gateway.audio import FORMATS
+
+from tests.server.gateway.gateway_process import Gateway
+from tests.server.talker_calls import metric, until
+from tools.triton_server import TritonServer
+
+TEXT = "Good morning."
+
+
+def body(voice: str | None, **more: Any) -> dict[str, Any]:
+    """A short request whose audio is the same each time."""
+    asked = {"input": TEXT, "voice": voice, "seed": 4, "max_new_tokens": 12, **more}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def say(http: httpx2.Client, voice: str | None, **more: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    """PCM and info of a request that succeeds."""
+    answer = http.post("/v1/audio/speech", json=body(voice, response_format="pcm", **more))
+    assert answer.status_code == 200, answer.text
+    return np.frombuffer(answer.content, "<i2").astype(int), json.loads(answer.headers["x-speech-info"])
+
+
+def test_ways_to_name_a_voice(
+    http: httpx2.Client, client: Client, voice: str, reference_clip: bytes, reference_text: str
+) -> None:
+    url = f"data:audio/wav;base64,{base64.b64encode(reference_clip).decode()}"
+    expected, info = say(http, voice)
+    assert info["mode"] == "icl" and info["seed"] == 4
+    for given in (
+        {"speaker": voice},
+        {"voice": {"id": voice.lower()}},
+        {"voice": voice, "speaker": voice},
+        {"ref_audio": url, "ref_text": reference_text},
+        {"reference_audio": url, "reference_text": reference_text},
+    ):
+        got, info = say(http, **{"voice": None, **given})
+        assert info["mode"] == "icl"
+        assert len(got) == len(expected) and np.abs(got - expected).max() <= 2
+    x_vector, info = say(http, voice, x_vector_only_mode=True)
+    assert info["mode"] == "x_vector"
+    embedding = client.speaker_embedding(voice)
+    direct, _ = say(http, None, speaker_embedding=[float(value) for value in embedding])
+    assert len(direct) == len(x_vector) and np.abs(direct - x_vector).max() <= 2
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats(http: httpx2.Client, voice: str, name: str) -> None:
+    pcm, _ = say(http, voice)
+    streamed = http.post("/v1/audio/speech", json=body(voice, response_format=name))
+    whole = http.post("/v1/audio/speech", json=body(voice, response_format=name, stream=False))
+    for answer in (streamed, whole):
+        assert answer.status_code == 200 and answer.content
+        assert answer.headers["content-type"].startswith(FORMATS[name].base_type)
+    assert streamed.headers["transfer-encoding"] == "chunked"
+    assert whole.headers["content-length"] == str(len(whole.content))
+    if name in ("wav", "flac"):
+        for answer in (streamed, whole):
+            with av.open(io.BytesIO(answer.content)) as file:
+                frames = [frame.to_ndarray()[0] for frame in file.decode(audio=0)]
+            samples = np.concatenate(frames).astype(int)
+            assert len(samples) == len(pcm) and np.abs(samples - pcm).max() <= 2
+
+
+def test_rate_and_speed(http: httpx2.Client, voice: str) -> None:
+    plain, _ = say(http, voice)
+    slow, _ = say(http, voice, speed=0.5)
+    low, _ = say(http, voice, sample_rate=8000)
+    assert len(slow) == 2 * len(plain) and len(low) == round(len(plain) / 3)
+    answer = http.post("/v1/audio/speech", json=body(voice, response_format="pcm", sample_rate=44100))
+    assert answer.headers["content-type"] == "audio/pcm;rate=44100"
+
+
+def test_a_long_text_is_one_stream(http: httpx2.Client, voice: str) -> None:
+    sentence = "The harbour was quiet in the morning, and the boats lay still on the silver water. "
+    pcm, info = say(http, voice, input=sentence * 5, max_new_tokens=3, stream=False)
+    assert info["sentences"] == 5 and info["frames"] * 1920 == len(pcm)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"input": None}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": 3}, "input"),
+        ({"voice": 3}, "voice"),
+        ({"voice": {"name": "x"}}, "voice"),
+        ({"speaker": "somebody"}, None),
+        ({"response_format": "wma"}, "response_format"),
+        ({"sample_rate": 11025}, "sample_rate"),
+        ({"response_format": "mulaw", "sample_rate": 24000}, None),
+        ({"response_format": "opus", "sample_rate": 44100}, None),
+        ({"speed": 0.1}, "speed"),
+        ({"speed": "1"}, "speed"),
+        ({"stream": False, "stream_format": "sse"}, None),
+        ({"task_type": "CustomVoice"}, "task_type"),
+        ({"instructions": "whisper"}, None),
+        ({"language": "Klingon"}, None),
+        ({"seed": -1}, "seed"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"max_new_tokens": 4097}, "max_new_tokens"),
+        ({"temperature": 0}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"ref_text": "hello"}, None),
+        ({"speaker_embedding": [1.0]}, None),
+        ({"voice": None, "speaker_embedding": [1.0, 2.0]}, None),
+        ({"voice": None, "speaker_embedding": []}, "speaker_embedding"),
+        ({"voice": None}, None),
+        ({"voice": None, "ref_audio": "data:audio/wav;base64,AAAA"}, None),
+        ({"voice": None, "ref_audio": "/etc/passwd"}, "ref_audio"),
+        ({"voice": None, "ref_audio": "file:///etc/passwd"}, "ref_audio"),
+        ({"ref_txt": "typo"}, "ref_txt"),
+    ],
+)
+def test_a_wrong_request(http: httpx2.Client, voice: str, wrong: dict[str, Any], param: str | None) -> None:
+    answer = http.post("/v1/audio/speech", json=body(**{"voice": voice, **wrong}))
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["type"] == "invalid_request_error" and (param is None or error["param"].startswith(param))
+    assert len(error["message"]) > 15 and "pydantic" not in error["message"]
+
+
+def test_a_misspelt_field_is_corrected(http: httpx2.Client, voice: str) -> None:
+    answer = http.post("/v1/audio/speech", json=body(voice, ref_txt="typo"))
+    assert "do you mean ref_text" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"null", b"\xff", b'{"input": NaN}', b"[" * 100_000])
+def test_what_is_no_json_object(http: httpx2.Client, content: bytes) -> None:
+    answer = http.post("/v1/audio/speech", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400 and answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/nothing", 404), ("PUT", "/v1/audio/speech", 405), ("POST", "/v1/models", 405)],
+)
+def test_paths_and_methods(http: httpx2.Client, method: str, path: str, status: int) -> None:
+    answer = http.request(method, path)
+    assert answer.status_code == status and set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert answer.headers["x-request-id"]
+
+
+def idle(server: TritonServer, gateway: Gateway) -> bool:
+    return metric(server, "live_streams") == 0 and gateway.metric("live_speeches") == 0
+
+
+@pytest.mark.parametrize("more", [{}, {"stream_format": "sse"}, {"stream": False}])
+def test_who_leaves_frees_the_talker(
+    http: httpx2.Client, server: TritonServer, gateway: Gateway, voice: str, more: dict[str, Any]
+) -> None:
+    until(lambda: idle(server, gateway))
+    asked = body(voice, input="The boats lay still on the silver water.", seed=2, max_new_tokens=4000, do_sample=True)
+    before = metric(server, "frames")
+    with httpx2.Client(base_url=gateway.url, timeout=httpx2.Timeout(60, read=60)) as leaver:
+        if more.get("stream") is False:
+            with pytest.raises(httpx2.ReadTimeout):
+                leaver.post("/v1/audio/speech", json={**asked, **more}, timeout=0.4)
+        else:
+            with leaver.stream("POST", "/v1/audio/speech", json={**asked, **more}) as answer:
+                next(answer.iter_raw())
+    until(lambda: idle(server, gateway))
+    assert metric(server, "frames") - before < 100, "the talker stopped long before the end"
+
+
+KILLED = """
+import httpx2, json, sys
+with httpx2.stream("POST", sys.argv[1] + "/v1/audio/speech", content=sys.argv[2],
+                   headers={"Content-Type": "application/json"}, timeout=60) as answer:
+    next(answer.iter_raw())
+    print("speaking", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_killed_clients_free_their_slots(
+    server: TritonServer, gateway: Gateway, voice: str, http: httpx2.Client
+) -> None:
+    asked = json.dumps(body(voice, input="The boats lay still on the silver water.", max_new_tokens=4000))
+    clients = [
+        subprocess.Popen(
+            [sys.executable, "-c", KILLED, gateway.url, asked], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(4)
+    ]
+    for process in clients:
+        with process:
+            assert process.stdout is not None and process.stdout.readline() == b"speaking\n"
+            process.kill()
+    until(lambda: idle(server, gateway))
+    say(http, voice)
+
+
+def test_health_and_metrics(http: httpx2.Client, gateway: Gateway, voice: str) -> None:
+    assert http.get("/health").json() == {"status": "ready"}
+    before = gateway.metric("first_audio_seconds_count"), gateway.metric("audio_seconds_total")
+    pcm, _ = say(http, voice)
+    time.sleep(0.05)
+    assert gateway.metric("first_audio_seconds_count") == before[0] + 1
+    assert gateway.metric("audio_seconds_total") == pytest.approx(before[1] + len(pcm) / 24000)
+    assert 'route="/v1/audio/speech",status="200"' in http.get("/metrics").text
+    assert "/v1/nothing-counted" not in http.get("/metrics").text

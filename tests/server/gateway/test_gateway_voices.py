@@ -1,0 +1,168 @@
+"""Voices over HTTP: their life, and the JSON that clients of the earlier systems expect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from voice_clone_client import Client
+
+from tools.triton_server import TritonServer
+
+VOICES = "/v1/audio/voices"
+
+
+def upload(http: httpx2.Client, clip: bytes | None, **fields: str) -> httpx2.Response:
+    files = None if clip is None else {"audio_sample": ("clip.wav", clip, "audio/wav")}
+    return http.post(VOICES, data={"consent": "consent_001", **fields}, files=files)
+
+
+def test_the_session_of_the_prompt_cache(
+    http: httpx2.Client, client: Client, server: TritonServer, reference_clip: bytes, reference_text: str
+) -> None:
+    """Upload, cache, cache again, speak, move the audio away, speak."""
+    name = "voicecachee2e"
+    answer = upload(http, reference_clip, name=name, ref_text=reference_text)
+    assert answer.status_code == 200
+    voice = answer.json()["voice"]
+    assert answer.json() == {"success": True, "voice": voice}
+    created = voice.pop("created_at")
+    assert isinstance(created, int) and created > 1_700_000_000
+    assert voice == {
+        "name": name,
+        "consent": "consent_001",
+        "mime_type": "audio/wav",
+        "file_size": len(reference_clip),
+        "ref_text": reference_text,
+    }
+    http.post(f"{VOICES}/{name}/cache")
+    extractions = client.stats()["extractions"]
+    again = http.post(f"{VOICES}/{name}/cache")
+    assert again.json() == {
+        "voice": name,
+        "cache_status": "ready",
+        "message": "Cache already exists and is valid",
+    }
+    assert client.stats()["extractions"] == extractions
+    forced = http.post(f"{VOICES}/{name}/cache", params={"force": "true"})
+    assert forced.json() == {"voice": name, "cache_status": "ready"}
+    assert client.stats()["extractions"] == extractions + 1
+
+    def speak() -> dict[str, Any]:
+        asked = {"input": "This runs from the cache.", "voice": name, "response_format": "wav", "max_new_tokens": 5}
+        answer = http.post("/v1/audio/speech", json=asked)
+        assert answer.status_code == 200 and answer.headers["content-type"] == "audio/wav"
+        assert answer.content[:4] == b"RIFF" and len(answer.content) > 44
+        return dict(json.loads(answer.headers["x-speech-info"]))
+
+    assert speak()["cache"] == "hit"
+    files = set(Path(server._environment["VOICE_CLONE_VOICE_DIR"]).rglob("*.safetensors"))
+    away = {file: file.rename(file.with_suffix(".bak")) for file in files}
+    try:
+        info = speak()
+    finally:
+        for file, moved in away.items():
+            moved.rename(file)
+    assert away and info["cache"] == "hit" and info["mode"] == "icl"
+    assert http.delete(f"{VOICES}/{name}").json() == {
+        "success": True,
+        "message": f"Voice '{name}' deleted successfully",
+    }
+    assert http.delete(f"{VOICES}/{name}").status_code == 404
+
+
+def test_list_and_show(http: httpx2.Client, reference_clip: bytes) -> None:
+    answer = upload(http, reference_clip, name="Listed One", speaker_description="a test")
+    assert "ref_text" not in answer.json()["voice"] and answer.json()["voice"]["speaker_description"] == "a test"
+    listed = http.get(VOICES).json()
+    assert "Listed One" in listed["voices"] and listed["voices"] == sorted(listed["voices"])
+    [entry] = [voice for voice in listed["uploaded_voices"] if voice["name"] == "Listed One"]
+    assert entry["embedding_source"] == "audio" and entry["cache_status"] in ("pending", "processing", "ready")
+    http.post(f"{VOICES}/Listed One/cache")
+    shown = http.get(f"{VOICES}/listed%20one").json()
+    assert shown["cache_status"] == "ready" and shown["generation"] >= 1 and shown["sample_rate"] == 22050
+    assert shown["artifacts"][0]["state"] == "ready"
+    assert not any("path" in key for key in shown)
+    http.delete(f"{VOICES}/Listed One")
+
+
+def test_the_clip_comes_back(http: httpx2.Client, reference_clip: bytes) -> None:
+    upload(http, reference_clip, name="Clip")
+    answer = http.get(f"{VOICES}/Clip/audio")
+    assert answer.content == reference_clip and answer.headers["content-type"] == "audio/wav"
+    http.delete(f"{VOICES}/Clip")
+
+
+def test_a_ready_embedding(http: httpx2.Client, client: Client, voice: str) -> None:
+    values = [float(value) for value in client.speaker_embedding(voice)]
+    answer = upload(http, None, name="Direct", speaker_embedding=json.dumps(values))
+    assert answer.status_code == 200 and "file_size" not in answer.json()["voice"]
+    assert http.get(f"{VOICES}/Direct").json()["embedding_source"] == "direct"
+    missing = http.get(f"{VOICES}/Direct/audio")
+    assert missing.status_code == 404 and missing.json()["error"]["code"] == "audio_not_found"
+    asked = {"input": "Hello.", "voice": "Direct", "max_new_tokens": 3}
+    assert http.post("/v1/audio/speech", json=asked).status_code == 200
+    np.testing.assert_array_equal(client.speaker_embedding("Direct"), np.array(values, np.float32))
+    http.delete(f"{VOICES}/Direct")
+
+
+def test_export_and_import(
+    http: httpx2.Client, client: Client, voice: str, reference_clip: bytes, reference_text: str
+) -> None:
+    upload(http, reference_clip, name="Traveller", ref_text=reference_text)
+    http.post(f"{VOICES}/Traveller/cache")
+    one = http.get(f"{VOICES}/Traveller/export").content
+    everything = http.get("/v1/audio/bundle").content
+    assert len(everything) > len(one)
+    http.delete(f"{VOICES}/Traveller")
+    extractions = client.stats()["extractions"]
+    binary = {"Content-Type": "application/octet-stream"}
+    answer = http.post("/v1/audio/bundle", content=one, headers=binary)
+    assert answer.json() == {"success": True, "voices": ["Traveller"]}
+    http.post(f"{VOICES}/Traveller/cache")
+    assert client.stats()["extractions"] == extractions
+    assert http.get(f"{VOICES}/Traveller").json()["ref_text"] == reference_text
+    broken = http.post("/v1/audio/bundle", content=one[:-10], headers=binary)
+    assert broken.status_code == 400 and "bundle" in broken.json()["error"]["message"]
+    http.delete(f"{VOICES}/Traveller")
+
+
+@pytest.mark.parametrize("action", ["", "/cache", "/audio", "/export"])
+def test_an_unknown_voice(http: httpx2.Client, action: str) -> None:
+    answer = http.request("POST" if action == "/cache" else "GET", f"{VOICES}/Nobody{action}")
+    assert answer.status_code == 404 and answer.json()["error"]["code"] == "voice_not_found"
+    assert "Nobody" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "with_clip"),
+    [
+        ({"name": "a/b"}, True),
+        ({"name": ""}, True),
+        ({}, True),
+        ({"name": "Bad"}, False),
+        ({"name": "Bad", "speaker_embedding": "[1.0]"}, True),
+        ({"name": "Bad", "speaker_embedding": "[1.0]"}, False),
+        ({"name": "Bad", "speaker_embedding": "[1.0, NaN]"}, False),
+        ({"name": "Bad", "speaker_embedding": "nonsense"}, False),
+        ({"name": "Bad", "ref_text": "  "}, True),
+    ],
+)
+def test_a_wrong_upload(http: httpx2.Client, reference_clip: bytes, fields: dict[str, str], with_clip: bool) -> None:
+    answer = upload(http, reference_clip if with_clip else None, **fields)
+    assert answer.status_code == 400 and answer.json()["error"]["type"] == "invalid_request_error"
+    assert "Bad" not in http.get(VOICES).json()["voices"]
+
+
+def test_an_upload_needs_consent_and_audio(http: httpx2.Client, reference_clip: bytes) -> None:
+    files = {"audio_sample": ("clip.wav", reference_clip, "audio/wav")}
+    answer = http.post(VOICES, data={"name": "Bad"}, files=files)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "consent"
+    answer = upload(http, b"this is no audio", name="Bad")
+    assert answer.status_code == 400 and "audio" in answer.json()["error"]["message"]
+    unknown = upload(http, reference_clip, name="Bad", ref_txt="typo")
+    assert unknown.status_code == 400 and unknown.json()["error"]["param"] == "ref_txt"

@@ -1,0 +1,163 @@
+"""The WebSocket in front of the real server: audio while text is written, barge-in, the audio of single requests."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import numpy as np
+from voice_clone_client import Client
+from voice_clone_client.wav import pcm16
+from voice_clone_gateway.long_speech import sentence_seed
+from websockets.sync.client import ClientConnection, connect
+
+from tests.server.gateway.gateway_process import Gateway
+from tools.triton_server import TritonServer
+
+PIECES = ["The ship came in at d", "awn. Dr. Grey saw it fir", "st, from the hill. And then"]
+SENTENCES = ["The ship came in at dawn.", "Dr. Grey saw it first, from the hill.", "And then the bells rang."]
+
+
+def say(connection: ClientConnection, kind: str, **values: Any) -> None:
+    connection.send(json.dumps({"type": kind, **values}))
+
+
+def until(connection: ClientConnection, kind: str) -> tuple[list[dict[str, Any]], bytes]:
+    """The messages up to one of this type, and the audio among them."""
+    messages: list[dict[str, Any]] = []
+    audio = b""
+    while not messages or messages[-1]["type"] != kind:
+        message = connection.recv(60)
+        if isinstance(message, bytes):
+            audio += message
+        else:
+            messages.append(json.loads(message))
+            assert messages[-1]["type"] != "error" or kind == "error", messages[-1]
+    return messages, audio
+
+
+@contextmanager
+def session(gateway: Gateway, voice: str, **config: Any) -> Iterator[ClientConnection]:
+    url = gateway.url.replace("http", "ws", 1) + "/v1/audio/speech/stream"
+    with connect(url, proxy=None) as connection:
+        say(connection, "session.config", voice=voice, **config)
+        yield connection
+
+
+def assert_same(heard: bytes, expected: bytes) -> None:
+    """Equal but for the rounding of samples that the server computed in other batches."""
+    assert len(heard) == len(expected)
+    difference = np.frombuffer(heard, "<i2").astype(np.int32) - np.frombuffer(expected, "<i2")
+    assert abs(difference).max() <= 1
+
+
+def live_streams(server: TritonServer) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    [value] = [line.split()[1] for line in lines if line.split()[0] == "voice_clone_talker_live_streams"]
+    return float(value)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        time.sleep(0.05)
+
+
+def test_audio_comes_while_the_text_is_still_written(gateway: Gateway, voice: str, client: Client) -> None:
+    with session(gateway, voice, seed=11, max_new_tokens=12) as connection:
+        heard = b""
+        for index, piece in enumerate(PIECES):
+            say(connection, "input.text", text=piece)
+            if index > 0:  # the sentence before is complete: it is spoken though the text has not ended
+                messages, audio = until(connection, "audio.done")
+                assert messages[0]["sentence_text"] == SENTENCES[index - 1]
+                heard += audio
+        say(connection, "input.text", text=" the bells rang.")
+        say(connection, "input.done")
+        messages, audio = until(connection, "session.done")
+        heard += audio
+    assert messages[-1]["total_sentences"] == 3
+    assert messages[-1]["milliseconds"] == len(heard) // 48
+    single = [
+        client.speak(text, voice=voice, seed=sentence_seed(11, index), max_frames=12).read()[0]
+        for index, text in enumerate(SENTENCES)
+    ]
+    assert_same(heard, pcm16(np.concatenate(single)))
+
+
+def test_a_cancel_frees_the_slot(gateway: Gateway, voice: str, server: TritonServer) -> None:
+    eventually(lambda: live_streams(server) == 0)
+    with session(gateway, voice, seed=3, max_new_tokens=2000) as connection:
+        say(connection, "input.text", text="A very long story begins here. " * 12)
+        until(connection, "audio.start")
+        eventually(lambda: live_streams(server) >= 1)
+        say(connection, "cancel")
+        messages, _ = until(connection, "session.cancelled")
+        assert messages[-1]["milliseconds"] > 0
+        eventually(lambda: live_streams(server) == 0)
+        say(connection, "input.text", text="What did you want to say?")
+        say(connection, "input.done")
+        messages, audio = until(connection, "session.done")
+        assert messages[-1]["utterance_index"] == 1
+        assert len(audio) >= 2 * 1920
+
+
+def test_a_client_that_leaves_frees_the_slot(gateway: Gateway, voice: str, server: TritonServer) -> None:
+    with session(gateway, voice, seed=3, max_new_tokens=2000) as connection:
+        say(connection, "input.text", text="A very long story begins here. " * 12)
+        until(connection, "audio.start")
+        eventually(lambda: live_streams(server) >= 1)
+    eventually(lambda: live_streams(server) == 0)
+
+
+def test_two_sessions_at_once(gateway: Gateway, voice: str, client: Client) -> None:
+    def speak(seed: int) -> bytes:
+        with session(gateway, voice, seed=seed, max_new_tokens=10) as connection:
+            for word in ["One", "thing", "was", "said.", "Another", "thing", "was", "heard."]:
+                say(connection, "input.text", text=word + " ")
+            say(connection, "input.done")
+            return until(connection, "session.done")[1]
+
+    with ThreadPoolExecutor(2) as pool:
+        audio = list(pool.map(speak, (1, 2)))
+    for seed, heard in zip((1, 2), audio, strict=True):
+        single = [
+            client.speak(text, voice=voice, seed=sentence_seed(seed, index), max_frames=10).read()[0]
+            for index, text in enumerate(["One thing was said.", "Another thing was heard."])
+        ]
+        assert_same(heard, pcm16(np.concatenate(single)))
+
+
+def test_errors_of_the_server(gateway: Gateway, voice: str) -> None:
+    with session(gateway, "Nobody") as connection:
+        say(connection, "input.text", text="Who speaks?")
+        say(connection, "input.done")
+        messages, audio = until(connection, "error")
+        assert messages[-1]["error"]["code"] == "voice_not_found"
+        assert audio == b"" and messages[-1]["partial_audio"] is False
+        assert json.loads(connection.recv(60))["failed"] is True
+        say(connection, "session.config", voice=voice, max_new_tokens=5)
+        say(connection, "input.text", text="I do.")
+        say(connection, "input.done")
+        assert until(connection, "session.done")[1]
+
+
+def test_a_long_text_over_http_is_the_same(gateway: Gateway, voice: str, http: httpx2.Client, client: Client) -> None:
+    text = " ".join(f"Sentence number {index} of a long text, read aloud in one voice." for index in range(100, 107))
+    asked = {"input": text, "voice": voice, "seed": 5, "max_new_tokens": 6, "response_format": "pcm"}
+    answer = http.post("/v1/audio/speech", json=asked)
+    assert answer.status_code == 200, answer.text
+    with session(gateway, voice, seed=5, max_new_tokens=6) as connection:
+        say(connection, "input.text", text=text)
+        say(connection, "input.done")
+        messages, audio = until(connection, "session.done")
+    assert messages[-1]["total_sentences"] == 7
+    assert_same(answer.content, audio)

@@ -1,0 +1,78 @@
+"""A client that says known samples: a double of `AsyncClient.speak`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+from voice_clone_client import Cancelled, Chunk, Overloaded
+
+RATE = 24000
+FRAME = 1920
+
+
+def samples_of(text: str, seed: int | None, frame: int = FRAME) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """What the double says: a frame a word, other samples for another text or seed."""
+    generator = np.random.default_rng([*text.encode(), seed or 0])
+    return generator.uniform(-1, 1, frame * len(text.split())).astype(np.float32)
+
+
+class DoubleSpeech(AsyncIterator[Chunk]):
+    """A speech of the double, a chunk a word."""
+
+    def __init__(self, double: Double, text: str, options: dict[str, Any]) -> None:
+        self.double, self.text, self.options = double, text, options
+        self.index = 0
+        self.closed = asyncio.Event()
+
+    async def __anext__(self) -> Chunk:
+        words = self.text.split()
+        if self.index == 0:
+            self.double.live += 1
+            self.double.most_live = max(self.double.most_live, self.double.live)
+        if self.index == len(words):
+            self.double.live -= 1
+            raise StopAsyncIteration
+        if self.double.gate is not None:
+            turn = asyncio.ensure_future(self.double.gate.acquire())
+            closed = asyncio.ensure_future(self.closed.wait())
+            try:
+                await asyncio.wait((turn, closed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                turn.cancel()
+                closed.cancel()
+            if self.closed.is_set():
+                raise Cancelled("closed")
+        await asyncio.sleep(0)
+        word = words[self.index]
+        if word.strip(".") == "Fail":
+            raise Overloaded("the queue is full")
+        frame = self.double.frame
+        data = samples_of(self.text, self.options["seed"], frame)[frame * self.index : frame * (self.index + 1)]
+        self.index += 1
+        final = self.index == len(words)
+        info = {"frames": self.index, "text_tokens": len(words), "mode": "icl"} if final or self.index == 1 else None
+        return Chunk(data, RATE, self.index - 1, final, info)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Double:
+    """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples."""
+
+    def __init__(self, gate: asyncio.Semaphore | None = None, frame: int = FRAME) -> None:
+        self.gate = gate
+        self.frame = frame
+        self.speeches: list[DoubleSpeech] = []
+        self.live = self.most_live = 0
+
+    def speak(self, text: str, **options: Any) -> DoubleSpeech:
+        self.speeches.append(DoubleSpeech(self, text, options))
+        return self.speeches[-1]
+
+    @property
+    def texts(self) -> list[str]:
+        return [speech.text for speech in self.speeches]

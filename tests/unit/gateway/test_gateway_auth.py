@@ -1,0 +1,116 @@
+"""Keys, their scopes, and what comes before them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from voice_clone_gateway.auth import Keys
+
+from tests.unit.client.triton_double import Server
+from tests.unit.gateway.conftest import Serve
+
+SPEAK, MANAGE, BOTH = "key-that-speaks", "key-that-manages", "key-that-does-both"
+RECORD = b'{"speakers": [{"name": "ada", "consent": "by mail", "reference_text": "hello", "created_at": 1.5}]}'
+MANAGED = [
+    ("POST", "/v1/audio/voices"),
+    ("POST", "/v1/audio/bundle"),
+    ("GET", "/v1/audio/bundle"),
+    ("GET", "/v1/audio/voices/ada"),
+    ("DELETE", "/v1/audio/voices/ada"),
+    ("POST", "/v1/audio/voices/ada/cache"),
+    ("GET", "/v1/audio/voices/ada/audio"),
+    ("GET", "/v1/audio/voices/ada/export"),
+]
+SPOKEN = [
+    ("POST", "/v1/audio/speech"),
+    ("POST", "/v1/audio/speech/batch"),
+    ("GET", "/v1/audio/voices"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/qwen3_tts"),
+]
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> str:
+    path = tmp_path / "keys"
+    path.write_text(f"# who may do what\n\n{SPEAK} speak\n{MANAGE}  manage\n{BOTH} speak, manage\n")
+    return str(path)
+
+
+def test_every_route_of_the_api_needs_a_key(triton: Server, serve: Serve, keys_file: str) -> None:
+    http = serve(triton.url, api_keys_file=keys_file)
+    paths = http.get("/openapi.json").json()["paths"]
+    guarded = {
+        (method.upper(), path.replace("{name}", "ada").replace("{model}", "qwen3_tts"))
+        for path, methods in paths.items()
+        for method in methods
+        if path.startswith("/v1/")
+    }
+    assert guarded == set(MANAGED + SPOKEN)
+    for method, path in guarded:
+        scope = SPEAK if (method, path) in SPOKEN else MANAGE
+        other = MANAGE if (method, path) in SPOKEN else SPEAK
+        for header, status in (({}, 401), (bearer(scope[:-1]), 401), (bearer(other), 403)):
+            answer = http.request(method, path, headers=header, content=b"{no json")
+            assert answer.status_code == status, (method, path, header)
+            assert answer.json()["error"]["type"] == ("permission_error" if status == 403 else "authentication_error")
+            assert ("www-authenticate" in answer.headers) == (status == 401)
+        assert http.request(method, path, headers=bearer(scope)).status_code not in (401, 403)
+    for header in ("Bearer", f"Basic {BOTH}", BOTH, f"Bearer {BOTH} {BOTH}"):
+        assert http.get("/v1/models", headers={"Authorization": header}).status_code == 401
+    assert http.get("/v1/models", headers={"Authorization": f"bearer  {BOTH}"}).status_code == 200
+    for path in ("/health", "/metrics", "/openapi.json"):
+        assert http.get(path).status_code == 200
+
+
+def test_consent_and_transcript_are_for_those_who_manage(triton: Server, serve: Serve, keys_file: str) -> None:
+    triton.answer = lambda inputs: {"result": RECORD}
+    http = serve(triton.url, api_keys_file=keys_file)
+
+    def listed(key: str) -> set[str]:
+        [voice] = http.get("/v1/audio/voices", headers=bearer(key)).json()["uploaded_voices"]
+        return set(voice)
+
+    assert listed(BOTH) - listed(SPEAK) == {"consent", "ref_text"}
+
+
+def test_keys_are_nowhere_but_in_the_request(
+    triton: Server, serve: Serve, keys_file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    http = serve(triton.url, api_keys_file=keys_file)
+    for key in (BOTH, "a-wrong-key"):
+        answer = http.get("/v1/models", headers=bearer(key))
+        assert key not in answer.text
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpcore", "httpx"))]
+    assert ours and not any(BOTH in text or "a-wrong-key" in text for text in ours)
+    assert BOTH not in repr(vars(Keys([f"{BOTH} speak"])))
+
+
+def test_keys_of_the_environment(tmp_path: Path) -> None:
+    assert not Keys.load("", {})
+    assert Keys.load("", {"VOICE_CLONE_GATEWAY_API_KEYS": "one speak; two speak,manage"})
+
+
+@pytest.mark.parametrize("line", ["lonely", "key read", "key speak manage", "key speak,", "key speak,admin"])
+def test_wrong_keys(line: str) -> None:
+    with pytest.raises(ValueError, match="key 2") as failure:
+        Keys(["# comment", line])
+    assert "lonely" not in str(failure.value)
+
+
+def test_cors_is_off_unless_asked_for(triton: Server, serve: Serve) -> None:
+    origin = {"Origin": "https://app.example"}
+    closed = serve(triton.url).get("/v1/models", headers=origin)
+    assert not [name for name in closed.headers if name.startswith("access-control")]
+    opened = serve(triton.url, cors_origins=("https://app.example",))
+    answer = opened.get("/v1/models", headers=origin)
+    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+    other = opened.get("/v1/models", headers={"Origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in other.headers

@@ -1,0 +1,178 @@
+"""What callers see when the speech server fails, before the first byte and after it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import httpx2
+import pytest
+
+from tests.unit.client.triton_double import Failure, Server, chunk, speech
+from tests.unit.gateway.conftest import Serve
+
+SPEECH = {"input": "A secret sentence.", "voice": "ada", "response_format": "pcm"}
+STATUS = grpc.StatusCode
+
+
+def error(answer: httpx2.Response) -> dict[str, Any]:
+    """The error in an answer, whose shape is checked."""
+    body = answer.json()
+    assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
+    return dict(body["error"])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("details", "status", "code"),
+    [
+        ("invalid_argument: text is blank", 400, "invalid_argument"),
+        ("speaker_not_found: no voice", 404, "voice_not_found"),
+        ("speaker_exists: taken", 409, "voice_exists"),
+        ("unsupported: not with this checkpoint", 501, "unsupported"),
+        ("cancelled: the stream was cancelled", 503, "cancelled"),
+        ("overloaded: 64 streams wait already", 503, "overloaded"),
+        ("deadline_exceeded: not done in time", 504, "deadline_exceeded"),
+        ("internal: /srv/models/1/model.py failed", 500, "internal"),
+        ("Traceback: /srv/models/1/model.py", 500, "internal"),
+    ],
+)
+def test_errors_before_the_first_byte(
+    triton: Server, serve: Serve, details: str, status: int, code: str, whole: bool
+) -> None:
+    def fail(context: Any) -> Iterator[Any]:
+        raise Failure(STATUS.INTERNAL, details)
+        yield
+
+    triton.play = fail
+    answer = serve(triton.url, retry_after=7).post("/v1/audio/speech", json={**SPEECH, "stream": not whole})
+    told = error(answer)
+    assert (answer.status_code, told["code"]) == (status, code)
+    assert answer.headers.get("retry-after") == ("7" if status == 503 else None)
+    if status == 500:
+        assert "/srv" not in told["message"] and answer.headers["x-request-id"] in told["message"]
+    else:
+        assert told["message"] == details.partition(": ")[2]
+
+
+def test_a_server_that_is_away(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    http = serve("127.0.0.1:9")
+    for answer in (http.post("/v1/audio/speech", json=SPEECH), http.get("/v1/audio/voices"), http.get("/health")):
+        assert answer.status_code == 503 and error(answer)["code"] == "server_unavailable"
+        assert "127.0.0.1" not in answer.text and answer.headers["retry-after"] == "1"
+
+
+def broken(context: Any) -> Iterator[Any]:
+    """Two good chunks, then an error."""
+    yield chunk(0, info={"cache": "hit"})
+    yield chunk(1)
+    raise Failure(STATUS.INTERNAL, "internal: broken at /srv/model.py")
+
+
+def truncated(context: Any) -> Iterator[Any]:
+    """A stream without its end."""
+    yield from speech(3)[:2]
+
+
+@pytest.mark.parametrize("play", [broken, truncated])
+def test_a_raw_stream_that_fails_is_broken_off(triton: Server, serve: Serve, play: Any) -> None:
+    triton.play = play
+    got = bytearray()
+    with (
+        pytest.raises(httpx2.RemoteProtocolError),
+        serve(triton.url).stream("POST", "/v1/audio/speech", json=SPEECH) as answer,
+    ):
+        assert answer.status_code == 200
+        for piece in answer.iter_raw():
+            got += piece
+    assert len(got) == 2 * 1920 * 2
+
+
+@pytest.mark.parametrize("play", [broken, truncated])
+def test_a_stream_of_events_tells_of_the_failure(triton: Server, serve: Serve, play: Any) -> None:
+    triton.play = play
+    answer = serve(triton.url).post("/v1/audio/speech", json={**SPEECH, "stream_format": "sse"})
+    *deltas, last = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert [event["type"] for event in deltas] == ["speech.audio.delta"] * 2
+    assert last["type"] == "speech.audio.error"
+    assert last["error"]["code"] == 500 and last["error"]["partial_audio"] is True
+    assert "/srv" not in answer.text
+
+
+def test_a_whole_answer_that_fails_late_has_a_status(triton: Server, serve: Serve) -> None:
+    triton.play = broken
+    answer = serve(triton.url).post("/v1/audio/speech", json={**SPEECH, "stream": False})
+    assert answer.status_code == 500 and error(answer)["code"] == "internal"
+
+
+@pytest.mark.parametrize("given", [{}, {"stream": False}, {"stream_format": "sse"}])
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_leaves_stops_the_server(triton: Server, serve: Serve, begun: bool, given: dict[str, Any]) -> None:
+    waiting, leave = threading.Event(), threading.Event()
+
+    def slow(context: Any) -> Iterator[Any]:
+        if begun:
+            yield chunk(0, info={"cache": "hit"})
+        waiting.set()
+        leave.wait(30)
+        yield chunk(int(begun), final=True)
+
+    triton.play = slow
+    http = serve(triton.url)
+    request = json.dumps({**SPEECH, **given})
+    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with httpx2_socket(http) as connection:
+        connection.sendall(f"{head}Content-Length: {len(request)}\r\n\r\n{request}".encode())
+        assert waiting.wait(30)
+        if begun and given.get("stream") is not False:
+            assert connection.recv(12) == b"HTTP/1.1 200"
+    try:
+        assert triton.left.acquire(timeout=30), "the server goes on"
+    finally:
+        leave.set()
+    assert "voice_clone_gateway_live_speeches 0.0" in http.get("/metrics").text
+
+
+def httpx2_socket(http: httpx2.Client) -> Any:
+    """A plain connection to the gateway of `http`."""
+    import socket
+
+    return socket.create_connection((http.base_url.host, http.base_url.port or 80))
+
+
+def test_more_speeches_than_allowed(triton: Server, serve: Serve) -> None:
+    more = threading.Event()
+
+    def slow(context: Any) -> Iterator[Any]:
+        yield chunk(0, info={"cache": "hit"})
+        more.wait(30)
+        yield chunk(1, final=True)
+
+    triton.play = slow
+    http = serve(triton.url, max_requests=1)
+    with http.stream("POST", "/v1/audio/speech", json=SPEECH) as answer:
+        for path, body in (("speech", SPEECH), ("speech/batch", {"items": [SPEECH]})):
+            refused = http.post(f"/v1/audio/{path}", json=body)
+            assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
+            assert error(refused)["code"] == "overloaded"
+        more.set()
+        assert len(answer.read()) == 2 * 1920 * 2
+    assert http.post("/v1/audio/speech", json=SPEECH).status_code == 200
+
+
+def test_no_text_is_logged(triton: Server, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    http = serve(triton.url)
+    clip = {"ref_audio": "data:audio/wav;base64,QUJD", "ref_text": "A secret sentence."}
+    assert http.post("/v1/audio/speech", json=SPEECH).status_code == 200
+    assert http.post("/v1/audio/speech", json={"input": "A secret sentence.", **clip}).status_code == 200
+    triton.play = broken
+    http.post("/v1/audio/speech", json={**SPEECH, "stream_format": "sse"})
+    http.post("/v1/audio/speech", json={**SPEECH, "language": 3})
+    assert len(caplog.records) > 4
+    for record in caplog.records:
+        assert "secret" not in record.getMessage() and "QUJD" not in record.getMessage()

@@ -1,0 +1,96 @@
+"""Sizes of bodies, and the settings."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from voice_clone_gateway.settings import Settings, parse
+
+from tests.unit.client.triton_double import Server
+from tests.unit.gateway.conftest import Serve
+
+JSON = {"Content-Type": "application/json"}
+
+
+def pieces(total: int) -> Iterator[bytes]:
+    """A body that announces no length."""
+    yield b'{"input": "'
+    for _ in range(total // 1000):
+        yield b"x" * 1000
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/audio/speech/batch", "/v1/audio/voices"])
+def test_a_body_that_is_too_large(triton: Server, serve: Serve, path: str, chunked: bool) -> None:
+    http = serve(triton.url, max_body_bytes=5000)
+    body: Any = pieces(9000) if chunked else b"".join(pieces(9000))
+    kind = {"Content-Type": "multipart/form-data; boundary=b"} if path.endswith("voices") else JSON
+    if path.endswith("voices"):
+        body = (b'--b\r\nContent-Disposition: form-data; name="name"\r\n\r\n', *pieces(9000)) if chunked else body
+        body = iter(body) if chunked else body
+    answer = http.post(path, content=body, headers=kind)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "body_too_large" and "5000" in answer.json()["error"]["message"]
+    assert triton.calls == []
+
+
+def test_an_announced_length_is_enough(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url, max_body_bytes=5000)
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
+        head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 6000\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))  # until the gateway closes it
+    assert answer.startswith(b"HTTP/1.1 413") and b"body_too_large" in answer
+
+
+def test_a_bundle_has_a_limit_of_its_own(triton: Server, serve: Serve) -> None:
+    triton.answer = lambda inputs: {"result": b'{"speakers": []}'}
+    http = serve(triton.url, max_body_bytes=10, max_bundle_bytes=2000)
+    binary = {"Content-Type": "application/octet-stream"}
+    assert http.post("/v1/audio/bundle", content=b"x" * 1500, headers=binary).status_code == 200
+    assert triton.calls[-1][1]["audio"] == b"x" * 1500
+    assert http.post("/v1/audio/bundle", content=b"x" * 2500, headers=binary).status_code == 413
+
+
+def test_a_text_that_is_too_long(triton: Server, serve: Serve) -> None:
+    answer = serve(triton.url, max_input_characters=20).post(
+        "/v1/audio/speech", json={"input": "a" * 21, "voice": "ada"}
+    )
+    assert answer.status_code == 400 and "at most 20" in answer.json()["error"]["message"]
+
+
+def test_the_option_goes_before_the_variable() -> None:
+    environment = {"VOICE_CLONE_GATEWAY_PORT": "81", "VOICE_CLONE_GATEWAY_MODEL_ALIASES": "tts-1, tts-1-hd"}
+    settings = parse(["--port", "82", "--reference-ports", "443,8443", "--page", "no"], environment)
+    assert settings.port == 82 and settings.model_aliases == ("tts-1", "tts-1-hd")
+    assert settings.reference_ports == (443, 8443) and settings.page is False
+    assert parse([], {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["--port", "many"], {}),
+        ([], {"VOICE_CLONE_GATEWAY_PORT": "many"}),
+        ([], {"VOICE_CLONE_GATEWAY_REFERENCE_URLS": "ftp"}),
+        (["--page", "perhaps"], {}),
+        (["--reference-networks", "10.0.0.1/8"], {}),
+    ],
+)
+def test_a_wrong_setting_ends_the_command(
+    arguments: list[str], environment: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as failure:
+        parse(arguments, environment)
+    assert failure.value.code == 2 and "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["input", "voice", "language", "ref_text", "model"])
+def test_lone_surrogates_are_no_text(triton: Server, serve: Serve, name: str) -> None:
+    body = '{"input": "x", "voice": "ada", "NAME": "\\ud800"}'.replace("NAME", name)
+    answer = serve(triton.url).post("/v1/audio/speech", content=body, headers=JSON)
+    assert answer.status_code == 400 and answer.json()["error"]["param"].startswith(name)
+    assert triton.calls == []
