@@ -1,24 +1,52 @@
-# The model repository inside the NGC Triton container.
+# Two images: the model repository inside the NGC Triton container, and the HTTP gateway before it.
 #
 #   docker build -t voice-clone .
+#   docker build -t voice-clone-gateway --target gateway .
 #   docker run --gpus all --shm-size=2g -p 8000-8002:8000-8002 \
 #       -v /path/to/Qwen3-TTS-12Hz-0.6B-Base:/checkpoint:ro -v voices:/voices voice-clone
+#
+# No weights are inside. Both, with Prometheus and Grafana: docker-compose.yml.
 ARG TRITON=24.10
-FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3
+ARG PYTHON=3.11
 
-WORKDIR /opt/voice-clone
+# The gateway and the client need neither torch nor Triton.
+FROM python:${PYTHON}-slim-bookworm AS gateway
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends tini=0.19.* \
+    && rm -rf /var/lib/apt/lists/*
+COPY client /tmp/client
+RUN pip install --no-cache-dir "/tmp/client[gateway]" && rm -rf /tmp/client \
+    && useradd --system --no-create-home gateway
+USER gateway
+ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://localhost:8080/health', timeout=4)"]
+ENTRYPOINT ["tini", "--"]
+CMD ["voice-clone-gateway"]
+
+FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS packages
+WORKDIR /src
 COPY pyproject.toml ./
 COPY voice_clone ./voice_clone
-RUN pip install --no-cache-dir . && rm -rf build *.egg-info
-COPY model_repository /models
+RUN pip wheel --no-cache-dir --wheel-dir /wheels .
 
+FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends tini=0.19.* \
+    && rm -rf /var/lib/apt/lists/*
+RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links /wheels voice-clone
+COPY model_repository /models
 # Voices outlive the container in this volume; the server runs as the image's own user.
 RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices
 ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \
     VOICE_CLONE_VOICE_DIR=/voices \
     OMP_WAIT_POLICY=PASSIVE
-VOLUME ["/voices"]
+VOLUME ["/models", "/voices"]
 USER triton-server
-
 EXPOSE 8000 8001 8002
-CMD ["tritonserver", "--model-repository=/models", "--disable-auto-complete-config"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
+    CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "http://localhost:8000/v2/health/ready"]
+ENTRYPOINT ["tini", "--", "/opt/nvidia/nvidia_entrypoint.sh"]
+CMD ["tritonserver", "--model-repository=/models", "--disable-auto-complete-config", "--exit-timeout-secs=30"]
