@@ -114,6 +114,9 @@ class TritonServer:
             f"--http-port={self.http_port}",
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={EXIT_TIMEOUT}",
+            # The write token arrives in a header; over HTTP its name may have any case.
+            "--grpc-header-forward-pattern=x-voice-token",
+            "--http-header-forward-pattern=(?i)x-voice-token",
             # Names of its own, so that two servers of one machine never meet and none are left behind after a kill.
             f"--backend-config=python,shm-region-prefix-name={self._region}",
             "--backend-config=python,stub-timeout-seconds=300",

@@ -4,6 +4,7 @@
     ├── InvalidArgument     invalid_argument    the request is wrong; it says what would be right
     ├── SpeakerNotFound     speaker_not_found   no voice of that name
     ├── SpeakerExists       speaker_exists      the name is taken and may not be replaced
+    ├── PermissionDenied    permission_denied   the request lacks the token that it needs
     ├── Unsupported         unsupported         this checkpoint or server cannot do it
     │   └── CheckpointError                     a checkpoint folder that cannot be served
     ├── Overloaded          overloaded          a queue or the store is full; try again later
@@ -19,7 +20,6 @@ back from its slug (`from_message`), never from its code.
 from __future__ import annotations
 
 import re
-
 
 MAX_MESSAGE = 1000  # characters: a status message of gRPC travels in a header, and these are bounded
 
@@ -56,6 +56,13 @@ class SpeakerExists(VoiceCloneError):
 
     slug = "speaker_exists"
     code = "ALREADY_EXISTS"
+
+
+class PermissionDenied(VoiceCloneError):
+    """The request does not carry the token that its operation needs. Triton has no code for this."""
+
+    slug = "permission_denied"
+    code = "INVALID_ARG"
 
 
 class Unsupported(VoiceCloneError):
@@ -98,6 +105,7 @@ _CLASSES: tuple[type[VoiceCloneError], ...] = (
     InvalidArgument,
     SpeakerNotFound,
     SpeakerExists,
+    PermissionDenied,
     Unsupported,
     Overloaded,
     Cancelled,

@@ -35,6 +35,20 @@ class Settings:
         """The setting as text; an empty value counts as not set."""
         return self._environ.get(PREFIX + name.upper()) or self._values.get(name) or default
 
+    def secret(self, name: str) -> str:
+        """The setting as a token, "" if there is none: from the environment alone, since a server shows config.pbtxt.
+
+        Raises:
+            InvalidArgument: it stands in config.pbtxt, or a header could not carry it. Its value is not told.
+        """
+        variable = PREFIX + name.upper()
+        if self._values.get(name):
+            raise InvalidArgument(f"{name} stands in config.pbtxt, which callers can read; set {variable} instead")
+        value = self._environ.get(variable, "")
+        if not all("!" <= character <= "~" for character in value):
+            raise InvalidArgument(f"{variable} must be printable ASCII without spaces or line ends")
+        return value
+
     def integer(self, name: str, default: int) -> int:
         """The setting as an integer > 0.
 

@@ -16,7 +16,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -45,14 +45,27 @@ _DTYPES = {
 
 
 class Request:
-    """The inputs and parameters of one inference request, copied out of the server's memory; None: not given."""
+    """The inputs and parameters of one inference request, copied out of the server's memory; None: not given.
 
-    def __init__(self, request: Any) -> None:
+    Args:
+        request: Triton's.
+        required: names of inputs. Triton 2.51 only counts them in a model that has optional ones too.
+
+    Raises:
+        InvalidArgument: one of them is missing.
+    """
+
+    def __init__(self, request: Any, required: Iterable[str]) -> None:
         self._inputs: dict[str, Array] = {t.name(): t.as_numpy().copy() for t in request.inputs()}
-        self._parameters: dict[str, Any] = json.loads(request.parameters() or "{}")
+        for name in required:
+            if name not in self._inputs:
+                raise InvalidArgument(f"{name} is missing")
+        # Some are forwarded headers, whose names keep the case in which they were sent.
+        given: dict[str, Any] = json.loads(request.parameters() or "{}")
+        self._parameters = {name.lower(): value for name, value in given.items()}
 
     def parameter(self, name: str) -> Any:
-        """A request parameter: a bool, an int, a float or a text."""
+        """A request parameter: a bool, an int, a float or a text. `name` is in lower case."""
         return self._parameters.get(name)
 
     def array(self, name: str) -> Array | None:
@@ -162,6 +175,7 @@ class Model:
         """Called by Triton once at load."""
         config = json.loads(args["model_config"])
         _log_to_triton(args["model_name"])
+        self._required = [entry["name"] for entry in config["input"] if not entry.get("optional")]
         self._dtypes = {entry["name"]: _DTYPES[entry["data_type"]] for entry in config["output"]}
         self._pool = ThreadPoolExecutor(self.threads, args["model_name"]) if self.threads else None
         try:
@@ -183,7 +197,7 @@ class Model:
             request_id = raw.request_id() or uuid.uuid4().hex
             responder = Responder(raw.get_response_sender(), request_id, self._dtypes)
             try:
-                request = Request(raw)
+                request = Request(raw, self._required)
                 if self._pool is None:
                     self._run(request, responder)
                 else:

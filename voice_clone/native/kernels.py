@@ -21,7 +21,6 @@ Shapes: N rows, I inputs, O outputs, C hidden size, H query heads, G key-value h
 
 from __future__ import annotations
 
-import ctypes
 import math
 
 import numpy as np
@@ -38,8 +37,7 @@ SPINS = 4000  # some microseconds; then the barrier gives its core to whom it wa
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
 
-_yield = ctypes.CDLL(None).sched_yield
-_yield.argtypes = []
+_yield = types.ExternalFunction("sched_yield", types.int32())  # of the C library
 
 
 @intrinsic
@@ -147,11 +145,15 @@ def _product(weights, groups, x, rounded, scales, sums, first, last, out):  # ty
     """out[n, o] = weights[o] . x[n] for o in first..last - 1. `groups`: the scales of the weights' groups."""
 
 
-@overload(_product, jit_options=_OPTIONS)
+@overload(_product)
 def _product_overload(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
-    return {types.float32: _float32, types.uint16: _bf16, types.int8: _int8, types.uint8: _int4}[weights.dtype]
+    form = {types.float32: _float32, types.uint16: _bf16, types.int8: _int8, types.uint8: _int4}[weights.dtype]
+    return lambda weights, groups, x, rounded, scales, sums, first, last, out: form(
+        weights, groups, x, rounded, scales, sums, first, last, out
+    )
 
 
+@njit(**_OPTIONS)
 def _float32(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
     for o in range(first, last):
         for n in range(x.shape[0]):
@@ -161,6 +163,7 @@ def _float32(weights, groups, x, rounded, scales, sums, first, last, out):  # ty
             out[n, o] = total
 
 
+@njit(**_OPTIONS)
 def _bf16(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
     for o in range(first, last):
         for n in range(x.shape[0]):
@@ -170,6 +173,7 @@ def _bf16(weights, groups, x, rounded, scales, sums, first, last, out):  # type:
             out[n, o] = total
 
 
+@njit(**_OPTIONS)
 def _int8(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
     for o in range(first, last):
         for n in range(x.shape[0]):
@@ -183,6 +187,7 @@ def _int8(weights, groups, x, rounded, scales, sums, first, last, out):  # type:
             out[n, o] = total * scales[n]
 
 
+@njit(**_OPTIONS)
 def _int4(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
     for o in range(first, last):
         for n in range(x.shape[0]):

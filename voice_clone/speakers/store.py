@@ -255,11 +255,15 @@ def _own(path: Path, wait: float) -> int:
     """Lock the directory for this process, for as long as the returned file stays open."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + wait
+    waiting = False
     while not _locked(handle):
+        holder = _holder(os.pread(handle, 4096, 0))
         if time.monotonic() < deadline:
+            if not waiting:
+                log.info("the voice directory is in use by %s; waiting for it, %g s at most", holder, wait)
+            waiting = True
             time.sleep(0.05)
             continue
-        holder = _holder(os.read(handle, 4096))
         os.close(handle)
         raise Overloaded(
             f"the voice directory is in use by {holder}; stop that server or give this one a directory of its own"

@@ -130,7 +130,7 @@ _CODECS = {
         container_options={"id3v2_version": "0"},
         stream_options={"write_xing": "0"},
     ),
-    "opus": _Codec("ogg", "libopus", "s16", bit_rate=64_000, container_options={"page_duration": "20000"}),
+    "opus": _Codec("ogg", "libopus", "s16", bit_rate=48_000, container_options={"page_duration": "20000"}),
     "aac": _Codec("adts", "aac", "fltp", bit_rate=96_000),
     "mulaw": _Codec("mulaw", "pcm_mulaw", "s16"),
     "alaw": _Codec("alaw", "pcm_alaw", "s16"),

@@ -7,6 +7,7 @@ import time
 from voice_clone.speaker_metrics import SpeakerMetrics
 from voice_clone.speakers import CacheConfig, Extraction, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
+from voice_clone.speakers.write_token import PARAMETER, WriteToken
 from voice_clone.triton_io import Model, call
 
 
@@ -23,6 +24,7 @@ class TritonPythonModel(Model):
             extraction_timeout=settings.number("extraction_timeout", 60.0),
             directory_wait=settings.number("voice_dir_wait", 1.0),
         )
+        self._write_token = WriteToken(settings.secret("write_token"))
         model_types = [name.strip() for name in settings.text("model_types", "qwen3_tts").split(",")]
         encoder = VoiceEncoder()
         self._cache = SpeakerCache(settings.voice_dir, encoder, config, model_types)
@@ -30,6 +32,8 @@ class TritonPythonModel(Model):
         encoder.extracted = self._metrics.extracted
 
     def handle(self, request, responder):
+        operation, options = request.text("operation"), request.json_object("options")
+        self._write_token.check(operation, options, request.parameter(PARAMETER))
         asked = CacheRequest(
             name=request.text("name"),
             model_type=request.text("model_type"),
@@ -38,9 +42,9 @@ class TritonPythonModel(Model):
             consent=request.text("consent"),
             description=request.text("description"),
             speaker_embedding=request.array("speaker_embedding"),
-            options=request.json_object("options"),
+            options=options,
         )
-        reply = self._cache.call(request.text("operation"), asked)
+        reply = self._cache.call(operation, asked)
         return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
 
     def close(self):

@@ -45,5 +45,5 @@ def test_many_requests(
         environment["VOICE_CLONE_GATEWAY_API_KEYS"] = f"{key} speak,manage"
         options = ["--header", f"Authorization: Bearer {key}"]
     with Gateway(server.url, tmp_path / "log", **environment) as gateway:
-        fuzz(gateway, tmp_path, "--max-examples", "300", *options)
+        fuzz(gateway, tmp_path, "--max-examples", "100", *options)
     assert server.ready() and "Traceback" not in (tmp_path / "log").read_text()

@@ -1,0 +1,53 @@
+"""The threads that run native code together: the caller and its helpers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+Function = Callable[..., None]
+"""Called by each thread with its number, the number of threads, the barrier's counter, and the arguments."""
+
+
+class Team:
+    """Runs a compiled function on several threads at once. One caller at a time.
+
+    The function must end at the same barrier in all threads or do nothing that another call may meet; it releases
+    Python's lock, and neither raises nor calls Python.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._counter = np.zeros(1, np.int64)
+        self._job: tuple[Function, tuple[Any, ...]]
+        self._starts = [threading.Semaphore(0) for _ in range(1, threads)]
+        for number, start in enumerate(self._starts, 1):
+            threading.Thread(target=self._help, args=(number, start), name=f"native-{number}", daemon=True).start()
+
+    def run(self, function: Function, *arguments: Any) -> None:
+        """Call `function` on all threads; returns when its last barrier is passed."""
+        self._job = function, arguments
+        for start in self._starts:
+            start.release()
+        function(0, self.threads, self._counter, *arguments)
+
+    def _help(self, number: int, start: threading.Semaphore) -> None:
+        while True:
+            start.acquire()
+            function, arguments = self._job
+            function(number, self.threads, self._counter, *arguments)
+
+
+_team: Team | None = None
+
+
+def team() -> Team:
+    """This process's team: as many threads as torch uses when it is first asked for."""
+    global _team
+    if _team is None:
+        _team = Team(torch.get_num_threads())
+    return _team
