@@ -11,6 +11,7 @@
 `AsyncClient` is the same for asyncio. Every failure is a `VoiceCloneError`; `voice_clone_client.errors` shows the tree.
 """
 
+from ._channel import tls_credentials
 from ._version import __version__
 from .aio import AsyncClient, AsyncSpeech
 from .client import Client, Speech
@@ -22,6 +23,7 @@ from .errors import (
     Internal,
     InvalidArgument,
     Overloaded,
+    PermissionDenied,
     Unsupported,
     VoiceCloneError,
     VoiceExists,
@@ -44,6 +46,7 @@ __all__ = [
     "InvalidArgument",
     "Knobs",
     "Overloaded",
+    "PermissionDenied",
     "Speech",
     "Unsupported",
     "Voice",
@@ -53,4 +56,5 @@ __all__ = [
     "WavWriter",
     "__version__",
     "pcm16",
+    "tls_credentials",
 ]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+import grpc
 
 from .errors import InvalidArgument
 
@@ -26,13 +29,39 @@ def target(url: str) -> str:
     return url
 
 
-def metadata(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """Headers of every call.
+def tls_credentials(ca: str | None = None) -> grpc.ChannelCredentials:
+    """Of a connection by TLS.
+
+    Args:
+        ca: PEM file of the authority that signed the server's certificate; None for those that gRPC trusts.
+
+    Raises:
+        InvalidArgument: the file holds no certificate.
+        OSError: it cannot be read.
+    """
+    if ca is None:
+        return grpc.ssl_channel_credentials()
+    pem = Path(ca).read_bytes()
+    if b"-----BEGIN CERTIFICATE-----" not in pem:
+        raise InvalidArgument(f"{ca} holds no certificate; give a PEM file with -----BEGIN CERTIFICATE-----")
+    return grpc.ssl_channel_credentials(pem)
+
+
+def metadata(headers: Mapping[str, str] | None, token: str | None) -> tuple[tuple[str, str], ...]:
+    """Headers of every call, the token among them.
 
     `triton_grpc_error` is none of them: it brings status codes to the errors of a stream, but an error sent with it
     takes a Triton 2.51 down now and then. The class of an error is in its slug anyway.
+
+    Raises:
+        InvalidArgument: no header can carry the token.
     """
-    return tuple((key.lower(), value) for key, value in (headers or {}).items())
+    sent = tuple((key.lower(), value) for key, value in (headers or {}).items())
+    if not token:
+        return sent
+    if not all("!" <= character <= "~" for character in token):
+        raise InvalidArgument("the token must be printable ASCII without spaces or line ends")
+    return (*sent, ("x-voice-token", token))
 
 
 def timeout(usual: float | None, more: float | None) -> float | None:

@@ -109,6 +109,7 @@ class AsyncClient:
         timeout: float | None = 60.0,
         credentials: grpc.ChannelCredentials | None = None,
         headers: Mapping[str, str] | None = None,
+        token: str | None = None,
     ) -> None:
         self._target = _channel.target(url)
         self._credentials = credentials
@@ -117,7 +118,7 @@ class AsyncClient:
         self._speeches: WeakSet[AsyncSpeech] = WeakSet()
         self._model = model
         self._timeout = timeout
-        self._metadata = _channel.metadata(headers)
+        self._metadata = _channel.metadata(headers, token)
 
     def speak(
         self,

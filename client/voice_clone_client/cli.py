@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import embedding
+from ._channel import tls_credentials
 from ._output import AudioOutput, progress
 from ._player import Player, PlayerFailed, find_player
 from ._version import __version__
@@ -55,7 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parsed = _parser().parse_args(arguments)
     try:
-        with Client(parsed.url, model=parsed.model, timeout=parsed.timeout) as client:
+        with Client(
+            parsed.url,
+            model=parsed.model,
+            timeout=parsed.timeout,
+            credentials=tls_credentials(parsed.ca) if parsed.tls or parsed.ca else None,
+            token=parsed.token,
+        ) as client:
             parsed.run(client, parsed)
         return 0
     except KeyboardInterrupt:
@@ -219,6 +226,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url", default="localhost:8001", help="host:port of the server's gRPC endpoint (%(default)s)")
     parser.add_argument("--model", default="qwen3_tts", help="the family that speaks (%(default)s)")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for any command but speak (%(default)s)")
+    parser.add_argument("--tls", action="store_true", help="connect by TLS, checked against the system's authorities")
+    parser.add_argument("--ca", metavar="FILE", help="connect by TLS, checked against the authority in this PEM file")
+    parser.add_argument(
+        "--token",
+        default=os.environ.get("VOICE_CLONE_TOKEN"),
+        help="the server's write token, if it has one (default: VOICE_CLONE_TOKEN, which other users cannot see)",
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     upload = _command(commands, "upload", _upload, "register a voice, or replace the one of that name")

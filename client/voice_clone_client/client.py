@@ -102,12 +102,14 @@ class Client:
         url: host:port of the server's gRPC endpoint.
         model: the family that speaks: the name of its public model.
         timeout: seconds that any call but `speak` may take; None waits for ever.
-        credentials: `grpc.ssl_channel_credentials(...)` for TLS; None sends in the clear.
+        credentials: `tls_credentials(...)` for TLS; None sends in the clear.
         headers: sent with every call, e.g. the key of a restricted protocol.
+        token: the server's write token, if it has one: to upload, delete, export, import and build voices anew.
 
     Raises:
-        InvalidArgument: `url` is no host:port. Nothing is connected before the first call; each call raises
-            `ConnectionFailed` if the server is not there, and the other `VoiceCloneError`s as its docstring says.
+        InvalidArgument: `url` is no host:port, or `token` no token. Nothing is connected before the first call; each
+            call raises `ConnectionFailed` if the server is not there, `PermissionDenied` if it wants a token, and
+            the other `VoiceCloneError`s as its docstring says.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Client:
         timeout: float | None = 60.0,
         credentials: grpc.ChannelCredentials | None = None,
         headers: Mapping[str, str] | None = None,
+        token: str | None = None,
     ) -> None:
         target = _channel.target(url)
         if credentials is None:
@@ -127,7 +130,7 @@ class Client:
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._model = model
         self._timeout = timeout
-        self._metadata = _channel.metadata(headers)
+        self._metadata = _channel.metadata(headers, token)
 
     def speak(
         self,

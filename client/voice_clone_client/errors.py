@@ -4,6 +4,7 @@
     ├── InvalidArgument     invalid_argument    the request is wrong; the text says what would be right
     ├── VoiceNotFound       speaker_not_found   no voice of that name
     ├── VoiceExists         speaker_exists      the name is taken and may not be replaced
+    ├── PermissionDenied    permission_denied   the server wants a token or key that was not sent
     ├── Unsupported         unsupported         this server or its checkpoint cannot do it
     ├── Overloaded          overloaded          a queue or the store is full; try again later
     ├── Cancelled           cancelled           the stream was closed before its end
@@ -43,6 +44,12 @@ class VoiceExists(VoiceCloneError):
     """The name is taken, and the policy `immutable` forbids to replace it."""
 
     slug = "speaker_exists"
+
+
+class PermissionDenied(VoiceCloneError):
+    """The server wants a token, or the key of a restricted protocol, that was not sent."""
+
+    slug = "permission_denied"
 
 
 class Unsupported(VoiceCloneError):
@@ -91,6 +98,7 @@ _FROM_SERVER = (
     InvalidArgument,
     VoiceNotFound,
     VoiceExists,
+    PermissionDenied,
     Unsupported,
     Overloaded,
     Cancelled,
@@ -100,7 +108,14 @@ _FROM_SERVER = (
 _BY_SLUG: dict[str, type[VoiceCloneError]] = {error.slug: error for error in _FROM_SERVER}
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
-# What Triton and gRPC answer by themselves carries no slug: there the status code decides.
+# What Triton and gRPC answer by themselves carries no slug. There the status code decides, but for these texts: Triton
+# has no code for the first, and the errors of a stream come without one.
+_BY_TEXT: tuple[tuple[str, type[VoiceCloneError]], ...] = (
+    ("protocol is restricted", PermissionDenied),
+    ("has no available versions", ConnectionFailed),  # the model is not loaded yet, or not any more
+    ("Server is stopping", ConnectionFailed),
+    ("Server not ready", ConnectionFailed),
+)
 _BY_STATUS: dict[str, type[VoiceCloneError]] = {
     "INVALID_ARGUMENT": InvalidArgument,  # e.g. a tensor of a wrong shape
     "NOT_FOUND": Unsupported,  # Triton knows no such model
@@ -124,6 +139,11 @@ def from_status(status: str, details: str) -> VoiceCloneError:
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the server did not answer in time")
     text = details.strip() or f"the call failed with status {status}"
-    if status == "UNAVAILABLE":
-        text = f"the server is not there or not ready; is the url host:port of its gRPC endpoint? ({text})"
-    return _BY_STATUS.get(status, Internal)(text)
+    by_status = _BY_STATUS.get(status, Internal)
+    error = next((error for part, error in _BY_TEXT if part in details), by_status)
+    if error is ConnectionFailed:
+        text = (
+            "the server is not there or not ready; is the url host:port of its gRPC endpoint, "
+            f"and is TLS on at both ends or at none? ({text})"
+        )
+    return error(text)

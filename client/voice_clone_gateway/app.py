@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI, Security
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.security import HTTPBearer
-from voice_clone_client import AsyncClient, __version__
+from voice_clone_client import AsyncClient, VoiceCloneError, __version__, tls_credentials
 
 from . import batch, http_errors, metrics, models, page, speech, voices, websocket
 from .auth import Keys
@@ -31,13 +31,21 @@ def create_app(settings: Settings) -> FastAPI:
         metrics      the Metrics
 
     Raises:
-        ValueError, OSError: the keys cannot be read.
+        ValueError, OSError: the keys or the authority's certificate cannot be read.
+        VoiceCloneError: the address, the token or the certificate of the Triton server is none.
     """
+
+    secure = settings.triton_tls or settings.triton_ca
+    client = AsyncClient(
+        settings.triton,
+        model=settings.model,
+        credentials=tls_credentials(settings.triton_ca or None) if secure else None,
+        token=settings.triton_token,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncClient(settings.triton, model=settings.model) as client:
-            app.state.client = client
+        async with client:
             yield
 
     app = FastAPI(
@@ -49,6 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.settings = settings
+    app.state.client = client
     app.state.keys = Keys.load(settings.api_keys_file)
     app.state.gate = Gate(settings.max_requests)
     app.state.references = References(settings)
@@ -85,8 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app = create_app(settings)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"voice-clone-gateway: the keys cannot be read: {error}") from None
+    except (ValueError, OSError, VoiceCloneError) as error:
+        raise SystemExit(f"voice-clone-gateway: {error}") from None
     uvicorn.run(app, **server_options(settings))
 
 

@@ -20,6 +20,7 @@ from voice_clone_client import (
     DeadlineExceeded,
     InvalidArgument,
     Overloaded,
+    PermissionDenied,
     Unsupported,
     VoiceCloneError,
     VoiceExists,
@@ -90,6 +91,7 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     InvalidArgument: (400, _INVALID, "invalid_argument"),
     VoiceNotFound: (404, _INVALID, "voice_not_found"),
     VoiceExists: (409, _INVALID, "voice_exists"),
+    PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway lacks its token
     Unsupported: (501, _SERVER, "unsupported"),
     Overloaded: (503, _SERVER, "overloaded"),
     ConnectionFailed: (503, _SERVER, "server_unavailable"),
@@ -117,6 +119,9 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
     if isinstance(error, ConnectionFailed):  # its text names the server's address
         log.error("request %s: the Triton server cannot be reached: %s", request_id, error)
         message = "the speech server cannot be reached or is not ready; try again later"
+    if isinstance(error, PermissionDenied):  # its text is for who runs the gateway
+        log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
+        message = "the gateway lacks the token or key that the speech server wants for this; tell who runs it"
     headers = {"Retry-After": str(retry_after)} if status == 503 else {}
     return HTTPFailure(status, message, code, kind, headers=headers)
 

@@ -27,6 +27,9 @@ class Settings:
     """
 
     triton: str = _setting("localhost:8001", "host:port of the gRPC endpoint of the Triton server")
+    triton_token: str = _setting("", "its write token; better as the variable, which other users cannot see")
+    triton_tls: bool = _setting(False, "connect to it by TLS, checked against the authorities that gRPC trusts")
+    triton_ca: str = _setting("", "connect to it by TLS, checked against the authority in this PEM file")
     model: str = _setting("qwen3_tts", "the model family that speaks")
     model_aliases: tuple[str, ...] = _setting((), "further names under which callers may ask for it, e.g. tts-1")
     host: str = _setting("127.0.0.1", "address to listen on")

@@ -201,7 +201,8 @@ def test_soak(server: TritonServer) -> None:
             time.sleep(0.2)
         assert gauges(server) and not any(gauges(server).values()), gauges(server)
         again, _ = client.speak("Good morning.", speaker_embedding=embedding, seed=1, max_frames=20).read()
-        np.testing.assert_array_equal(again, expected)
+        assert again.shape == expected.shape  # when a chunk is sent depends on the load, and the last bits on its size
+        assert np.sqrt(np.mean((again - expected) ** 2)) <= 1e-5 * np.sqrt(np.mean(expected**2))
     at, total = np.array([(at, sum(found.values())) for at, found in log.memory if at > SECONDS / 3]).T
     slope = np.polyfit(at, total, 1)[0]
     growth = slope * (SECONDS * 2 / 3) / total.mean()

@@ -65,3 +65,18 @@ def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # A1
     assert settings({"VOICE_CLONE_VOICE_DIR": "/else"}, voice_dir="/somewhere").voice_dir == Path("/else")
     with pytest.raises(InvalidArgument, match="VOICE_CLONE_CHECKPOINT_DIR"):
         _ = settings().checkpoint_dir
+
+
+def test_a_secret_comes_from_the_environment_alone() -> None:
+    assert settings({"VOICE_CLONE_WRITE_TOKEN": "s3cret~!"}).secret("write_token") == "s3cret~!"
+    assert settings({"VOICE_CLONE_WRITE_TOKEN": ""}, write_token="").secret("write_token") == ""
+    with pytest.raises(InvalidArgument, match=r"callers can read; set VOICE_CLONE_WRITE_TOKEN instead") as caught:
+        settings({}, write_token="s3cret").secret("write_token")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["s3cret\n", "s3 cret", "s3crét", "s3cret\x7f"])
+def test_a_secret_that_no_header_carries_is_refused_and_not_told(value: str) -> None:
+    with pytest.raises(InvalidArgument, match="VOICE_CLONE_WRITE_TOKEN must be printable ASCII") as caught:
+        settings({"VOICE_CLONE_WRITE_TOKEN": value}).secret("write_token")
+    assert "s3" not in str(caught.value)

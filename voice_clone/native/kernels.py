@@ -10,7 +10,7 @@ are kept. That form is known by the type of the array:
 | int8 [O, I] | times the scale of its group of 128 | int16 |
 | uint8 [O, I / 2] | 4 bits less 8, times the scale of its group of 64 | int16 |
 
-Activations that meet integers are rounded to 16 bits, with one scale for each row; sums of a group are exact. A row's
+N is 1 or a multiple of 4: then each weight is read and widened once for four rows. Activations that meet integers are rounded to 16 bits, with one scale for each row; sums of a group are exact. A row's
 result depends on that row alone.
 
 Several threads run the same function, each with its number; every output is computed by one of them. They wait for each
@@ -30,6 +30,7 @@ from numba.extending import intrinsic, overload
 
 INT8_GROUP = 128
 INT4_GROUP = 64
+ROWS = 4  # at a time, for each weight read; N is 1 or a multiple
 HALF_GROUP = INT4_GROUP // 2  # a byte holds element i of a group and element i + 32
 SPINS = 4000  # some microseconds; then the barrier gives its core to whom it waits for
 
@@ -81,6 +82,18 @@ def _number(context, bits):  # type: ignore[no-untyped-def]
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return float32(int32), code
+
+
+@njit(**_OPTIONS)
+def _upper(half):  # type: ignore[no-untyped-def]
+    """bf16 -> float32."""
+    return _number(int32(uint32(half) << uint32(16)))
+
+
+@njit(**_OPTIONS)
+def _add_product(total, weight, x):  # type: ignore[no-untyped-def]
+    """In 32 bits throughout: numba would widen to 64, and processors multiply those one by one."""
+    return int32(total + int32(int32(weight) * int32(x)))
 
 
 @njit(**_OPTIONS)
@@ -155,52 +168,114 @@ def _product_overload(weights, groups, x, rounded, scales, sums, first, last, ou
 
 @njit(**_OPTIONS)
 def _float32(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
+    inputs = weights.shape[1]
     for o in range(first, last):
-        for n in range(x.shape[0]):
+        if x.shape[0] == 1:
             total = float32(0)
-            for i in range(weights.shape[1]):
-                total += weights[o, i] * x[n, i]
-            out[n, o] = total
+            for i in range(inputs):
+                total += weights[o, i] * x[0, i]
+            out[0, o] = total
+            continue
+        for n in range(0, x.shape[0], ROWS):
+            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
+            for i in range(inputs):
+                weight = weights[o, i]
+                a += weight * x[n, i]
+                b += weight * x[n + 1, i]
+                c += weight * x[n + 2, i]
+                d += weight * x[n + 3, i]
+            out[n, o], out[n + 1, o], out[n + 2, o], out[n + 3, o] = a, b, c, d
 
 
 @njit(**_OPTIONS)
 def _bf16(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
+    inputs = weights.shape[1]
     for o in range(first, last):
-        for n in range(x.shape[0]):
+        if x.shape[0] == 1:
             total = float32(0)
-            for i in range(weights.shape[1]):
-                total += _number(int32(uint32(weights[o, i]) << uint32(16))) * x[n, i]
-            out[n, o] = total
+            for i in range(inputs):
+                total += _upper(weights[o, i]) * x[0, i]
+            out[0, o] = total
+            continue
+        for n in range(0, x.shape[0], ROWS):
+            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
+            for i in range(inputs):
+                weight = _upper(weights[o, i])
+                a += weight * x[n, i]
+                b += weight * x[n + 1, i]
+                c += weight * x[n + 2, i]
+                d += weight * x[n + 3, i]
+            out[n, o], out[n + 1, o], out[n + 2, o], out[n + 3, o] = a, b, c, d
 
 
 @njit(**_OPTIONS)
 def _int8(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
     for o in range(first, last):
-        for n in range(x.shape[0]):
+        if x.shape[0] == 1:
             total = float32(0)
             for group in range(groups.shape[1]):
                 start = group * INT8_GROUP
                 part = int32(0)
                 for i in range(INT8_GROUP):
-                    part = int32(part + int32(int32(weights[o, start + i]) * int32(rounded[n, start + i])))
+                    part = _add_product(part, weights[o, start + i], rounded[0, start + i])
                 total += groups[o, group] * float32(part)
-            out[n, o] = total * scales[n]
+            out[0, o] = total * scales[0]
+            continue
+        for n in range(0, x.shape[0], ROWS):
+            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
+            for group in range(groups.shape[1]):
+                start = group * INT8_GROUP
+                e, f, g, h = int32(0), int32(0), int32(0), int32(0)
+                for i in range(start, start + INT8_GROUP):
+                    weight = weights[o, i]
+                    e = _add_product(e, weight, rounded[n, i])
+                    f = _add_product(f, weight, rounded[n + 1, i])
+                    g = _add_product(g, weight, rounded[n + 2, i])
+                    h = _add_product(h, weight, rounded[n + 3, i])
+                scale = groups[o, group]
+                a += scale * float32(e)
+                b += scale * float32(f)
+                c += scale * float32(g)
+                d += scale * float32(h)
+            out[n, o], out[n + 1, o] = a * scales[n], b * scales[n + 1]
+            out[n + 2, o], out[n + 3, o] = c * scales[n + 2], d * scales[n + 3]
 
 
 @njit(**_OPTIONS)
 def _int4(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
     for o in range(first, last):
-        for n in range(x.shape[0]):
+        if x.shape[0] == 1:
             total = float32(0)
             for group in range(groups.shape[1]):
-                start = group * HALF_GROUP
-                part = int32(-8 * sums[n, group])
+                start, half = group * INT4_GROUP, group * HALF_GROUP
+                part = int32(-8 * sums[0, group])
                 for i in range(HALF_GROUP):
-                    both = weights[o, start + i]
-                    part = int32(part + int32(int32(both & uint8(15)) * int32(rounded[n, 2 * start + i])))
-                    part = int32(part + int32(int32(both >> uint8(4)) * int32(rounded[n, 2 * start + HALF_GROUP + i])))
+                    both = weights[o, half + i]
+                    part = _add_product(part, both & uint8(15), rounded[0, start + i])
+                    part = _add_product(part, both >> uint8(4), rounded[0, start + HALF_GROUP + i])
                 total += groups[o, group] * float32(part)
-            out[n, o] = total * scales[n]
+            out[0, o] = total * scales[0]
+            continue
+        for n in range(0, x.shape[0], ROWS):
+            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
+            for group in range(groups.shape[1]):
+                start, half = group * INT4_GROUP, group * HALF_GROUP
+                e, f = int32(-8 * sums[n, group]), int32(-8 * sums[n + 1, group])
+                g, h = int32(-8 * sums[n + 2, group]), int32(-8 * sums[n + 3, group])
+                for i in range(HALF_GROUP):
+                    low, high = weights[o, half + i] & uint8(15), weights[o, half + i] >> uint8(4)
+                    j, k = start + i, start + HALF_GROUP + i
+                    e = _add_product(_add_product(e, low, rounded[n, j]), high, rounded[n, k])
+                    f = _add_product(_add_product(f, low, rounded[n + 1, j]), high, rounded[n + 1, k])
+                    g = _add_product(_add_product(g, low, rounded[n + 2, j]), high, rounded[n + 2, k])
+                    h = _add_product(_add_product(h, low, rounded[n + 3, j]), high, rounded[n + 3, k])
+                scale = groups[o, group]
+                a += scale * float32(e)
+                b += scale * float32(f)
+                c += scale * float32(g)
+                d += scale * float32(h)
+            out[n, o], out[n + 1, o] = a * scales[n], b * scales[n + 1]
+            out[n + 2, o], out[n + 3, o] = c * scales[n + 2], d * scales[n + 3]
 
 
 @njit(**_OPTIONS)
@@ -270,7 +345,7 @@ def _share(count, thread, threads):  # type: ignore[no-untyped-def]
 @njit(**_OPTIONS)
 def linear(thread, threads, counter, weights, groups, x, own, out):  # type: ignore[no-untyped-def]
     """x [N, I] -> out [N, O]. `own`: buffers of each thread, see `stack`."""
-    _, rounded, scales, sums, _ = own
+    rounded, scales, sums = own
     _prepare(weights, x, x.shape[1], rounded[thread], scales[thread], sums[thread])
     first, last = _share(weights.shape[0], thread, threads)
     _product(weights, groups, x, rounded[thread], scales[thread], sums[thread], first, last, out)
@@ -290,7 +365,7 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
         cache: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
         where: slot and position of each row, int64 [N]. A row sees its slot's positions up to its own, those that
             come in the same call included.
-        own: of each thread: rows float32, rows int16, their scales, sums of their groups, attention scores.
+        own: of each thread: rows int16, their scales, sums of their groups; rows float32 [N, C], attention scores.
         common: float32 rows of queries, keys and values; of the attention's results; of the feed-forward part; of a
             product. Shared by all threads.
         x: [N, C]; lost.
@@ -300,7 +375,7 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
     attention_norm, mlp_norm, query_norm, key_norm, last_norm = norms
     keys, values, cos, sin = cache
     slots, positions = where
-    rows, rounded, scales, sums, scores = own[0][thread], own[1][thread], own[2][thread], own[3][thread], own[4][thread]
+    rounded, scales, sums, rows, scores = own[0][thread], own[1][thread], own[2][thread], own[3][thread], own[4][thread]
     heads, attended, hidden, product = common
     size, inner, dim, kv_heads = x.shape[1], hidden.shape[1], cos.shape[1], keys.shape[2]
     query_heads = attended.shape[1] // dim
@@ -310,7 +385,7 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
         _normalise(x, attention_norm[layer], eps, rows)
         _prepare(qkv, rows, size, rounded, scales, sums)
         first, last = _share(qkv.shape[1], thread, threads)
-        _product(qkv[layer], qkv_groups[layer], rows[:, :size], rounded, scales, sums, first, last, heads)
+        _product(qkv[layer], qkv_groups[layer], rows, rounded, scales, sums, first, last, heads)
         meet(counter, threads)
 
         first, last = _share(kv_heads, thread, threads)
@@ -343,11 +418,11 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
         _normalise(x, mlp_norm[layer], eps, rows)
         _prepare(gate_up, rows, size, rounded, scales, sums)
         first, last = _share(inner, thread, threads)
-        _product(gate_up[layer], gate_up_groups[layer], rows[:, :size], rounded, scales, sums, first, last, product)
+        _product(gate_up[layer], gate_up_groups[layer], rows, rounded, scales, sums, first, last, product)
         _product(
             gate_up[layer],
             gate_up_groups[layer],
-            rows[:, :size],
+            rows,
             rounded,
             scales,
             sums,

@@ -17,30 +17,24 @@ if TYPE_CHECKING:
 
 
 class Buffers:
-    """What the threads compute with; grows to the most rows that came."""
+    """What products are computed with, for as many rows as were asked for last.
 
-    def __init__(self, inputs: int, positions: int, *widths: int) -> None:
-        """`inputs`: the widest row of a product; `positions`: the most of one stream; `widths`: of the shared rows."""
+    Args:
+        inputs: the widest row of a product.
+    """
+
+    def __init__(self, inputs: int) -> None:
         self._inputs = inputs + -inputs % kernels.INT8_GROUP
-        self._positions = positions
-        self._widths = widths
-        self._rows = 0
+        self.rows = 0
 
-    def of(self, rows: int) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Each thread's own and the shared ones, of `rows` rows."""
-        if rows > self._rows:
-            self._rows, threads = rows, team().threads
-            shape = threads, rows, self._inputs
-            self._own = (
-                np.zeros(shape, np.float32),
-                np.zeros(shape, np.int16),
-                np.zeros((threads, rows), np.float32),
-                np.zeros((threads, rows, self._inputs // kernels.INT4_GROUP), np.int32),
-            )
-            self._scores = np.zeros((threads, self._positions), np.float32)
-            self._common = tuple(np.zeros((rows, width), np.float32) for width in self._widths)
-        own = tuple(array[:, :rows] for array in self._own)
-        return (*own, self._scores), tuple(array[:rows] for array in self._common)
+    def resize(self, rows: int) -> None:
+        threads = team().threads
+        self.rows = rows
+        self.own: tuple[Array, ...] = (  # of each thread: rounded rows, their scales, sums of their groups
+            np.zeros((threads, rows, self._inputs), np.int16),
+            np.zeros((threads, rows), np.float32),
+            np.zeros((threads, rows, self._inputs // kernels.INT4_GROUP), np.int32),
+        )
 
 
 class NativeLinear(nn.Module):
@@ -51,7 +45,7 @@ class NativeLinear(nn.Module):
         self._packed = pack(linear.weight.detach(), precision)
         self._bias = None if linear.bias is None else linear.bias.detach().float()
         self._outputs = linear.out_features
-        self._buffers = Buffers(linear.in_features, 1)
+        self._buffers = Buffers(linear.in_features)
 
     @property
     def nbytes(self) -> int:
@@ -59,12 +53,31 @@ class NativeLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
-        rows = x.reshape(-1, x.shape[-1]).numpy()
+        flat = x.reshape(-1, x.shape[-1])
+        rows = _padded(flat)
         out = np.empty((rows.shape[0], self._outputs), np.float32)
-        own, _ = self._buffers.of(rows.shape[0])
-        team().run(kernels.linear, *self._packed.arrays, rows, own, out)
-        result = torch.from_numpy(out).view(*x.shape[:-1], -1)
+        if self._buffers.rows != rows.shape[0]:
+            self._buffers.resize(rows.shape[0])
+        team().run(kernels.linear, *self._packed.arrays, rows.numpy(), self._buffers.own, out)
+        result = torch.from_numpy(out[: flat.shape[0]]).view(*x.shape[:-1], -1)
         return result if self._bias is None else result.add_(self._bias)
+
+
+class _StackBuffers(Buffers):
+    """Also a stack's normed rows and attention scores of each thread, and the rows that the threads share."""
+
+    def __init__(self, size: int, inputs: int, widths: tuple[int, ...]) -> None:
+        super().__init__(inputs)
+        self._size = size
+        self._widths = widths
+        self.positions = 0
+
+    def resize(self, rows: int) -> None:
+        super().resize(rows)
+        threads = team().threads
+        normed = np.zeros((threads, rows, self._size), np.float32)
+        self.own = (*self.own, normed, np.zeros((threads, self.positions), np.float32))
+        self.common = tuple(np.zeros((rows, width), np.float32) for width in self._widths)
 
 
 class NativeStack:
@@ -98,9 +111,9 @@ class NativeStack:
         attention, mlp = first.self_attn, first.mlp
         inner = mlp.down_proj.in_features
         queries = attention.heads * attention.head_dim
-        self._widths = (queries + 2 * attention.kv_heads * attention.head_dim, queries, inner, 2 * inner)
-        self._inputs = max(first.input_layernorm.weight.shape[0], queries, inner)
-        self._buffers: Buffers | None = None
+        widths = (queries + 2 * attention.kv_heads * attention.head_dim, queries, inner, 2 * inner)
+        self._size = first.input_layernorm.weight.shape[0]
+        self._buffers = _StackBuffers(self._size, max(self._size, queries, inner), widths)
 
     @property
     def nbytes(self) -> int:
@@ -112,23 +125,31 @@ class NativeStack:
         A row sees its slot's positions up to its own, also those that come in the same call.
         """
         tensors = (cache.keys, cache.values, cache.cos, cache.sin)
-        if self._buffers is None or self._buffers._positions < cache.cos.shape[0]:
-            self._buffers = Buffers(self._inputs, cache.cos.shape[0], *self._widths)
-        own, common = self._buffers.of(x.shape[0])
-        out = np.empty(tuple(x.shape), np.float32)
+        rows, count, length = _padded(x), x.shape[0], cache.cos.shape[0]
+        if self._buffers.rows != rows.shape[0] or self._buffers.positions != length:
+            self._buffers.positions = length
+            self._buffers.resize(rows.shape[0])
+        out = np.empty(tuple(rows.shape), np.float32)
         team().run(
             kernels.stack,
             self._weights,
             self._norms,
             self._eps,
             tuple(tensor.numpy() for tensor in tensors),
-            (slots.numpy(), positions.numpy()),
-            own,
-            common,
-            x.numpy().copy(),
+            (_padded(slots).numpy(), _padded(positions).numpy()),
+            self._buffers.own,
+            self._buffers.common,
+            rows.numpy(),
             out,
         )
-        return torch.from_numpy(out)
+        return torch.from_numpy(out[:count])
+
+
+def _padded(rows: Tensor) -> Tensor:
+    """A copy whose number of rows is 1 or a multiple of 4: the last one is repeated."""
+    count = rows.shape[0]
+    missing = -count % kernels.ROWS if count > 1 else 0
+    return torch.cat([rows, *[rows[-1:]] * missing])
 
 
 def _rows(weights: list[Tensor]) -> Array:

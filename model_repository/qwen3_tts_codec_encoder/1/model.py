@@ -1,11 +1,16 @@
 """Waveform to codec codes. An empty waveform asks for the fingerprint alone; mode `x_vector` needs no codes."""
 
+import os
+
 import numpy as np
 import torch
 
 from voice_clone.audio import check_waveform, resample
 from voice_clone.qwen3_tts import stages
 from voice_clone.triton_io import Model
+
+# What is compiled for the length of one clip serves no other: without this the process grows by 170 MB over 1000 clips.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
 class TritonPythonModel(Model):

@@ -123,6 +123,28 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"    {name}" in text
 
 
+def test_the_token_comes_from_the_option_or_the_environment(
+    triton: Server, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("delete", "Ada") == 0
+    monkeypatch.setenv("VOICE_CLONE_TOKEN", "from-the-environment")
+    assert run("delete", "Ada") == run("--token", "from-the-option", "delete", "Ada") == 0
+    sent = [metadata.get("x-voice-token") for metadata in triton.metadata]
+    assert sent == [None, "from-the-environment", "from-the-option"]
+
+
+def test_help_does_not_show_the_token(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("VOICE_CLONE_TOKEN", "s3cret")
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert "s3cret" not in capsys.readouterr().out
+
+
+def test_an_authority_s_file_that_is_absent(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--ca", "absent.pem", "list") == 1
+    assert capsys.readouterr().err == "voice-clone: absent.pem: No such file or directory\n"
+
+
 def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer(triton, VOICE)
     (tmp_path / "a.wav").write_bytes(b"clip")

@@ -42,10 +42,24 @@ def test_status_decides_without_a_slug(status: str, error: type[client.VoiceClon
     assert str(client.from_status(status, ""))  # never an empty message
 
 
+@pytest.mark.parametrize(
+    ("details", "error"),
+    [
+        ("This protocol is restricted, expecting header 'triton-grpc-protocol-admin-key'", client.PermissionDenied),
+        ("Request for unknown model: 'qwen3_tts' has no available versions", client.ConnectionFailed),
+        ("Request for unknown model: 'qwen3_tts' is not found", client.InvalidArgument),
+        ("Server is stopping, scheduler for model has stopped accepting new requests", client.ConnectionFailed),
+    ],
+)
+def test_what_triton_says_on_a_stream_without_a_code(details: str, error: type[client.VoiceCloneError]) -> None:
+    caught = client.from_status("INVALID_ARGUMENT", details)
+    assert type(caught) is error and details in str(caught)
+
+
 def test_slug_beats_status() -> None:
     assert type(client.from_status("UNAVAILABLE", "deadline_exceeded: late")) is client.DeadlineExceeded
 
 
 def test_slugs_are_unique() -> None:
     tree = client.VoiceCloneError.__subclasses__()
-    assert len({error.slug for error in tree}) == len(tree) == 10
+    assert len({error.slug for error in tree}) == len(tree) == 11

@@ -6,7 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
+from voice_clone_client import InvalidArgument
+from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.auth import Keys
+from voice_clone_gateway.settings import parse
 
 from tests.unit.client.triton_double import Server
 from tests.unit.gateway.conftest import Serve
@@ -114,3 +117,23 @@ def test_cors_is_off_unless_asked_for(triton: Server, serve: Serve) -> None:
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
     other = opened.get("/v1/models", headers={"Origin": "https://evil.example"})
     assert "access-control-allow-origin" not in other.headers
+
+
+def test_the_gateway_sends_the_write_token_of_the_server_and_never_shows_it(
+    triton: Server, serve: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    http = serve(triton.url, triton_token="s3cret")
+    assert http.delete("/v1/audio/voices/ada").status_code == 200
+    assert triton.metadata[-1]["x-voice-token"] == "s3cret"
+    monkeypatch.setenv("VOICE_CLONE_GATEWAY_TRITON_TOKEN", "s3cret")
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    assert "s3cret" not in capsys.readouterr().out
+    assert parse([]).triton_token == "s3cret"
+
+
+def test_what_the_gateway_is_told_of_the_server_must_make_sense(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").touch()
+    for wrong in ({"triton": "http://localhost"}, {"triton_token": "a b"}, {"triton_ca": str(tmp_path / "empty.pem")}):
+        with pytest.raises(InvalidArgument):
+            create_app(Settings(**wrong))

@@ -33,6 +33,7 @@ def error(answer: httpx2.Response) -> dict[str, Any]:
         ("invalid_argument: text is blank", 400, "invalid_argument"),
         ("speaker_not_found: no voice", 404, "voice_not_found"),
         ("speaker_exists: taken", 409, "voice_exists"),
+        ("permission_denied: send s3cret", 403, "permission_denied"),
         ("unsupported: not with this checkpoint", 501, "unsupported"),
         ("cancelled: the stream was cancelled", 503, "cancelled"),
         ("overloaded: 64 streams wait already", 503, "overloaded"),
@@ -55,6 +56,8 @@ def test_errors_before_the_first_byte(
     assert answer.headers.get("retry-after") == ("7" if status == 503 else None)
     if status == 500:
         assert "/srv" not in told["message"] and answer.headers["x-request-id"] in told["message"]
+    elif status == 403:  # whoever runs the gateway can do something about it, its callers cannot
+        assert "s3cret" not in told["message"] and told["type"] == "permission_error"
     else:
         assert told["message"] == details.partition(": ")[2]
 

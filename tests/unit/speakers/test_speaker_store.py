@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from tests.unit.speakers.fakes import FakeEncoder, Voices, clip
+from tests.unit.speakers.fakes import FakeEncoder, Voices, clip, eventually
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
 from voice_clone.speakers.files import Files
@@ -348,6 +351,28 @@ def test_a_second_owner_is_refused_and_told_who_the_first_is(voices: Voices) -> 
     second = subprocess.run([sys.executable, "-c", program, voices.directory], capture_output=True, text=True)
     assert second.returncode and f"in use by process {os.getpid()} on " in second.stderr
     voices.restart()  # given up, and taken again
+
+
+def test_a_new_owner_waits_for_the_old_one_and_sees_all_that_it_did(
+    make_voices: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = make_voices()
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.INFO):
+        new = pool.submit(make_voices, directory_wait=30.0)
+        eventually(lambda: f"in use by process {os.getpid()} on " in caplog.text)
+        old.upload("Ada")
+        assert not new.done()
+        old.cache.close()
+        assert new.result(30.0).get("Ada")["name"] == "Ada"
+    assert caplog.text.count("waiting for it, 30 s at most") == 1
+
+
+def test_a_new_owner_waits_no_longer_than_it_was_told(make_voices: Make) -> None:
+    make_voices()
+    began = time.monotonic()
+    with pytest.raises(Overloaded, match=f"in use by process {os.getpid()} on "):
+        make_voices(directory_wait=0.2)
+    assert time.monotonic() - began >= 0.2
 
 
 def test_a_closed_store_changes_nothing_any_more(voices: Voices) -> None:
