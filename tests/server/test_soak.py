@@ -207,4 +207,3 @@ def test_soak(server: TritonServer) -> None:
     slope = np.polyfit(at, total, 1)[0]
     growth = slope * (SECONDS * 2 / 3) / total.mean()
     assert growth < GROWTH, f"memory grew by {100 * growth:.1f} % of {total.mean() / 1e6:.0f} MB\n{report(log)}"
-    assert server.stop() == 0

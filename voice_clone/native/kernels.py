@@ -8,10 +8,9 @@ are kept. That form is known by the type of the array:
 | float32 [O, I] | itself | float32 |
 | uint16 [O, I] | the upper half of a float32 (bf16) | float32 |
 | int8 [O, I] | times the scale of its group of 128 | int16 |
-| uint8 [O, I / 2] | 4 bits less 8, times the scale of its group of 64 | int16 |
 
-N is 1 or a multiple of 4: then each weight is read and widened once for four rows. Activations that meet integers are rounded to 16 bits, with one scale for each row; sums of a group are exact. A row's
-result depends on that row alone.
+N is 1 or a multiple of 4. Activations that meet int8 are rounded to 16 bits, with one scale for each row, and the sums
+of a group are exact.
 
 Several threads run the same function, each with its number; every output is computed by one of them. They wait for each
 other at a barrier: `meet`.
@@ -25,13 +24,11 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, int16, int32, int64, njit, types, uint8, uint32
+from numba import float32, int16, int32, int64, njit, types, uint32
 from numba.extending import intrinsic, overload
 
-INT8_GROUP = 128
-INT4_GROUP = 64
-ROWS = 4  # at a time, for each weight read; N is 1 or a multiple
-HALF_GROUP = INT4_GROUP // 2  # a byte holds element i of a group and element i + 32
+GROUP = 128  # weights of one scale; a sum of its products with 16-bit numbers fits into 32 bits
+ROWS = 4  # multiplied with a weight at once; N is 1 or a multiple
 SPINS = 4000  # some microseconds; then the barrier gives its core to whom it waits for
 
 # Sums may be taken in any order, but NaN and infinity stay what they are: that is how a bad stream is found.
@@ -91,12 +88,6 @@ def _upper(half):  # type: ignore[no-untyped-def]
 
 
 @njit(**_OPTIONS)
-def _add_product(total, weight, x):  # type: ignore[no-untyped-def]
-    """In 32 bits throughout: numba would widen to 64, and processors multiply those one by one."""
-    return int32(total + int32(int32(weight) * int32(x)))
-
-
-@njit(**_OPTIONS)
 def meet(counter, threads):  # type: ignore[no-untyped-def]
     """Wait until all threads are here. counter: int64 [1], 0 at first."""
     if threads == 1:
@@ -110,37 +101,21 @@ def meet(counter, threads):  # type: ignore[no-untyped-def]
             _yield()
 
 
-def _prepare(weights, x, inputs, rounded, scales, sums):  # type: ignore[no-untyped-def]
-    """Bring float32 rows x [N, inputs] to what `weights` are multiplied with."""
+def _prepare(weights, x, rounded, scales):  # type: ignore[no-untyped-def]
+    """Bring float32 rows x [N, I] to what `weights` are multiplied with."""
 
 
-@overload(_prepare, jit_options=_OPTIONS)
-def _prepare_overload(weights, x, inputs, rounded, scales, sums):  # type: ignore[no-untyped-def]
-    if weights.dtype in (types.float32, types.uint16):
-        return lambda weights, x, inputs, rounded, scales, sums: None
+@overload(_prepare)
+def _prepare_overload(weights, x, rounded, scales):  # type: ignore[no-untyped-def]
     if weights.dtype == types.int8:
-
-        def int8_rows(weights, x, inputs, rounded, scales, sums):  # type: ignore[no-untyped-def]
-            _round(x, inputs, weights.shape[-1], rounded, scales)
-
-        return int8_rows
-
-    def int4_rows(weights, x, inputs, rounded, scales, sums):  # type: ignore[no-untyped-def]
-        padded = 2 * weights.shape[-1]
-        _round(x, inputs, padded, rounded, scales)
-        for n in range(x.shape[0]):
-            for group in range(padded // INT4_GROUP):
-                total = int32(0)
-                for i in range(INT4_GROUP):
-                    total = int32(total + int32(rounded[n, group * INT4_GROUP + i]))
-                sums[n, group] = total
-
-    return int4_rows
+        return lambda weights, x, rounded, scales: _round(x, weights.shape[-1], rounded, scales)
+    return lambda weights, x, rounded, scales: None
 
 
 @njit(**_OPTIONS)
-def _round(x, inputs, padded, rounded, scales):  # type: ignore[no-untyped-def]
+def _round(x, padded, rounded, scales):  # type: ignore[no-untyped-def]
     """Rows to 16 bits; zeros fill up to `padded`."""
+    inputs = x.shape[1]
     for n in range(x.shape[0]):
         largest = int32(0)  # as bits: those of NaN and infinity are above all others, so they come through
         for i in range(inputs):
@@ -154,20 +129,20 @@ def _round(x, inputs, padded, rounded, scales):  # type: ignore[no-untyped-def]
             rounded[n, i] = int16(0)
 
 
-def _product(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
+def _product(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
     """out[n, o] = weights[o] . x[n] for o in first..last - 1. `groups`: the scales of the weights' groups."""
 
 
 @overload(_product)
-def _product_overload(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
-    form = {types.float32: _float32, types.uint16: _bf16, types.int8: _int8, types.uint8: _int4}[weights.dtype]
-    return lambda weights, groups, x, rounded, scales, sums, first, last, out: form(
-        weights, groups, x, rounded, scales, sums, first, last, out
+def _product_overload(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
+    form = {types.float32: _float32, types.uint16: _bf16, types.int8: _int8}[weights.dtype]
+    return lambda weights, groups, x, rounded, scales, first, last, out: form(
+        weights, groups, x, rounded, scales, first, last, out
     )
 
 
 @njit(**_OPTIONS)
-def _float32(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
+def _float32(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
     inputs = weights.shape[1]
     for o in range(first, last):
         if x.shape[0] == 1:
@@ -188,7 +163,7 @@ def _float32(weights, groups, x, rounded, scales, sums, first, last, out):  # ty
 
 
 @njit(**_OPTIONS)
-def _bf16(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
+def _bf16(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
     inputs = weights.shape[1]
     for o in range(first, last):
         if x.shape[0] == 1:
@@ -209,73 +184,17 @@ def _bf16(weights, groups, x, rounded, scales, sums, first, last, out):  # type:
 
 
 @njit(**_OPTIONS)
-def _int8(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
+def _int8(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
     for o in range(first, last):
-        if x.shape[0] == 1:
+        for n in range(x.shape[0]):
             total = float32(0)
             for group in range(groups.shape[1]):
-                start = group * INT8_GROUP
+                start = group * GROUP
                 part = int32(0)
-                for i in range(INT8_GROUP):
-                    part = _add_product(part, weights[o, start + i], rounded[0, start + i])
+                for i in range(GROUP):  # of a length known beforehand, and in 32 bits: else it is not made vectors of
+                    part = int32(part + int32(int32(weights[o, start + i]) * int32(rounded[n, start + i])))
                 total += groups[o, group] * float32(part)
-            out[0, o] = total * scales[0]
-            continue
-        for n in range(0, x.shape[0], ROWS):
-            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
-            for group in range(groups.shape[1]):
-                start = group * INT8_GROUP
-                e, f, g, h = int32(0), int32(0), int32(0), int32(0)
-                for i in range(start, start + INT8_GROUP):
-                    weight = weights[o, i]
-                    e = _add_product(e, weight, rounded[n, i])
-                    f = _add_product(f, weight, rounded[n + 1, i])
-                    g = _add_product(g, weight, rounded[n + 2, i])
-                    h = _add_product(h, weight, rounded[n + 3, i])
-                scale = groups[o, group]
-                a += scale * float32(e)
-                b += scale * float32(f)
-                c += scale * float32(g)
-                d += scale * float32(h)
-            out[n, o], out[n + 1, o] = a * scales[n], b * scales[n + 1]
-            out[n + 2, o], out[n + 3, o] = c * scales[n + 2], d * scales[n + 3]
-
-
-@njit(**_OPTIONS)
-def _int4(weights, groups, x, rounded, scales, sums, first, last, out):  # type: ignore[no-untyped-def]
-    for o in range(first, last):
-        if x.shape[0] == 1:
-            total = float32(0)
-            for group in range(groups.shape[1]):
-                start, half = group * INT4_GROUP, group * HALF_GROUP
-                part = int32(-8 * sums[0, group])
-                for i in range(HALF_GROUP):
-                    both = weights[o, half + i]
-                    part = _add_product(part, both & uint8(15), rounded[0, start + i])
-                    part = _add_product(part, both >> uint8(4), rounded[0, start + HALF_GROUP + i])
-                total += groups[o, group] * float32(part)
-            out[0, o] = total * scales[0]
-            continue
-        for n in range(0, x.shape[0], ROWS):
-            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
-            for group in range(groups.shape[1]):
-                start, half = group * INT4_GROUP, group * HALF_GROUP
-                e, f = int32(-8 * sums[n, group]), int32(-8 * sums[n + 1, group])
-                g, h = int32(-8 * sums[n + 2, group]), int32(-8 * sums[n + 3, group])
-                for i in range(HALF_GROUP):
-                    low, high = weights[o, half + i] & uint8(15), weights[o, half + i] >> uint8(4)
-                    j, k = start + i, start + HALF_GROUP + i
-                    e = _add_product(_add_product(e, low, rounded[n, j]), high, rounded[n, k])
-                    f = _add_product(_add_product(f, low, rounded[n + 1, j]), high, rounded[n + 1, k])
-                    g = _add_product(_add_product(g, low, rounded[n + 2, j]), high, rounded[n + 2, k])
-                    h = _add_product(_add_product(h, low, rounded[n + 3, j]), high, rounded[n + 3, k])
-                scale = groups[o, group]
-                a += scale * float32(e)
-                b += scale * float32(f)
-                c += scale * float32(g)
-                d += scale * float32(h)
-            out[n, o], out[n + 1, o] = a * scales[n], b * scales[n + 1]
-            out[n + 2, o], out[n + 3, o] = c * scales[n + 2], d * scales[n + 3]
+            out[n, o] = total * scales[n]
 
 
 @njit(**_OPTIONS)
@@ -345,10 +264,10 @@ def _share(count, thread, threads):  # type: ignore[no-untyped-def]
 @njit(**_OPTIONS)
 def linear(thread, threads, counter, weights, groups, x, own, out):  # type: ignore[no-untyped-def]
     """x [N, I] -> out [N, O]. `own`: buffers of each thread, see `stack`."""
-    rounded, scales, sums = own
-    _prepare(weights, x, x.shape[1], rounded[thread], scales[thread], sums[thread])
+    rounded, scales = own
+    _prepare(weights, x, rounded[thread], scales[thread])
     first, last = _share(weights.shape[0], thread, threads)
-    _product(weights, groups, x, rounded[thread], scales[thread], sums[thread], first, last, out)
+    _product(weights, groups, x, rounded[thread], scales[thread], first, last, out)
     meet(counter, threads)
 
 
@@ -365,7 +284,7 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
         cache: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
         where: slot and position of each row, int64 [N]. A row sees its slot's positions up to its own, those that
             come in the same call included.
-        own: of each thread: rows int16, their scales, sums of their groups; rows float32 [N, C], attention scores.
+        own: of each thread: rows int16, their scales, rows float32 [N, C], attention scores.
         common: float32 rows of queries, keys and values; of the attention's results; of the feed-forward part; of a
             product. Shared by all threads.
         x: [N, C]; lost.
@@ -375,7 +294,7 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
     attention_norm, mlp_norm, query_norm, key_norm, last_norm = norms
     keys, values, cos, sin = cache
     slots, positions = where
-    rounded, scales, sums, rows, scores = own[0][thread], own[1][thread], own[2][thread], own[3][thread], own[4][thread]
+    rounded, scales, rows, scores = own[0][thread], own[1][thread], own[2][thread], own[3][thread]
     heads, attended, hidden, product = common
     size, inner, dim, kv_heads = x.shape[1], hidden.shape[1], cos.shape[1], keys.shape[2]
     query_heads = attended.shape[1] // dim
@@ -383,9 +302,9 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
     count = x.shape[0]
     for layer in range(qkv.shape[0]):
         _normalise(x, attention_norm[layer], eps, rows)
-        _prepare(qkv, rows, size, rounded, scales, sums)
+        _prepare(qkv, rows, rounded, scales)
         first, last = _share(qkv.shape[1], thread, threads)
-        _product(qkv[layer], qkv_groups[layer], rows, rounded, scales, sums, first, last, heads)
+        _product(qkv[layer], qkv_groups[layer], rows, rounded, scales, first, last, heads)
         meet(counter, threads)
 
         first, last = _share(kv_heads, thread, threads)
@@ -407,25 +326,24 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
                     _attend(query, keys[layer, slot, g], values[layer, slot, g], position + 1, scores, result)
         meet(counter, threads)
 
-        _prepare(o, attended, query_heads * dim, rounded, scales, sums)
+        _prepare(o, attended, rounded, scales)
         first, last = _share(size, thread, threads)
-        _product(o[layer], o_groups[layer], attended, rounded, scales, sums, first, last, product)
+        _product(o[layer], o_groups[layer], attended, rounded, scales, first, last, product)
         for n in range(count):
             for i in range(first, last):
                 x[n, i] += product[n, i]
         meet(counter, threads)
 
         _normalise(x, mlp_norm[layer], eps, rows)
-        _prepare(gate_up, rows, size, rounded, scales, sums)
+        _prepare(gate_up, rows, rounded, scales)
         first, last = _share(inner, thread, threads)
-        _product(gate_up[layer], gate_up_groups[layer], rows, rounded, scales, sums, first, last, product)
+        _product(gate_up[layer], gate_up_groups[layer], rows, rounded, scales, first, last, product)
         _product(
             gate_up[layer],
             gate_up_groups[layer],
             rows,
             rounded,
             scales,
-            sums,
             inner + first,
             inner + last,
             product,
@@ -435,9 +353,9 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
                 hidden[n, i] = _silu(product[n, i]) * product[n, inner + i]
         meet(counter, threads)
 
-        _prepare(down, hidden, inner, rounded, scales, sums)
+        _prepare(down, hidden, rounded, scales)
         first, last = _share(size, thread, threads)
-        _product(down[layer], down_groups[layer], hidden, rounded, scales, sums, first, last, product)
+        _product(down[layer], down_groups[layer], hidden, rounded, scales, first, last, product)
         for n in range(count):
             for i in range(first, last):
                 x[n, i] += product[n, i]

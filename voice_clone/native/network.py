@@ -24,16 +24,15 @@ class Buffers:
     """
 
     def __init__(self, inputs: int) -> None:
-        self._inputs = inputs + -inputs % kernels.INT8_GROUP
+        self._inputs = inputs + -inputs % kernels.GROUP
         self.rows = 0
 
     def resize(self, rows: int) -> None:
         threads = team().threads
         self.rows = rows
-        self.own: tuple[Array, ...] = (  # of each thread: rounded rows, their scales, sums of their groups
+        self.own: tuple[Array, ...] = (  # of each thread: rounded rows, their scales
             np.zeros((threads, rows, self._inputs), np.int16),
             np.zeros((threads, rows), np.float32),
-            np.zeros((threads, rows, self._inputs // kernels.INT4_GROUP), np.int32),
         )
 
 
