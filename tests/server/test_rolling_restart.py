@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceCloneError, VoiceNotFound
 
 from tests.conftest import CheckpointFactory
@@ -69,6 +70,7 @@ class Caller:
         raise AssertionError("unreachable")
 
 
+@pytest.mark.long
 def test_a_rolling_restart_loses_no_voice(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
     def server(name: str) -> TritonServer:
         return TritonServer(

@@ -120,8 +120,9 @@ def test_what_changes_voices_or_takes_them_away_wants_the_token(
         np.testing.assert_array_equal(client.speaker_embedding(voice), EMBEDDING)
 
 
-def test_with_the_token_all_of_it_works(guarded: Guarded, voice: str) -> None:
+def test_with_the_token_all_of_it_works(guarded: Guarded, voice: str, reference_clip: bytes) -> None:
     with guarded.client(TOKEN) as client:
+        client.upload(voice, reference_clip, wait=True)
         bundle = client.export(voice)
         assert client.prepare(voice, force=True).name == voice
         client.delete(voice)
@@ -132,7 +133,10 @@ def test_with_the_token_all_of_it_works(guarded: Guarded, voice: str) -> None:
 
 def http_inputs(operation: str, name: str) -> dict[str, Any]:
     given = {"operation": operation, "name": name}
-    return {"inputs": [{"name": key, "shape": [1], "datatype": "BYTES", "data": [given[key]]} for key in given]}
+    return {
+        "inputs": [{"name": key, "shape": [1], "datatype": "BYTES", "data": [given[key]]} for key in given],
+        "outputs": [{"name": "result"}],
+    }
 
 
 def test_the_token_over_http(guarded: Guarded, voice: str) -> None:

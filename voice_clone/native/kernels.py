@@ -9,7 +9,7 @@ are kept. That form is known by the type of the array:
 | uint16 [O, I] | the upper half of a float32 (bf16) | float32 |
 | int8 [O, I] | times the scale of its group of 128 | int16 |
 
-N is 1 or a multiple of 4. Activations that meet int8 are rounded to 16 bits, with one scale for each row, and the sums
+N is 1 or, with other than int8, a multiple of 4. Activations that meet int8 are rounded to 16 bits, with one scale for each row, and the sums
 of a group are exact.
 
 Several threads run the same function, each with its number; every output is computed by one of them. They wait for each

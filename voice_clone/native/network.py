@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from voice_clone.layers.attention import RMSNorm
 from voice_clone.native import kernels
 from voice_clone.native.team import team
 from voice_clone.native.weights import Array, Packed, Precision, pack
-
-if TYPE_CHECKING:
-    from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache
+from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache
 
 
 class Buffers:
@@ -53,7 +52,7 @@ class NativeLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
         flat = x.reshape(-1, x.shape[-1])
-        rows = _padded(flat)
+        rows = _padded(flat, self._packed.rows)
         out = np.empty((rows.shape[0], self._outputs), np.float32)
         if self._buffers.rows != rows.shape[0]:
             self._buffers.resize(rows.shape[0])
@@ -84,12 +83,11 @@ class NativeStack:
 
     Args:
         layers: whose weights are packed; they are not needed any more.
-        norm: weight of the last norm.
-        eps: of all norms.
+        norm: the last norm.
         precision: of the projections.
     """
 
-    def __init__(self, layers: list[DecoderLayer], norm: Tensor, eps: float, precision: Precision) -> None:
+    def __init__(self, layers: Sequence[DecoderLayer], norm: RMSNorm, precision: Precision) -> None:
         kinds: dict[str, list[Packed]] = {"qkv": [], "o": [], "gate_up": [], "down": []}
         for layer in layers:
             attention, mlp = layer.self_attn, layer.mlp
@@ -97,15 +95,17 @@ class NativeStack:
             for packed, linear in zip(kinds.values(), linears, strict=True):
                 assert isinstance(linear, nn.Linear) and linear.bias is None
                 packed.append(pack(linear.weight.detach(), precision))
-        self._weights = tuple(Packed.stack(packed).arrays for packed in kinds.values())
+        stacked = [Packed.stack(packed) for packed in kinds.values()]
+        self._weights = tuple(packed.arrays for packed in stacked)
+        self._multiple = stacked[0].rows
         self._norms = (
             _rows([layer.input_layernorm.weight for layer in layers]),
             _rows([layer.post_attention_layernorm.weight for layer in layers]),
             _rows([layer.self_attn.q_norm.weight for layer in layers]),
             _rows([layer.self_attn.k_norm.weight for layer in layers]),
-            _rows([norm])[0],
+            _rows([norm.weight])[0],
         )
-        self._eps = np.float32(eps)
+        self._eps = np.float32(norm.eps)
         first = layers[0]
         attention, mlp = first.self_attn, first.mlp
         inner = mlp.down_proj.in_features
@@ -124,7 +124,7 @@ class NativeStack:
         A row sees its slot's positions up to its own, also those that come in the same call.
         """
         tensors = (cache.keys, cache.values, cache.cos, cache.sin)
-        rows, count, length = _padded(x), x.shape[0], cache.cos.shape[0]
+        rows, count, length = _padded(x, self._multiple), x.shape[0], cache.cos.shape[0]
         if self._buffers.rows != rows.shape[0] or self._buffers.positions != length:
             self._buffers.positions = length
             self._buffers.resize(rows.shape[0])
@@ -135,7 +135,7 @@ class NativeStack:
             self._norms,
             self._eps,
             tuple(tensor.numpy() for tensor in tensors),
-            (_padded(slots).numpy(), _padded(positions).numpy()),
+            tuple(_padded(each, self._multiple).numpy() for each in (slots, positions)),
             self._buffers.own,
             self._buffers.common,
             rows.numpy(),
@@ -144,10 +144,10 @@ class NativeStack:
         return torch.from_numpy(out[:count])
 
 
-def _padded(rows: Tensor) -> Tensor:
-    """A copy whose number of rows is 1 or a multiple of 4: the last one is repeated."""
+def _padded(rows: Tensor, multiple: int) -> Tensor:
+    """A copy whose number of rows is 1 or a multiple of `multiple`: the last one is repeated."""
     count = rows.shape[0]
-    missing = -count % kernels.ROWS if count > 1 else 0
+    missing = -count % multiple if count > 1 else 0
     return torch.cat([rows, *[rows[-1:]] * missing])
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.native.kernels import GROUP
+from voice_clone.native.kernels import GROUP, ROWS
 
 Precision = Literal["fp32", "bf16", "int8"]
 Array = npt.NDArray[Any]
@@ -28,6 +28,11 @@ class Packed:
     @property
     def arrays(self) -> tuple[Array, Array]:
         return self.values, self.groups
+
+    @property
+    def rows(self) -> int:
+        """Products with more than one row take a multiple of so many."""
+        return 1 if self.values.dtype == np.int8 else ROWS
 
     @property
     def nbytes(self) -> int:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
+from voice_clone.native.network import NativeLinear, NativeStack
+from voice_clone.native.weights import Precision
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
 
@@ -45,6 +47,15 @@ class CodePredictor(nn.Module):
         self.small_to_mtp_projection: nn.Module = nn.Identity()
         if config.hidden_size != talker.hidden_size:  # 1.7B
             self.small_to_mtp_projection = nn.Linear(talker.hidden_size, config.hidden_size)
+        self.native: NativeStack | None = None  # runs instead of the layers
+
+    def to_native(self, precision: Precision) -> None:
+        """As `Talker.to_native`."""
+        self.native = NativeStack(list(self.model.layers), self.model.norm, precision)
+        self.model.layers = nn.ModuleList()
+        self.lm_head = nn.ModuleList(NativeLinear(head, precision) for head in self.lm_head)
+        if isinstance(self.small_to_mtp_projection, nn.Linear):
+            self.small_to_mtp_projection = NativeLinear(self.small_to_mtp_projection, precision)
 
     def new_cache(self, slots: int) -> KVCache:
         """A cache for up to `slots` frames at once; `predict` overwrites what it reads, so it serves all calls."""
@@ -66,20 +77,28 @@ class CodePredictor(nn.Module):
             int64 [B, 16], code 0 first.
         """
         books = self.config.num_code_groups
-        rows = slice(0, code0.shape[0])
         codes = [code0]
         x = torch.stack([hidden, embed0], dim=1)  # [B, 2, C]
-        mask: Tensor | None = causal_mask(2, 0, self.config, hidden.device)
         start = 0
         for book in range(1, books):
-            x = self.small_to_mtp_projection(x)
-            end = start + x.shape[1]
-            span = Span(rows, slice(start, end), rows, end)
-            cos, sin = cache.cos[start:end], cache.sin[start:end]
-            for index, layer in enumerate(self.model.layers):
-                x = layer(x, cos, sin, mask, cache, index, span)
-            codes.append(choose(self.lm_head[book - 1](self.model.norm(x[:, -1])), book))
+            out = self._run(self.small_to_mtp_projection(x), start, cache)
+            codes.append(choose(self.lm_head[book - 1](out), book))
+            start += x.shape[1]
             if book < books - 1:
                 x = self.model.codec_embedding[book - 1](codes[-1])[:, None]  # [B, 1, C]
-            mask, start = None, end
         return torch.stack(codes, dim=1)
+
+    def _run(self, x: Tensor, start: int, cache: KVCache) -> Tensor:
+        """T positions from `start` on of B streams, [B, T, C] -> normed hidden state of the last one [B, C]."""
+        batch, length, _ = x.shape
+        end = start + length
+        if self.native is not None:
+            slots = torch.arange(batch).repeat_interleave(length)
+            positions = torch.arange(start, end).repeat(batch)
+            return self.native(x.flatten(0, 1), cache, slots, positions).view(batch, length, -1)[:, -1]
+        span = Span(slice(0, batch), slice(start, end), slice(0, batch), end)
+        mask = causal_mask(length, start, self.config, x.device) if length > 1 else None
+        for index, layer in enumerate(self.model.layers):
+            x = layer(x, cache.cos[start:end], cache.sin[start:end], mask, cache, index, span)
+        normed: Tensor = self.model.norm(x[:, -1])
+        return normed

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.layers.packed_linear import Packing, pack
+from voice_clone.native.weights import Precision
 from voice_clone.onnx.session import Runtime
 from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
@@ -24,7 +24,6 @@ M = TypeVar("M", bound=nn.Module)
 
 MODEL: WeightFile = "model"
 CODEC: WeightFile = "speech_tokenizer/model"
-PACKINGS: dict[str, Packing] = {"bf16": "fp16", "int8": "int8"}  # of a CPU, by precision
 TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a prompt needs a few: it stays in the file
 
 
@@ -78,9 +77,8 @@ def load_talker(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     with torch.device("meta"):
         talker = Talker(checkpoint.config.talker)
     _fill(checkpoint, talker, MODEL, "talker.", settings, keep=(TEXT_EMBEDDING,))
-    packing = PACKINGS.get(_precision(settings))
-    if packing and _device(settings) == "cpu":
-        pack(talker, packing)
+    if _device(settings) == "cpu":
+        talker.to_native(_precision(settings))
     return talker, checkpoint.config
 
 
@@ -121,14 +119,13 @@ def _device(settings: Settings) -> str:
     return kind
 
 
-def _precision(settings: Settings) -> str:
+def _precision(settings: Settings) -> Precision:
     cuda = _device(settings) == "cuda"
-    name = settings.choice("precision", ("auto", "fp32", "bf16", "int8"))
-    if name == "auto":
-        return "bf16" if cuda else "fp32"
-    if name == "int8" and cuda:
+    choices: dict[str, Precision] = {"auto": "bf16" if cuda else "fp32", "fp32": "fp32", "bf16": "bf16", "int8": "int8"}
+    precision = choices[settings.choice("precision", tuple(choices))]
+    if precision == "int8" and cuda:
         raise InvalidArgument("precision int8 is for CPUs; a GPU takes fp32 or bf16")
-    return name
+    return precision
 
 
 def _fill(

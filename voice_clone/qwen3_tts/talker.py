@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
+from voice_clone.native.network import NativeLinear, NativeStack
+from voice_clone.native.weights import Precision
 from voice_clone.qwen3_tts.code_predictor import CodePredictor
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
@@ -56,6 +58,17 @@ class Talker(nn.Module):
         self.text_projection = TextProjection(config)
         self.codec_head: nn.Module = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.code_predictor = CodePredictor(config)
+        self.native: NativeStack | None = None  # runs instead of the layers
+
+    def to_native(self, precision: Precision) -> None:
+        """Run on this CPU as native code from now on, the weights of all layers and heads rounded to `precision`.
+
+        The layers' own weights are given up: the state dict is of no use any more.
+        """
+        self.native = NativeStack(list(self.model.layers), self.model.norm, precision)
+        self.model.layers = nn.ModuleList()
+        self.codec_head = NativeLinear(self.codec_head, precision)
+        self.code_predictor.to_native(precision)
 
     @property
     def device(self) -> torch.device:
@@ -78,6 +91,8 @@ class Talker(nn.Module):
         length = embeds.shape[0]
         end = offset + length
         positions = torch.arange(offset, end, device=self.device)
+        if self.native is not None:
+            return self.native(embeds, cache, torch.full_like(positions, slot), positions)[-1]
         mask = causal_mask(length, offset, self.config, self.device)
         row = slice(slot, slot + 1)
         return self._run(embeds[None], positions, mask, cache, Span(row, slice(offset, end), row, end))[0]
@@ -97,13 +112,16 @@ class Talker(nn.Module):
             slots: B different slots; an ascending run of neighbours is read without a copy.
             positions: each stream's new position = the number of positions it has in the cache.
             embeds: [B, C].
-            seen: how many positions each stream attends to, by itself; None: all attend together.
+            seen: how many positions each stream attends to, by itself; None: all attend together. Native code lets
+                each attend by itself in any case.
 
         Returns:
             [B, C], the normed hidden states.
         """
         length = max(positions) + 1
         where = torch.tensor([slots, positions], device=self.device)  # one transfer for both
+        if self.native is not None:
+            return self.native(embeds, cache, where[0], where[1])
         mask = None
         if seen is None:
             mask = (torch.arange(length, device=self.device) <= where[1, :, None])[:, None, None]  # [B, 1, 1, S]

@@ -10,7 +10,7 @@ import logging
 
 from watch import Watch
 
-from voice_clone.errors import InvalidArgument, from_message
+from voice_clone.errors import from_message
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
 from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker
@@ -47,7 +47,7 @@ class TritonPythonModel(Model):
         self._worker = Code2WavWorker(code2wav, max_batch, max_waiting, self._watch)
 
     def handle(self, request, responder):
-        info, final = _parse(request.text("info")), request.number("final")
+        info, final = request.json_object("info"), request.number("final")
         stream_id, codes = request.text("stream_id"), request.array("codes")
         if not final and len(codes) == 0:  # a beat
             if responder.cancelled():
@@ -98,11 +98,3 @@ class _Ticket:
 
     def fail(self, error):
         self._responder.fail(error)
-
-
-def _parse(info):
-    """The object that `info` holds; empty where there is no text."""
-    try:
-        return dict(json.loads(info or "{}"))
-    except (TypeError, ValueError):
-        raise InvalidArgument("info must be a JSON object") from None
