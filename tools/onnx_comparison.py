@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of a difference, relative to the root mean square of what torch gives
+TIE = 1e-6  # two distances closer than this, relatively, are one for fp32
 CLIP = Path(__file__).parent / "data" / "reference.wav"
 SECONDS = (0.5, 1.23457, 3.0, 7.7, 12.0)
 FRAMES = (1, 3, 12, 40, 100)  # the window of attention has 72
@@ -81,7 +83,8 @@ class Row:
 
     def __str__(self) -> str:
         error = f"{int(self.error)} codes differ" if self.what == "codes" else f"difference {self.error:.1e} of the RMS"
-        return f"{self.graph:16} {self.length:>10}  {error}{'' if self.right else '  WRONG'}"
+        tie = ", from codes at equal distances on" if self.what == "codes" and self.error and self.right else ""
+        return f"{self.graph:16} {self.length:>10}  {error}{tie}{'' if self.right else '  WRONG'}"
 
 
 def compare(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
@@ -103,7 +106,8 @@ def codec_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
         clip = speech(seconds, loaded.config.codec.input_sample_rate)
         actual, expected = encoder.encode(clip), loaded.codec_encoder.encode(clip)
         differ = expected.numel() if actual.shape != expected.shape else int((actual != expected).sum())
-        yield Row(CODEC_ENCODER, f"{seconds:g} s", "codes", differ, differ == 0)
+        right = differ == 0 or (differ < expected.numel() and only_ties(loaded.codec_encoder, clip, actual, expected))
+        yield Row(CODEC_ENCODER, f"{seconds:g} s", "codes", differ, right)
 
 
 def code2wav_step(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
@@ -127,6 +131,33 @@ def code2wav(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
         shape = (STREAMS, frames * loaded.config.codec.decode_upsample_rate)
         waveform = session.run({"codes": codes}, {"waveform": shape})["waveform"]
         yield _signal(CODE2WAV, f"{frames} frames", waveform, loaded.decoder(codes))
+
+
+@torch.inference_mode()
+def only_ties(encoder: CodecEncoder, clip: Tensor, actual: Tensor, expected: Tensor) -> bool:
+    """Whether codes [frames, K] differ only from one on that is as near as the other, as far as fp32 can tell.
+
+    The codes that follow it in its frame encode another rest, and cannot be compared.
+    """
+    exact = deepcopy(encoder).double()
+    latent = exact.latent(clip[None].double())
+    first = 0
+    for quantizer in (
+        exact.quantizer.semantic_residual_vector_quantizer,
+        exact.quantizer.acoustic_residual_vector_quantizer,
+    ):
+        residual = quantizer.input_proj(latent).transpose(1, 2)[0]  # [frames, D]
+        equal = torch.ones(len(residual), dtype=torch.bool)
+        for book, layer in enumerate(quantizer.layers, first):
+            vectors = layer.codebook.vectors
+            ours, theirs = (residual - vectors[codes[:, book]] for codes in (actual, expected))
+            near, far = ours.norm(dim=-1), theirs.norm(dim=-1)
+            if ((near - far).abs() > TIE * far)[equal].any():
+                return False
+            equal &= actual[:, book] == expected[:, book]
+            residual = theirs
+        first += len(quantizer.layers)
+    return True
 
 
 def _signal(graph: str, length: str, actual: Tensor, expected: Tensor) -> Row:

@@ -1,0 +1,45 @@
+"""Settings stand in three places, and these agree: the code that reads them, config.pbtxt, the README."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tools.settings_table import BEGIN, END, README, VARIABLES_ONLY, parameters, table
+from tools.triton_server import ROOT
+
+KINDS = {"text", "integer", "number", "integers", "choice", "secret"}
+PROPERTIES = {"checkpoint_dir", "voice_dir"}
+
+
+def read_settings() -> set[str]:
+    """Names with which the code asks a `Settings`, wherever it does."""
+    files = [*(ROOT / "voice_clone").rglob("*.py"), *(ROOT / "model_repository").rglob("*.py")]
+    return {name for file in files for name in asked(file)} | PROPERTIES
+
+
+def asked(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KINDS):
+            continue
+        if isinstance(node.func.value, ast.Name) and node.func.value.id == "settings":
+            [name] = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+            found.add(name)
+    return found
+
+
+def test_what_the_code_reads_is_what_the_configurations_offer() -> None:
+    assert read_settings() == {name for _, name, _, _ in parameters()} | set(VARIABLES_ONLY)
+
+
+@pytest.mark.parametrize(("model", "name", "default", "meaning"), parameters())
+def test_a_setting_is_explained(model: str, name: str, default: str, meaning: str) -> None:
+    assert meaning or not default, f"{model}: {name} has no comment"
+
+
+def test_the_readme_has_them_all() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text.partition(BEGIN)[2].partition(END)[0].strip() == table().strip()
