@@ -148,15 +148,14 @@ def only_ties(encoder: CodecEncoder, clip: Tensor, actual: Tensor, expected: Ten
     ):
         residual = quantizer.input_proj(latent).transpose(1, 2)[0]  # [frames, D]
         equal = torch.ones(len(residual), dtype=torch.bool)
-        for book, layer in enumerate(quantizer.layers, first):
-            vectors = layer.codebook.vectors
-            ours, theirs = (residual - vectors[codes[:, book]] for codes in (actual, expected))
-            near, far = ours.norm(dim=-1), theirs.norm(dim=-1)
-            if ((near - far).abs() > TIE * far)[equal].any():
+        for book, codebook in enumerate(quantizer.codebooks, first):
+            ours, theirs = (residual - codebook.vectors[codes[:, book]] for codes in (actual, expected))
+            distance = theirs.norm(dim=-1)
+            if ((ours.norm(dim=-1) - distance).abs() > TIE * distance)[equal].any():
                 return False
             equal &= actual[:, book] == expected[:, book]
             residual = theirs
-        first += len(quantizer.layers)
+        first += len(quantizer.codebooks)
     return True
 
 

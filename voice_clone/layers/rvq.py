@@ -47,6 +47,11 @@ class ResidualEncoder(nn.Module):
             nn.Sequential(OrderedDict(codebook=EncoderCodebook(size, dim))) for _ in range(num_quantizers)
         )
 
+    @property
+    def codebooks(self) -> list[EncoderCodebook]:
+        """In the order of encoding."""
+        return [module for module in self.modules() if isinstance(module, EncoderCodebook)]
+
     def encode(self, x: Tensor) -> Tensor:
         """x [B, C, T] -> codes int64 [B, K, T]."""
         residual = self.input_proj(x).transpose(1, 2)  # [B, T, D]

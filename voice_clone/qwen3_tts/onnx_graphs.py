@@ -13,8 +13,8 @@ wanted: 0..n-1 to decode; the last few to prime, for the convolutions behind the
 all frames since the stream's start as context it is exact; the official package takes 25.
 
 What differs from the torch modules computes the same: the short-time Fourier transform is a convolution with windowed
-cosines and sines, which every execution provider has; the nearest code is found by a matrix product; a chunk's
-convolutions have one form, whatever its length.
+cosines and sines, which every execution provider has; distances to codes are a matrix product; a chunk's convolutions
+have one form, whatever its length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
-from voice_clone.layers.rvq import EncoderCodebook, ResidualEncoder
+from voice_clone.layers.rvq import ResidualEncoder
 from voice_clone.onnx.graph import Axes, Graph
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, Stream
 from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
@@ -126,9 +126,7 @@ def _encode(quantizer: ResidualEncoder, latent: Tensor) -> list[Tensor]:
     """latent [B, C, T] -> the codes [B, T] of each codebook."""
     residual = quantizer.input_proj(latent).transpose(1, 2)  # [B, T, D]
     codes = []
-    for layer in quantizer.layers:
-        codebook = layer.get_submodule("codebook")
-        assert isinstance(codebook, EncoderCodebook)
+    for codebook in quantizer.codebooks:
         vectors = codebook.vectors  # [size, D]
         # |x - v|² without |x|², which is the same for all codes
         distances = vectors.square().sum(-1) - 2.0 * (residual @ vectors.T)
