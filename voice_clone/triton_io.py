@@ -34,6 +34,10 @@ Value = Array | str | bytes | int | float | bool  # what an output may be given 
 
 log = logging.getLogger(__name__)
 
+# Two metric updates, or two log lines, at once from one process corrupt the memory that it shares with the server, and
+# take either of them down (seen on 2.51).
+_one_at_a_time = threading.Lock()
+
 _DTYPES = {
     "TYPE_FP32": np.float32,
     "TYPE_INT32": np.int32,
@@ -272,8 +276,6 @@ class Metric:
     """
 
     _families: ClassVar[dict[str, Any]] = {}
-    # Two updates at once from one process corrupt the memory shared with the server and take it down (seen on 2.51).
-    _one_at_a_time: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self,
@@ -283,25 +285,26 @@ class Metric:
         labels: Mapping[str, str] | None = None,
         buckets: Sequence[float] | None = None,
     ) -> None:
-        if name not in self._families:
-            number = getattr(pb_utils.MetricFamily, kind.upper())
-            self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=number)
         more = {} if buckets is None else {"buckets": list(buckets)}
-        self._metric = self._families[name].Metric(labels=dict(labels or {}), **more)
+        with _one_at_a_time:
+            if name not in self._families:
+                number = getattr(pb_utils.MetricFamily, kind.upper())
+                self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=number)
+            self._metric = self._families[name].Metric(labels=dict(labels or {}), **more)
 
     def add(self, amount: float = 1.0) -> None:
         """Increase a counter."""
-        with self._one_at_a_time:
+        with _one_at_a_time:
             self._metric.increment(amount)
 
     def set(self, value: float) -> None:
         """Set a gauge."""
-        with self._one_at_a_time:
+        with _one_at_a_time:
             self._metric.set(value)
 
     def observe(self, value: float) -> None:
         """Add an observation to a histogram."""
-        with self._one_at_a_time:
+        with _one_at_a_time:
             self._metric.observe(value)
 
 
@@ -327,12 +330,14 @@ class _TritonHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = f"{self._model}: {self.format(record)}"
-        if record.levelno >= logging.ERROR:
-            pb_utils.Logger.log_error(line)
-        elif record.levelno >= logging.WARNING:
-            pb_utils.Logger.log_warn(line)
-        else:
-            pb_utils.Logger.log_info(line)
+        logger = pb_utils.Logger
+        with _one_at_a_time:
+            if record.levelno >= logging.ERROR:
+                logger.log_error(line)
+            elif record.levelno >= logging.WARNING:
+                logger.log_warn(line)
+            else:
+                logger.log_info(line)
 
 
 def _log_to_triton(model: str) -> None:
