@@ -41,7 +41,7 @@ class Ours:
     """All stages of one checkpoint in this process."""
 
     def __init__(self, folder: Path) -> None:
-        settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DTYPE": "float32"})
+        settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"})
         self.speaker_encoder, self.config, _ = stages.load_speaker_encoder(settings)
         self.codec_encoder, _, _ = stages.load_codec_encoder(settings)
         self.decoder, _ = stages.load_codec_decoder(settings)

@@ -57,9 +57,13 @@ class Pair:
     def sync(self) -> None:
         """Ours takes the official tensors, all of them and no others."""
         tensors = self.official.state_dict()
-        for prefix, module in (("talker.", self.talker), ("speaker_encoder.", self.speaker_encoder)):
+        with torch.device("meta"):
+            self.native = Talker(self.config.talker)
+        stages = (("talker.", self.talker), ("talker.", self.native), ("speaker_encoder.", self.speaker_encoder))
+        for prefix, module in stages:
             own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
             module.load_state_dict(own, strict=True, assign=True)
+        self.native.to_native("fp32")
 
     def official_codes(self, prompt: Prompt, language: str | None, **options: Any) -> np.ndarray[Any, Any]:
         """Official greedy codes [frames, 16]; `max_new_tokens = N` brings at most N - 1 frames."""
@@ -86,8 +90,9 @@ class Pair:
         result: np.ndarray[Any, Any] = codes[0].numpy()
         return result
 
-    def our_codes(self, prompt: Prompt, repetition_penalty: float) -> np.ndarray[Any, Any]:
-        generator = Generator(self.talker, self.config, slots=1, max_length=160)
+    def our_codes(self, prompt: Prompt, repetition_penalty: float, native: bool = False) -> np.ndarray[Any, Any]:
+        talker = self.native if native else self.talker
+        generator = Generator(talker, self.config, slots=1, max_length=160)
         generator.start(0, TalkerRequest(prompt, greedy(repetition_penalty), FRAMES))
         return codes_of(generator, 0)
 
@@ -112,6 +117,7 @@ def test_greedy_codes(pair: Pair, layout: str, request: pytest.FixtureRequest) -
     assert expected.shape == (FRAMES, 16)
     assert len(np.unique(expected)) > 200 and len(np.unique(expected[:, 0])) > 20  # else the comparison is empty
     np.testing.assert_array_equal(pair.our_codes(prompt, 1.05), expected)
+    np.testing.assert_array_equal(pair.our_codes(prompt, 1.05, native=True), expected)
 
 
 def test_repetition_penalty(pair: Pair) -> None:

@@ -154,6 +154,7 @@ def test_a_missing_file_is_refused(copy: Path) -> None:
     [
         ({"rope_scaling": {"rope_type": "yarn"}}, "talker_config: rope_scaling is of type 'yarn'"),
         ({"use_sliding_window": True}, "talker_config: use_sliding_window is set"),
+        ({"attention_bias": True}, "talker_config: attention_bias is set"),
         ({"hidden_act": "gelu"}, "talker_config: hidden_act is 'gelu'"),
         ({"code_predictor_config": {"use_sliding_window": True}}, "code_predictor_config: use_sliding_window is set"),
     ],

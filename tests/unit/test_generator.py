@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,9 +40,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
     return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
 
 
-@pytest.fixture(scope="module")
-def talker(config: Qwen3TTSConfig) -> Talker:
-    return make_talker(config, 0)
+@pytest.fixture(scope="module", params=["torch", "native"])
+def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
+    talker = make_talker(config, 0)
+    if request.param == "native":
+        talker.to_native("fp32")
+    return talker
 
 
 def solo(
@@ -517,7 +519,8 @@ def test_half_precision_with_a_table_of_another_dtype(config: Qwen3TTSConfig) ->
     np.testing.assert_array_equal(solo(mixed, config, prompt, GREEDY, 10), expected)
 
 
-def test_loads_strictly_from_the_meta_device(config: Qwen3TTSConfig, talker: Talker, tmp_path: Path) -> None:
+def test_loads_strictly_from_the_meta_device(config: Qwen3TTSConfig) -> None:
+    talker = make_talker(config, 0)
     with torch.device("meta"):
         empty = Talker(config.talker)
     empty.load_state_dict(talker.state_dict(), strict=True, assign=True)

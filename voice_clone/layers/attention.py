@@ -44,7 +44,7 @@ def rotary_cos_sin(positions: Tensor, head_dim: int, theta: float) -> tuple[Tens
         theta: base of the wavelengths.
 
     Returns:
-        cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`. The first half of sin is negated.
+        cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`; sin's first half is negated.
     """
     exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
     angles = positions.float()[..., None] * (1.0 / theta**exponents)  # [..., T, D/2]
@@ -134,9 +134,10 @@ class GatedMLP(nn.Module):
 
     def __init__(self, hidden_size: int, intermediate_size: int) -> None:
         super().__init__()
+        self.inner = intermediate_size
         parts = {"gate_proj": intermediate_size, "up_proj": intermediate_size}
-        self.gate_up_proj: nn.Module = fused_linear(self, "gate_up_proj", hidden_size, parts)
-        self.down_proj: nn.Module = nn.Linear(intermediate_size, hidden_size, bias=False)
+        self.gate_up_proj = fused_linear(self, "gate_up_proj", hidden_size, parts)
+        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)

@@ -9,27 +9,31 @@ are kept. That form is known by the type of the array:
 | uint16 [O, I] | the upper half of a float32 (bf16) | float32 |
 | int8 [O, I] | times the scale of its group of 128 | int16 |
 
-N is 1 or, with other than int8, a multiple of 4. Activations that meet int8 are rounded to 16 bits, with one scale for each row, and the sums
-of a group are exact.
+Activations that meet int8 are rounded to 16 bits, with one scale for each row, and the sums of a group are exact. I is
+a multiple of what dots.py takes at once; zeros fill up. A row's result is the same, bit for bit, whatever other rows
+there are.
 
-Several threads run the same function, each with its number; every output is computed by one of them. They wait for each
-other at a barrier: `meet`.
+Several threads run the same function. Its phases are cut into chunks, which they claim one by one; a phase has ended
+when all its chunks are done. So nobody waits for a thread that the system has put aside, unless it holds a chunk. A
+thread that comes late finds nothing to claim: it may read what has changed meanwhile, but nothing uses what it makes.
 
 Shapes: N rows, I inputs, O outputs, C hidden size, H query heads, G key-value heads, D head dimension, L layers.
 """
 
-from __future__ import annotations
+# mypy: ignore-errors
+# What follows is numba's language, whose types are those of the arguments.
 
 import math
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, int16, int32, int64, njit, types, uint32
+from numba import float32, int16, int32, int64, njit, types
 from numba.extending import intrinsic, overload
 
-GROUP = 128  # weights of one scale; a sum of its products with 16-bit numbers fits into 32 bits
-ROWS = 4  # multiplied with a weight at once; N is 1 or a multiple
-SPINS = 4000  # some microseconds; then the barrier gives its core to whom it waits for
+from voice_clone.native.dots import dot, dots
+
+CHUNKS = 8  # of a phase, for each thread
+SPINS = 4000  # some microseconds; then a thread that waits gives its core away
 
 # Sums may be taken in any order, but NaN and infinity stay what they are: that is how a bad stream is found.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -39,166 +43,120 @@ _yield = types.ExternalFunction("sched_yield", types.int32())  # of the C librar
 
 
 @intrinsic
-def _add(context, counter, value):  # type: ignore[no-untyped-def]
-    """Atomic: counter[0] += value; returns the new value."""
+def _count(context, counters, index):
+    """Atomic: counters[index] += 1; returns what it was. counters: int64 [...]."""
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        old = builder.atomic_rmw("add", array.data, arguments[1], "seq_cst")
-        return builder.add(old, arguments[1])
+    def code(context, builder, signature, arguments):
+        one = ir.Constant(ir.IntType(64), 1)
+        return builder.atomic_rmw("add", _at(context, builder, signature, arguments), one, "seq_cst")
 
-    return int64(counter, int64), code
-
-
-@intrinsic
-def _load(context, counter):  # type: ignore[no-untyped-def]
-    """Atomic: counter[0]."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.load_atomic(array.data, "acquire", 8)
-
-    return int64(counter), code
+    return int64(counters, int64), code
 
 
 @intrinsic
-def _bits(context, value):  # type: ignore[no-untyped-def]
+def _read(context, counters, index):
+    """Atomic: counters[index]."""
+
+    def code(context, builder, signature, arguments):
+        return builder.load_atomic(_at(context, builder, signature, arguments), "acquire", 8)
+
+    return int64(counters, int64), code
+
+
+def _at(context, builder, signature, arguments):
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return builder.gep(array.data, [arguments[1]])
+
+
+@intrinsic
+def _bits(context, value):
     """float32 -> its bits, int32."""
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.IntType(32))
 
     return int32(float32), code
 
 
 @intrinsic
-def _number(context, bits):  # type: ignore[no-untyped-def]
+def _number(context, bits):
     """Bits, int32 -> float32."""
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return float32(int32), code
 
 
 @njit(**_OPTIONS)
-def _upper(half):  # type: ignore[no-untyped-def]
-    """bf16 -> float32."""
-    return _number(int32(uint32(half) << uint32(16)))
+def _claim(counters, phase):
+    """The next chunk of a phase that nobody has. counters: int64, two a phase: claimed, done."""
+    return _count(counters, 2 * phase)
 
 
 @njit(**_OPTIONS)
-def meet(counter, threads):  # type: ignore[no-untyped-def]
-    """Wait until all threads are here. counter: int64 [1], 0 at first."""
-    if threads == 1:
-        return
-    arrived = _add(counter, 1)
-    goal = (arrived + threads - 1) // threads * threads
+def _done(counters, phase):
+    _count(counters, 2 * phase + 1)
+
+
+@njit(**_OPTIONS)
+def _wait(counters, phase, chunks):
+    """Until all chunks of a phase are done."""
     spins = 0
-    while _load(counter) < goal:
+    while _read(counters, 2 * phase + 1) < chunks:
         spins += 1
         if spins > SPINS:
             _yield()
 
 
-def _prepare(weights, x, rounded, scales):  # type: ignore[no-untyped-def]
-    """Bring float32 rows x [N, I] to what `weights` are multiplied with."""
+def _prepare(weights, x, prepared, scales):
+    """Bring float32 rows x [N, inputs] to what `weights` are multiplied with, prepared [N, I], and its scales [N]."""
 
 
 @overload(_prepare)
-def _prepare_overload(weights, x, rounded, scales):  # type: ignore[no-untyped-def]
-    if weights.dtype == types.int8:
-        return lambda weights, x, rounded, scales: _round(x, weights.shape[-1], rounded, scales)
-    return lambda weights, x, rounded, scales: None
+def _prepare_overload(weights, x, prepared, scales):
+    return _round if weights.dtype == types.int8 else _copy
 
 
-@njit(**_OPTIONS)
-def _round(x, padded, rounded, scales):  # type: ignore[no-untyped-def]
-    """Rows to 16 bits; zeros fill up to `padded`."""
-    inputs = x.shape[1]
+def _copy(weights, x, prepared, scales):
     for n in range(x.shape[0]):
-        largest = int32(0)  # as bits: those of NaN and infinity are above all others, so they come through
-        for i in range(inputs):
-            largest = max(largest, int32(_bits(x[n, i]) & int32(0x7FFFFFFF)))
-        size = max(_number(largest), float32(1e-30)) if _number(largest) == _number(largest) else _number(largest)
+        for i in range(x.shape[1]):
+            prepared[n, i] = x[n, i]
+        for i in range(x.shape[1], prepared.shape[1]):
+            prepared[n, i] = float32(0)
+        scales[n] = float32(1)
+
+
+def _round(weights, x, prepared, scales):
+    for n in range(x.shape[0]):
+        bits = int32(0)  # of the largest magnitude; those of infinity and NaN are above all others
+        for i in range(x.shape[1]):
+            bits = max(bits, int32(_bits(x[n, i]) & int32(0x7FFFFFFF)))
+        size = _number(max(bits, _bits(float32(1e-30))))
         scales[n] = size / float32(32767)
         inverse = float32(32767) / size
-        for i in range(inputs):
-            rounded[n, i] = int16(math.floor(x[n, i] * inverse + float32(0.5)))
-        for i in range(inputs, padded):
-            rounded[n, i] = int16(0)
-
-
-def _product(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
-    """out[n, o] = weights[o] . x[n] for o in first..last - 1. `groups`: the scales of the weights' groups."""
-
-
-@overload(_product)
-def _product_overload(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
-    form = {types.float32: _float32, types.uint16: _bf16, types.int8: _int8}[weights.dtype]
-    return lambda weights, groups, x, rounded, scales, first, last, out: form(
-        weights, groups, x, rounded, scales, first, last, out
-    )
+        for i in range(x.shape[1]):
+            prepared[n, i] = int16(math.floor(x[n, i] * inverse + float32(0.5)))
+        for i in range(x.shape[1], prepared.shape[1]):
+            prepared[n, i] = int16(0)
 
 
 @njit(**_OPTIONS)
-def _float32(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
-    inputs = weights.shape[1]
+def _product(weights, groups, x, scales, first, last, out):
+    """out[n, o] = weights[o] . x[n] for o in first..last - 1; x and scales as `_prepare` made them."""
+    rows = x.shape[0]
+    fours = rows - rows % 4
     for o in range(first, last):
-        if x.shape[0] == 1:
-            total = float32(0)
-            for i in range(inputs):
-                total += weights[o, i] * x[0, i]
-            out[0, o] = total
-            continue
-        for n in range(0, x.shape[0], ROWS):
-            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
-            for i in range(inputs):
-                weight = weights[o, i]
-                a += weight * x[n, i]
-                b += weight * x[n + 1, i]
-                c += weight * x[n + 2, i]
-                d += weight * x[n + 3, i]
-            out[n, o], out[n + 1, o], out[n + 2, o], out[n + 3, o] = a, b, c, d
+        for n in range(0, fours, 4):
+            a, b, c, d = dots(weights, groups, x, o, n)
+            out[n, o], out[n + 1, o] = a * scales[n], b * scales[n + 1]
+            out[n + 2, o], out[n + 3, o] = c * scales[n + 2], d * scales[n + 3]
+        for n in range(fours, rows):
+            out[n, o] = dot(weights, groups, x, o, n) * scales[n]
 
 
 @njit(**_OPTIONS)
-def _bf16(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
-    inputs = weights.shape[1]
-    for o in range(first, last):
-        if x.shape[0] == 1:
-            total = float32(0)
-            for i in range(inputs):
-                total += _upper(weights[o, i]) * x[0, i]
-            out[0, o] = total
-            continue
-        for n in range(0, x.shape[0], ROWS):
-            a, b, c, d = float32(0), float32(0), float32(0), float32(0)
-            for i in range(inputs):
-                weight = _upper(weights[o, i])
-                a += weight * x[n, i]
-                b += weight * x[n + 1, i]
-                c += weight * x[n + 2, i]
-                d += weight * x[n + 3, i]
-            out[n, o], out[n + 1, o], out[n + 2, o], out[n + 3, o] = a, b, c, d
-
-
-@njit(**_OPTIONS)
-def _int8(weights, groups, x, rounded, scales, first, last, out):  # type: ignore[no-untyped-def]
-    for o in range(first, last):
-        for n in range(x.shape[0]):
-            total = float32(0)
-            for group in range(groups.shape[1]):
-                start = group * GROUP
-                part = int32(0)
-                for i in range(GROUP):  # of a length known beforehand, and in 32 bits: else it is not made vectors of
-                    part = int32(part + int32(int32(weights[o, start + i]) * int32(rounded[n, start + i])))
-                total += groups[o, group] * float32(part)
-            out[n, o] = total * scales[n]
-
-
-@njit(**_OPTIONS)
-def _normalise(x, weight, eps, out):  # type: ignore[no-untyped-def]
+def _normalise(x, weight, eps, out):
     """Root-mean-square norm of rows [N, C]."""
     size = x.shape[1]
     for n in range(x.shape[0]):
@@ -211,7 +169,7 @@ def _normalise(x, weight, eps, out):  # type: ignore[no-untyped-def]
 
 
 @njit(**_OPTIONS)
-def _turn(head, weight, eps, cos, sin):  # type: ignore[no-untyped-def]
+def _turn(head, weight, eps, cos, sin):
     """Norm and rotary embedding of one head [D], in place; the first half of sin is negated."""
     size = head.shape[0]
     half = size // 2
@@ -227,7 +185,7 @@ def _turn(head, weight, eps, cos, sin):  # type: ignore[no-untyped-def]
 
 
 @njit(**_OPTIONS)
-def _attend(query, keys, values, length, scores, out):  # type: ignore[no-untyped-def]
+def _attend(query, keys, values, length, scores, out):
     """One query [D] over keys and values [S, D], of which it sees the first `length` -> out [D]."""
     size = query.shape[0]
     scale = float32(1) / math.sqrt(float32(size))
@@ -251,42 +209,91 @@ def _attend(query, keys, values, length, scores, out):  # type: ignore[no-untype
 
 
 @njit(**_OPTIONS)
-def _silu(x):  # type: ignore[no-untyped-def]
-    return x / (float32(1) + math.exp(-x))
+def _share(count, chunk, chunks):
+    """Which of `count` things are in a chunk: first, last."""
+    return count * chunk // chunks, count * (chunk + 1) // chunks
 
 
 @njit(**_OPTIONS)
-def _share(count, thread, threads):  # type: ignore[no-untyped-def]
-    """Which of `count` things a thread does: first, last."""
-    return count * thread // threads, count * (thread + 1) // threads
+def _prepared(weights, x, own):
+    """Rows x [N, inputs] ready for `_product`, in a thread's own memory."""
+    flat, scales = own
+    inputs = weights.shape[1]
+    prepared = flat[: x.shape[0] * inputs].reshape(x.shape[0], inputs)
+    _prepare(weights, x, prepared, scales)
+    return prepared
 
 
 @njit(**_OPTIONS)
-def linear(thread, threads, counter, weights, groups, x, own, out):  # type: ignore[no-untyped-def]
-    """x [N, I] -> out [N, O]. `own`: buffers of each thread, see `stack`."""
-    rounded, scales = own
-    _prepare(weights, x, rounded[thread], scales[thread])
-    first, last = _share(weights.shape[0], thread, threads)
-    _product(weights, groups, x, rounded[thread], scales[thread], first, last, out)
-    meet(counter, threads)
+def _multiply(counters, phase, chunks, weights, groups, x, own, out):
+    """A phase: out [N, O] = x [N, inputs] times the weights."""
+    prepared = _prepared(weights, x, own)
+    chunk = _claim(counters, phase)
+    while chunk < chunks:
+        first, last = _share(weights.shape[0], chunk, chunks)
+        _product(weights, groups, prepared, own[1], first, last, out)
+        _done(counters, phase)
+        chunk = _claim(counters, phase)
+    _wait(counters, phase, chunks)
 
 
 @njit(**_OPTIONS)
-def stack(thread, threads, counter, weights, norms, eps, cache, where, own, common, x, out):  # type: ignore[no-untyped-def]
-    """All decoder layers and the last norm, on N new positions of any streams.
+def _multiply_add(counters, phase, chunks, weights, groups, x, own, product, residual):
+    """A phase: residual [N, O] += x [N, inputs] times the weights."""
+    prepared = _prepared(weights, x, own)
+    chunk = _claim(counters, phase)
+    while chunk < chunks:
+        first, last = _share(weights.shape[0], chunk, chunks)
+        _product(weights, groups, prepared, own[1], first, last, product)
+        for n in range(x.shape[0]):
+            for i in range(first, last):
+                residual[n, i] += product[n, i]
+        _done(counters, phase)
+        chunk = _claim(counters, phase)
+    _wait(counters, phase, chunks)
+
+
+@njit(**_OPTIONS)
+def _multiply_gated(counters, phase, chunks, weights, groups, x, own, product, out):
+    """A phase: out [N, O] = silu(gate) * up, where gate and up [N, O] are x [N, inputs] times the weights."""
+    prepared = _prepared(weights, x, own)
+    inner = out.shape[1]
+    chunk = _claim(counters, phase)
+    while chunk < chunks:
+        first, last = _share(inner, chunk, chunks)
+        _product(weights, groups, prepared, own[1], first, last, product)
+        _product(weights, groups, prepared, own[1], inner + first, inner + last, product)
+        for n in range(x.shape[0]):
+            for i in range(first, last):
+                gate = product[n, i]
+                out[n, i] = gate / (float32(1) + math.exp(-gate)) * product[n, inner + i]
+        _done(counters, phase)
+        chunk = _claim(counters, phase)
+    _wait(counters, phase, chunks)
+
+
+@njit(**_OPTIONS)
+def linear(thread, threads, counters, weights, groups, x, own, out):
+    """x [N, inputs] -> out [N, O]. One phase. `own`: of each thread, prepared rows [N * I] and their scales [N]."""
+    _multiply(counters, 0, CHUNKS * threads, weights, groups, x, (own[0][thread], own[1][thread]), out)
+
+
+@njit(**_OPTIONS)
+def stack(thread, threads, counters, weights, norms, eps, cache, where, own, common, x, out):
+    """All decoder layers and the last norm, on N new positions of any streams. Five phases a layer.
 
     Args:
         thread, threads: this thread's number and how many there are.
-        counter: of `meet`.
-        weights: of the projections qkv, o, gate and up, down: each the weights of all layers, [L, O, ...], and the
-            scales of their groups.
-        norms: before attention [L, C], before the feed-forward part [L, C], of queries [L, D], of keys [L, D], last [C].
+        counters: int64 [10 L], zeros.
+        weights: of the projections qkv, o, gate and up, down: each the weights of all layers, [L, O, I], and
+            the scales of their groups.
+        norms: before attention and before the feed-forward part [L, C], of queries and of keys [L, D], the last [C].
         cache: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
         where: slot and position of each row, int64 [N]. A row sees its slot's positions up to its own, those that
             come in the same call included.
-        own: of each thread: rows int16, their scales, rows float32 [N, C], attention scores.
-        common: float32 rows of queries, keys and values; of the attention's results; of the feed-forward part; of a
-            product. Shared by all threads.
+        own: of each thread: prepared rows [N * I], their scales [N], normed rows float32 [N, C], attention scores.
+        common: float32 rows that the threads share: queries, keys and values; the attention's results; gate and up; the
+            feed-forward part between; a product.
         x: [N, C]; lost.
         out: [N, C], the normed hidden states.
     """
@@ -294,21 +301,21 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
     attention_norm, mlp_norm, query_norm, key_norm, last_norm = norms
     keys, values, cos, sin = cache
     slots, positions = where
-    rounded, scales, rows, scores = own[0][thread], own[1][thread], own[2][thread], own[3][thread]
-    heads, attended, hidden, product = common
-    size, inner, dim, kv_heads = x.shape[1], hidden.shape[1], cos.shape[1], keys.shape[2]
+    mine = own[0][thread], own[1][thread]
+    normed, scores = own[2][thread], own[3][thread]
+    heads, attended, gates, hidden, product = common
+    dim, kv_heads = cos.shape[1], keys.shape[2]
     query_heads = attended.shape[1] // dim
     ratio = query_heads // kv_heads
     count = x.shape[0]
+    chunks = CHUNKS * threads
     for layer in range(qkv.shape[0]):
-        _normalise(x, attention_norm[layer], eps, rows)
-        _prepare(qkv, rows, rounded, scales)
-        first, last = _share(qkv.shape[1], thread, threads)
-        _product(qkv[layer], qkv_groups[layer], rows, rounded, scales, first, last, heads)
-        meet(counter, threads)
+        phase = 5 * layer
+        _normalise(x, attention_norm[layer], eps, normed)
+        _multiply(counters, phase, chunks, qkv[layer], qkv_groups[layer], normed, mine, heads)
 
-        first, last = _share(kv_heads, thread, threads)
-        for g in range(first, last):
+        g = _claim(counters, phase + 1)
+        while g < kv_heads:
             k_start, v_start = (query_heads + g) * dim, (query_heads + kv_heads + g) * dim
             for n in range(count):
                 slot, position = slots[n], positions[n]
@@ -324,41 +331,13 @@ def stack(thread, threads, counter, weights, norms, eps, cache, where, own, comm
                     _turn(query, query_norm[layer], eps, cos[position], sin[position])
                     result = attended[n, h * dim : (h + 1) * dim]
                     _attend(query, keys[layer, slot, g], values[layer, slot, g], position + 1, scores, result)
-        meet(counter, threads)
+            _done(counters, phase + 1)
+            g = _claim(counters, phase + 1)
+        _wait(counters, phase + 1, kv_heads)
 
-        _prepare(o, attended, rounded, scales)
-        first, last = _share(size, thread, threads)
-        _product(o[layer], o_groups[layer], attended, rounded, scales, first, last, product)
-        for n in range(count):
-            for i in range(first, last):
-                x[n, i] += product[n, i]
-        meet(counter, threads)
-
-        _normalise(x, mlp_norm[layer], eps, rows)
-        _prepare(gate_up, rows, rounded, scales)
-        first, last = _share(inner, thread, threads)
-        _product(gate_up[layer], gate_up_groups[layer], rows, rounded, scales, first, last, product)
-        _product(
-            gate_up[layer],
-            gate_up_groups[layer],
-            rows,
-            rounded,
-            scales,
-            inner + first,
-            inner + last,
-            product,
-        )
-        for n in range(count):
-            for i in range(first, last):
-                hidden[n, i] = _silu(product[n, i]) * product[n, inner + i]
-        meet(counter, threads)
-
-        _prepare(down, hidden, rounded, scales)
-        first, last = _share(size, thread, threads)
-        _product(down[layer], down_groups[layer], hidden, rounded, scales, first, last, product)
-        for n in range(count):
-            for i in range(first, last):
-                x[n, i] += product[n, i]
-        meet(counter, threads)
+        _multiply_add(counters, phase + 2, chunks, o[layer], o_groups[layer], attended, mine, product, x)
+        _normalise(x, mlp_norm[layer], eps, normed)
+        _multiply_gated(counters, phase + 3, chunks, gate_up[layer], gate_up_groups[layer], normed, mine, gates, hidden)
+        _multiply_add(counters, phase + 4, chunks, down[layer], down_groups[layer], hidden, mine, product, x)
     if thread == 0:
         _normalise(x, last_norm, eps, out)

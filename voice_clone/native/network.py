@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -15,35 +15,15 @@ from voice_clone.native.weights import Array, Packed, Precision, pack
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache
 
 
-class Buffers:
-    """What products are computed with, for as many rows as were asked for last.
-
-    Args:
-        inputs: the widest row of a product.
-    """
-
-    def __init__(self, inputs: int) -> None:
-        self._inputs = inputs + -inputs % kernels.GROUP
-        self.rows = 0
-
-    def resize(self, rows: int) -> None:
-        threads = team().threads
-        self.rows = rows
-        self.own: tuple[Array, ...] = (  # of each thread: rounded rows, their scales
-            np.zeros((threads, rows, self._inputs), np.int16),
-            np.zeros((threads, rows), np.float32),
-        )
-
-
 class NativeLinear(nn.Module):
     """As `nn.Linear`, fp32 in and out, the weight at some precision."""
 
-    def __init__(self, linear: nn.Linear, precision: Precision) -> None:
+    def __init__(self, linear: nn.Module, precision: Precision) -> None:
         super().__init__()
+        assert isinstance(linear, nn.Linear)
         self._packed = pack(linear.weight.detach(), precision)
         self._bias = None if linear.bias is None else linear.bias.detach().float()
-        self._outputs = linear.out_features
-        self._buffers = Buffers(linear.in_features)
+        self._work = _Work(self._packed)
 
     @property
     def nbytes(self) -> int:
@@ -51,30 +31,46 @@ class NativeLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
-        flat = x.reshape(-1, x.shape[-1])
-        rows = _padded(flat, self._packed.rows)
-        out = np.empty((rows.shape[0], self._outputs), np.float32)
-        if self._buffers.rows != rows.shape[0]:
-            self._buffers.resize(rows.shape[0])
-        team().run(kernels.linear, *self._packed.arrays, rows.numpy(), self._buffers.own, out)
-        result = torch.from_numpy(out[: flat.shape[0]]).view(*x.shape[:-1], -1)
+        rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
+        out = np.empty((rows.shape[0], self._packed.values.shape[0]), np.float32)
+        self._work.resize(rows.shape[0])
+        team().run(kernels.linear, 1, *self._packed.arrays, rows, self._work.own, out)
+        result = torch.from_numpy(out).view(*x.shape[:-1], -1)
         return result if self._bias is None else result.add_(self._bias)
 
 
-class _StackBuffers(Buffers):
-    """Also a stack's normed rows and attention scores of each thread, and the rows that the threads share."""
+class _Work:
+    """What threads compute with, for as many rows as were asked for last: `own` of each thread, `common` to all."""
 
-    def __init__(self, size: int, inputs: int, widths: tuple[int, ...]) -> None:
-        super().__init__(inputs)
-        self._size = size
-        self._widths = widths
-        self.positions = 0
+    def __init__(self, *matrices: Packed) -> None:
+        self._inputs = max(matrix.values.shape[-1] for matrix in matrices)
+        self._kind = np.int16 if matrices[0].values.dtype == np.int8 else np.float32
+        self._rows = 0
+        self.own: tuple[Array, ...]
 
     def resize(self, rows: int) -> None:
-        super().resize(rows)
+        if rows != self._rows:
+            self._rows = rows
+            threads = team().threads
+            self.own = np.zeros((threads, rows * self._inputs), self._kind), np.zeros((threads, rows), np.float32)
+
+
+class _StackWork(_Work):
+    def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed) -> None:
+        super().__init__(*matrices)
+        self._size = size
+        self._widths = widths
+        self._positions = 0
+        self.common: tuple[Array, ...]
+
+    def resize_to(self, rows: int, positions: int) -> None:
+        if rows == self._rows and positions == self._positions:
+            return
+        self._rows, self._positions = 0, positions
+        self.resize(rows)
         threads = team().threads
         normed = np.zeros((threads, rows, self._size), np.float32)
-        self.own = (*self.own, normed, np.zeros((threads, self.positions), np.float32))
+        self.own = (*self.own, normed, np.zeros((threads, positions), np.float32))
         self.common = tuple(np.zeros((rows, width), np.float32) for width in self._widths)
 
 
@@ -82,22 +78,21 @@ class NativeStack:
     """Decoder layers and the norm behind them.
 
     Args:
-        layers: whose weights are packed; they are not needed any more.
+        modules: the decoder layers, whose weights are packed; they are not needed any more.
         norm: the last norm.
         precision: of the projections.
     """
 
-    def __init__(self, layers: Sequence[DecoderLayer], norm: RMSNorm, precision: Precision) -> None:
+    def __init__(self, modules: Iterable[nn.Module], norm: RMSNorm, precision: Precision) -> None:
+        layers = [layer for layer in modules if isinstance(layer, DecoderLayer)]
         kinds: dict[str, list[Packed]] = {"qkv": [], "o": [], "gate_up": [], "down": []}
         for layer in layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            linears = (attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
+            mine, mlp = layer.self_attn, layer.mlp
+            linears = (mine.qkv_proj, mine.o_proj, mlp.gate_up_proj, mlp.down_proj)
             for packed, linear in zip(kinds.values(), linears, strict=True):
-                assert isinstance(linear, nn.Linear) and linear.bias is None
                 packed.append(pack(linear.weight.detach(), precision))
         stacked = [Packed.stack(packed) for packed in kinds.values()]
         self._weights = tuple(packed.arrays for packed in stacked)
-        self._multiple = stacked[0].rows
         self._norms = (
             _rows([layer.input_layernorm.weight for layer in layers]),
             _rows([layer.post_attention_layernorm.weight for layer in layers]),
@@ -106,13 +101,10 @@ class NativeStack:
             _rows([norm.weight])[0],
         )
         self._eps = np.float32(norm.eps)
-        first = layers[0]
-        attention, mlp = first.self_attn, first.mlp
-        inner = mlp.down_proj.in_features
-        queries = attention.heads * attention.head_dim
-        widths = (queries + 2 * attention.kv_heads * attention.head_dim, queries, inner, 2 * inner)
-        self._size = first.input_layernorm.weight.shape[0]
-        self._buffers = _StackBuffers(self._size, max(self._size, queries, inner), widths)
+        attention, inner = layers[0].self_attn, layers[0].mlp.inner
+        queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
+        size = len(norm.weight)
+        self._work = _StackWork(size, (queries + 2 * keys, queries, 2 * inner, inner, size), *stacked)
 
     @property
     def nbytes(self) -> int:
@@ -123,32 +115,22 @@ class NativeStack:
 
         A row sees its slot's positions up to its own, also those that come in the same call.
         """
-        tensors = (cache.keys, cache.values, cache.cos, cache.sin)
-        rows, count, length = _padded(x, self._multiple), x.shape[0], cache.cos.shape[0]
-        if self._buffers.rows != rows.shape[0] or self._buffers.positions != length:
-            self._buffers.positions = length
-            self._buffers.resize(rows.shape[0])
-        out = np.empty(tuple(rows.shape), np.float32)
+        self._work.resize_to(x.shape[0], cache.cos.shape[0])
+        out = np.empty(tuple(x.shape), np.float32)
         team().run(
             kernels.stack,
+            5 * len(self._norms[0]),
             self._weights,
             self._norms,
             self._eps,
-            tuple(tensor.numpy() for tensor in tensors),
-            tuple(_padded(each, self._multiple).numpy() for each in (slots, positions)),
-            self._buffers.own,
-            self._buffers.common,
-            rows.numpy(),
+            tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
+            (slots.numpy(), positions.numpy()),
+            self._work.own,
+            self._work.common,
+            np.array(x.numpy()),
             out,
         )
-        return torch.from_numpy(out[:count])
-
-
-def _padded(rows: Tensor, multiple: int) -> Tensor:
-    """A copy whose number of rows is 1 or a multiple of `multiple`: the last one is repeated."""
-    count = rows.shape[0]
-    missing = -count % multiple if count > 1 else 0
-    return torch.cat([rows, *[rows[-1:]] * missing])
+        return torch.from_numpy(out)
 
 
 def _rows(weights: list[Tensor]) -> Array:

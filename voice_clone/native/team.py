@@ -10,36 +10,36 @@ import numpy as np
 import torch
 
 Function = Callable[..., None]
-"""Called by each thread with its number, the number of threads, the barrier's counter, and the arguments."""
+"""Called by each thread with its number, the number of threads, the phases' counters, and the arguments."""
 
 
 class Team:
-    """Runs a compiled function on several threads at once. One caller at a time.
+    """Runs a compiled function on several threads at once; see kernels.py. One caller at a time.
 
-    The function must end at the same barrier in all threads or do nothing that another call may meet; it releases
-    Python's lock, and neither raises nor calls Python.
+    The function releases Python's lock, raises nothing and calls nothing of Python's. It returns when its last phase
+    has ended. A helper may then still be on its way through: it has its own arguments and finds nothing left to do.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._counter = np.zeros(1, np.int64)
         self._job: tuple[Function, tuple[Any, ...]]
         self._starts = [threading.Semaphore(0) for _ in range(1, threads)]
         for number, start in enumerate(self._starts, 1):
             threading.Thread(target=self._help, args=(number, start), name=f"native-{number}", daemon=True).start()
 
-    def run(self, function: Function, *arguments: Any) -> None:
-        """Call `function` on all threads; returns when its last barrier is passed."""
-        self._job = function, arguments
+    def run(self, function: Function, phases: int, *arguments: Any) -> None:
+        """Call `function`, which has so many phases, on all threads."""
+        counters = np.zeros(2 * phases, np.int64)
+        self._job = function, (counters, *arguments)
         for start in self._starts:
             start.release()
-        function(0, self.threads, self._counter, *arguments)
+        function(0, self.threads, counters, *arguments)
 
     def _help(self, number: int, start: threading.Semaphore) -> None:
         while True:
             start.acquire()
             function, arguments = self._job
-            function(number, self.threads, self._counter, *arguments)
+            function(number, self.threads, *arguments)
 
 
 _team: Team | None = None

@@ -51,7 +51,7 @@ class CodePredictor(nn.Module):
 
     def to_native(self, precision: Precision) -> None:
         """As `Talker.to_native`."""
-        self.native = NativeStack(list(self.model.layers), self.model.norm, precision)
+        self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
         self.lm_head = nn.ModuleList(NativeLinear(head, precision) for head in self.lm_head)
         if isinstance(self.small_to_mtp_projection, nn.Linear):

@@ -240,6 +240,8 @@ def _refuse_variants(transformer: Mapping[str, Any], where: str) -> None:
         raise CheckpointError(f"{where}: rope_scaling is of type {kind!r}; only 'default' is supported")
     if transformer.get("use_sliding_window"):
         raise CheckpointError(f"{where}: use_sliding_window is set; only full attention is supported")
+    if transformer.get("attention_bias"):
+        raise CheckpointError(f"{where}: attention_bias is set; only attention without biases is supported")
     if transformer.get("hidden_act", "silu") != "silu":
         raise CheckpointError(f"{where}: hidden_act is {transformer['hidden_act']!r}; only 'silu' is supported")
 

@@ -84,13 +84,13 @@ class Attention(nn.Module):
 
     def __init__(self, config: TalkerConfig | CodePredictorConfig) -> None:
         super().__init__()
-        size, bias, eps = config.hidden_size, config.attention_bias, config.rms_norm_eps
+        size, eps = config.hidden_size, config.rms_norm_eps
         self.head_dim, self.eps = config.head_dim, eps
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
-        self.qkv_proj: nn.Module = fused_linear(self, "qkv_proj", size, parts, bias=bias)
-        self.o_proj: nn.Module = nn.Linear(queries, size, bias=bias)
+        self.qkv_proj = fused_linear(self, "qkv_proj", size, parts)
+        self.o_proj = nn.Linear(queries, size, bias=False)
         self.q_norm = RMSNorm(self.head_dim, eps)
         self.k_norm = RMSNorm(self.head_dim, eps)
 

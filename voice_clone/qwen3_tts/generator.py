@@ -102,7 +102,7 @@ class Generator:
         self.config = config
         self.slots = slots
         self.max_length = max_length
-        self._deterministic = deterministic
+        self.deterministic = deterministic
         self._runaway_frames = runaway_frames
         self._streams: dict[int, _Stream] = {}
         # Where rows without a stream write: behind everybody's last position.
@@ -193,7 +193,7 @@ class Generator:
 
     def _rows(self, slots: Sequence[int]) -> tuple[list[int], list[_Stream]]:
         """The batch that computes `slots`: a row's slot and stream."""
-        if not self._deterministic:
+        if not self.deterministic:
             ordered = sorted(slots)
             return ordered, [self._streams[slot] for slot in ordered]
         rows = list(range(self.slots))
@@ -207,7 +207,7 @@ class Generator:
         where = torch.tensor(rows, device=self.talker.device)
         text = torch.stack([stream.next_text() for stream in streams])
         embeds = self.talker.embed_frames(self._codes[where]) + text
-        if not self._deterministic:
+        if not self.deterministic:
             positions = [stream.position for stream in streams]
             self._hidden[where] = self.talker.decode(self._cache, rows, positions, embeds)
             return
@@ -262,7 +262,7 @@ class Generator:
         On a CPU those that have not just stopped; on a GPU all, because it would have to be waited for to know, and
         in a deterministic generator all, because the shape must not change.
         """
-        if self._deterministic or code0.device.type != "cpu":
+        if self.deterministic or code0.device.type != "cpu":
             return list(range(code0.shape[0]))
         eos = self.config.talker.codec_eos_token_id
         return [row for row, code in enumerate(code0.tolist()) if code != eos]

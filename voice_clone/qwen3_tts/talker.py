@@ -29,8 +29,8 @@ class TextProjection(nn.Module):
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
-        self.linear_fc1: nn.Module = nn.Linear(config.text_hidden_size, config.text_hidden_size)
-        self.linear_fc2: nn.Module = nn.Linear(config.text_hidden_size, config.hidden_size)
+        self.linear_fc1 = nn.Linear(config.text_hidden_size, config.text_hidden_size)
+        self.linear_fc2 = nn.Linear(config.text_hidden_size, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear_fc2(F.silu(self.linear_fc1(x)))
@@ -65,7 +65,7 @@ class Talker(nn.Module):
 
         The layers' own weights are given up: the state dict is of no use any more.
         """
-        self.native = NativeStack(list(self.model.layers), self.model.norm, precision)
+        self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
         self.codec_head = NativeLinear(self.codec_head, precision)
         self.code_predictor.to_native(precision)

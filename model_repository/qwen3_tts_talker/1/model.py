@@ -30,10 +30,12 @@ class TritonPythonModel(Model):
         took = warm_up(generator, prefill_chunk, settings.number("warm_up_seconds", 10.0))
         log.info("warmed up in %.1f s", took)
         codec = generator.config.codec
+        # A chunk sent early moves its samples by rounding, which a deterministic engine must not do.
+        pace = 0.0 if generator.deterministic else codec.decode_upsample_rate / codec.output_sample_rate
         self._engine = Engine(
             generator,
             codebooks=generator.config.talker.num_code_groups,
-            frame_seconds=codec.decode_upsample_rate / codec.output_sample_rate,
+            frame_seconds=pace,
             schedule=settings.integers("chunk_frames", (1, 2, 4, 8, 12)),
             max_queue=settings.integer("max_queue", 64),
             prefill_chunk=prefill_chunk,

@@ -1,0 +1,67 @@
+"""How far a talker of reduced precision is from the fp32 one: logits and choices under teacher forcing.
+
+Both read the same prompt and the same frames; at every position each tells what it would choose next, and nothing that
+it chooses is read. So one difference does not make the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.prefill import build_talker_input
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.talker import Talker
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Of codebook 0 (the talker) and of codebooks 1..15 (the code predictor).
+
+    Attributes:
+        talker, predictor: standard deviation of the logits' difference over that of the logits.
+        talker_choices, predictor_choices: share of the most likely codes that are the same.
+    """
+
+    talker: float
+    predictor: float
+    talker_choices: float
+    predictor_choices: float
+
+
+@torch.inference_mode()
+def forced_logits(
+    talker: Talker, config: Qwen3TTSConfig, prompt: Prompt, codes: npt.NDArray[np.int32]
+) -> tuple[Tensor, Tensor]:
+    """Logits before each of F frames, the frames before it being `codes` [F, 16]: [F, V] and [F, 15, V']."""
+    text = build_talker_input(talker, config, prompt)
+    frames = torch.from_numpy(codes.astype(np.int64))
+    rows = text.trailing_text[: len(frames) - 1]
+    following = torch.cat([rows, text.pad.expand(len(frames) - 1 - len(rows), -1)])
+    cache = talker.new_cache(1, len(text.embeds) + len(frames))
+    hidden = [talker.prefill(cache, 0, text.embeds)]
+    for index, row in enumerate(talker.embed_frames(frames[:-1]) + following):
+        hidden.append(talker.decode(cache, [0], [len(text.embeds) + index], row[None])[0])
+    states = torch.stack(hidden)
+    seen: list[Tensor] = []
+
+    def choose(logits: Tensor, book: int) -> Tensor:
+        seen.append(logits)
+        return frames[:, book]
+
+    predictor = talker.code_predictor
+    embed0 = talker.model.codec_embedding(frames[:, 0])
+    predictor.predict(predictor.new_cache(len(frames)), states, frames[:, 0], embed0, choose)
+    return talker.codec_head(states), torch.stack(seen, dim=1)
+
+
+def compare(exact: tuple[Tensor, Tensor], reduced: tuple[Tensor, Tensor]) -> Deviation:
+    """Of what `forced_logits` gave for two talkers."""
+    spread = [float((b - a).std() / a.std()) for a, b in zip(exact, reduced, strict=True)]
+    same = [float((a.argmax(-1) == b.argmax(-1)).float().mean()) for a, b in zip(exact, reduced, strict=True)]
+    return Deviation(spread[0], spread[1], same[0], same[1])

@@ -1,0 +1,170 @@
+"""Two engines that speak the same: the official package, and ours without a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import load_file, save_file
+
+from perf.reference import CLIP, TRANSCRIPT
+from tests.parity.official import quiet, qwen_tts
+from voice_clone.audio import decode
+from voice_clone.native.weights import Precision
+from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.qwen3_tts.config import load_config
+from voice_clone.qwen3_tts.generator import Generator
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.sampling import SamplingParameters
+from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.settings import Settings
+
+TEXT = "The boats lay still on the silver water, and nobody said a word until the lamp went out."
+SCHEDULE = (1, 2, 4, 8, 12)  # frames of the first chunks; the last repeats
+
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of one speech: to its first samples, of talker and code predictor, of code2wav, of all."""
+
+    first_audio: float
+    frames: float
+    code2wav: float
+    total: float
+
+
+def endless(folder: Path, target: Path) -> Path:
+    """A checkpoint like `folder`, in the new folder `target`, whose speech never ends by itself."""
+    target.mkdir()
+    for file in folder.iterdir():
+        if file.name != "model.safetensors":
+            (target / file.name).symlink_to(file.resolve())
+    tensors = load_file(folder / "model.safetensors")
+    tensors["talker.codec_head.weight"][load_config(folder).talker.codec_eos_token_id] = 0
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+class Official:
+    """The official model."""
+
+    def __init__(self, folder: Path) -> None:
+        with quiet():
+            self.model = qwen_tts.Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32, device_map="cpu")
+            clip = decode(CLIP.read_bytes())
+            self.items = self.model.create_voice_clone_prompt((clip.waveform, clip.sample_rate), TRANSCRIPT)
+
+    def speak(self, frames: int) -> tuple[Codes, Spent]:
+        seen: list[Codes] = []
+        spent = {"frames": 0.0, "code2wav": 0.0}
+        inner, tokenizer = self.model.model, self.model.model.speech_tokenizer
+        generate, real = inner.generate, tokenizer.decode
+
+        def timed_generate(*args: Any, **kwargs: Any) -> Any:
+            with _clock(spent, "frames"):
+                return generate(*args, **kwargs)
+
+        def timed_decode(encoded: Any) -> Any:
+            seen.append(encoded[0]["audio_codes"].numpy())
+            with _clock(spent, "code2wav"):
+                return real(encoded)
+
+        inner.generate, tokenizer.decode = timed_generate, timed_decode
+        began = time.perf_counter()
+        try:
+            with quiet():
+                self.model.generate_voice_clone(
+                    TEXT,
+                    "English",
+                    voice_clone_prompt=self.items,
+                    do_sample=False,
+                    subtalker_dosample=False,
+                    max_new_tokens=frames + 1,  # the official package gives one frame less
+                )
+        finally:
+            del inner.generate, tokenizer.decode
+        total = time.perf_counter() - began
+        return seen[0][len(self.items[0].ref_code) :].astype(np.int32), Spent(total, *spent.values(), total)
+
+
+class Ours:
+    """Our engine at one precision; the prompt comes from the official model's voice."""
+
+    def __init__(self, folder: Path, precision: Precision) -> None:
+        settings = Settings(
+            {},
+            {
+                "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
+                "VOICE_CLONE_DEVICE": "cpu",
+                "VOICE_CLONE_PRECISION": precision,
+            },
+        )
+        self.talker, self.config = stages.load_talker(settings)
+        self.decoder, _ = stages.load_codec_decoder(settings)
+        self.tokenizer = Tokenizer(folder)
+
+    def prompt(self, embedding: npt.NDArray[np.float32], codes: Codes) -> Prompt:
+        return Prompt(
+            role_ids=self.tokenizer.role_ids,
+            text_ids=self.tokenizer.text_ids(TEXT),
+            speaker_embedding=embedding,
+            reference_ids=self.tokenizer.reference_ids(TRANSCRIPT),
+            reference_codes=codes,
+            language_id=self.config.talker.codec_language_id["english"],
+        )
+
+    def speak(self, prompt: Prompt, frames: int, streams: int = 1) -> tuple[Codes, Spent]:
+        """The codes of the first stream. `streams` speak the same side by side."""
+        generator = Generator(self.talker, self.config, streams, 2048)
+        codec = self.config.codec.decoder_config
+        code2wav = Code2Wav(self.decoder, codec.codebook_size, codec.num_quantizers)
+        code2wav.warm_up((1,), (streams,), 60.0)
+        self._decode(code2wav, streams, 0, prompt.reference_codes[:1], prompt.reference_codes)  # a known voice
+        how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
+        spent = {"frames": 0.0, "code2wav": 0.0}
+        began, first = time.perf_counter(), 0.0
+        for slot in range(streams):
+            generator.start(slot, TalkerRequest(prompt, how, frames))
+        chunk: list[list[Codes]] = [[] for _ in range(streams)]
+        codes: list[Codes] = []
+        index = 0
+        for number in range(frames):
+            with _clock(spent, "frames"):
+                made = generator.step(range(streams))
+            for rows, frame in zip(chunk, made, strict=True):
+                if frame.codes is None:
+                    raise SystemExit(f"the speech ended after {number} frames: take another seed")
+                rows.append(frame.codes)
+            if len(chunk[0]) == SCHEDULE[min(index, len(SCHEDULE) - 1)] or number == frames - 1:
+                with _clock(spent, "code2wav"):
+                    self._decode(code2wav, streams, index + 1, *map(np.stack, chunk))
+                first = first or time.perf_counter() - began
+                codes.extend(chunk[0])
+                chunk, index = [[] for _ in range(streams)], index + 1
+        return np.stack(codes), Spent(first, *spent.values(), time.perf_counter() - began)
+
+    def _decode(self, code2wav: Code2Wav, streams: int, index: int, *codes: Codes) -> None:
+        context = codes[1] if index == 0 else codes[0][:0]
+        rows = [codes[0]] * streams if index == 0 else list(codes)
+        chunks = [Chunk(str(slot), index, rows[slot], context, final=False) for slot in range(streams)]
+        for decoded in code2wav.decode(chunks):
+            if not isinstance(decoded, Decoded):
+                raise decoded
+
+
+@contextmanager
+def _clock(spent: dict[str, float], name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    spent[name] += time.perf_counter() - began

@@ -1,0 +1,202 @@
+"""Native code: products at every precision, stacks of layers against torch's, rows that keep apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.conftest import CheckpointFactory
+from tests.talkers import codes_of, make_prompt, make_talker, read_config
+from voice_clone.errors import InvalidArgument
+from voice_clone.native.network import NativeLinear, NativeStack
+from voice_clone.native.team import Team, team
+from voice_clone.native.weights import Precision, pack, unpack
+from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.generator import Generator
+from voice_clone.qwen3_tts.sampling import SamplingParameters
+from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.settings import Settings
+
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "int8")
+FRAMES = 24
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
+    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    count: int = request.param
+    monkeypatch.setattr("voice_clone.native.team._team", Team(count))
+    return count
+
+
+def linear(outputs: int, inputs: int, bias: bool = False) -> nn.Linear:
+    generator = torch.Generator().manual_seed(outputs)
+    layer = nn.Linear(inputs, outputs, bias=bias).requires_grad_(False)
+    layer.weight.copy_(torch.randn(outputs, inputs, generator=generator) * inputs**-0.5)
+    return layer
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("outputs", "inputs", "bias"), [(48, 64, False), (131, 1000, True), (5, 128, True)])
+@pytest.mark.parametrize("rows", [1, 2, 4, 7])
+def test_a_product_is_that_with_the_rounded_weights(
+    precision: Precision, outputs: int, inputs: int, bias: bool, rows: int, threads: int
+) -> None:
+    layer = linear(outputs, inputs, bias)
+    x = (
+        torch.randn(rows, 1, inputs, generator=torch.Generator().manual_seed(1))
+        * torch.logspace(-4, 4, rows)[:, None, None]
+    )
+    x[..., 7] *= 100  # activations have outliers
+    got = NativeLinear(layer, precision)(x)
+    expected = x.double() @ unpack(pack(layer.weight, precision), inputs).double().T
+    size = expected.std(dim=-1, keepdim=True)
+    expected += layer.bias if bias else 0
+    assert got.shape == (rows, 1, outputs) and got.dtype == torch.float32
+    assert ((got - expected).abs() / size).max() < (1e-3 if precision == "int8" else 1e-4)
+    assert team().threads == threads
+
+
+def test_rounding_is_what_the_bits_allow() -> None:
+    weight = torch.randn(64, 300, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(unpack(pack(weight, "fp32"), 300), weight)
+    assert torch.equal(unpack(pack(weight, "bf16"), 300), weight.bfloat16().float())
+    error = (unpack(pack(weight, "int8"), 300) - weight).abs()
+    for start in (0, 128, 256):
+        group = slice(start, start + 128)
+        assert (error[:, group] <= weight[:, group].abs().amax(1, keepdim=True) / 127 * 0.501).all()
+    assert (unpack(pack(torch.zeros(2, 128), "int8"), 128) == 0).all()
+    assert pack(weight, "int8").nbytes < 0.4 * pack(weight, "fp32").nbytes
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_bad_row_is_seen_and_spoils_no_other(precision: Precision) -> None:
+    layer = NativeLinear(linear(96, 128), precision)
+    rows = torch.randn(8, 128, generator=torch.Generator().manual_seed(1))
+    expected = layer(rows)
+    spoilt = rows.clone()
+    spoilt[2], spoilt[4, 3], spoilt[5] = torch.nan, torch.inf, 0
+    result = layer(spoilt)
+    good = [0, 1, 3, 6, 7]
+    assert torch.equal(result[good], expected[good])
+    assert not result[2].isfinite().any() and not result[4].isfinite().any()
+    assert (result[5] == 0).all()
+
+
+def rounded(talker: Talker, precision: Precision) -> Talker:
+    """The talker that torch runs with the weights that native code has at `precision`."""
+    with torch.no_grad():
+        for name, module in talker.named_modules():
+            if isinstance(module, nn.Linear) and "text_projection" not in name:
+                module.weight.copy_(unpack(pack(module.weight, precision), module.in_features))
+    return talker
+
+
+def greedy(talker: Talker, config: Qwen3TTSConfig, seed: int) -> npt.NDArray[np.int32]:
+    generator = Generator(talker, config, 1, 96)
+    how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
+    generator.start(0, TalkerRequest(make_prompt(config, seed, icl=seed % 2 == 1), how, FRAMES))
+    return codes_of(generator, 0)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_talker_is_that_with_the_rounded_weights(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
+    native, reference = make_talker(config, 0), rounded(make_talker(config, 0), precision)
+    native.to_native(precision)
+    embeds = torch.randn(20, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
+    hidden = []
+    for talker in (native, reference):
+        cache = talker.new_cache(3, 21)
+        first = torch.cat(
+            [talker.prefill(cache, 1, embeds[:13])[None], talker.prefill(cache, 1, embeds[13:], 13)[None]]
+        )
+        talker.prefill(cache, 0, embeds[:5])
+        hidden.append(torch.cat([first, talker.decode(cache, [1, 0], [20, 5], embeds[:2])]))
+    torch.testing.assert_close(*hidden, rtol=0, atol=1e-3 if precision == "int8" else 1e-5)
+    same = [(greedy(native, config, s) == greedy(reference, config, s)).all(1).cumprod().sum() for s in range(3)]
+    assert sum(same) >= (0.5 if precision == "int8" else 1) * 3 * FRAMES  # frames before the first other code
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
+    talker = make_talker(config, 3)
+    talker.to_native(precision)
+    cases = [(make_prompt(config, i, icl=i % 2 == 1), SamplingParameters(seed=i), 8 + i) for i in range(5)]
+    together = Generator(talker, config, 5, 96)
+    for slot, case in enumerate(cases):
+        together.start(slot, TalkerRequest(*case))
+    codes: list[list[npt.NDArray[np.int32] | None]] = [[] for _ in cases]
+    live = list(range(5))
+    while live:
+        frames = dict(zip(live, together.step(live), strict=True))
+        for slot, frame in frames.items():
+            codes[slot].append(frame.codes)
+        live = [slot for slot, frame in frames.items() if not frame.finish]
+    for slot, case in enumerate(cases):
+        alone = Generator(talker, config, 1, 96)
+        alone.start(0, TalkerRequest(*case))
+        np.testing.assert_array_equal(np.stack([c for c in codes[slot] if c is not None]), codes_of(alone, 0))
+
+
+def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    embeds = torch.randn(6, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
+    results = []
+    for count in (1, 2, 3):
+        monkeypatch.setattr("voice_clone.native.team._team", Team(count))
+        talker = make_talker(config, 0)
+        stack = NativeStack(talker.model.layers, talker.model.norm, "int8")
+        cache = talker.new_cache(1, 300)
+        for start in range(0, 300, 6):
+            positions = torch.arange(start, start + 6)
+            out: Tensor = stack(embeds, cache, torch.zeros_like(positions), positions)
+        results.append(out)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("precision", ["auto", *PRECISIONS])
+def test_precision_is_a_setting(precision: str, checkpoint_folder: CheckpointFactory) -> None:
+    environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "VOICE_CLONE_DEVICE": "cpu"}
+    talker, config = stages.load_talker(Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision}))
+    exact, _ = stages.load_talker(Settings({}, environ))
+    embeds = torch.randn(12, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
+    first, second = (each.prefill(each.new_cache(1, 12), 0, embeds) for each in (exact, talker))
+    difference = (first - second).abs().max() / first.std()
+    if precision == "int8":
+        assert 1e-4 < difference < 0.3
+    else:  # the checkpoint is bf16
+        assert difference < 1e-5
+
+
+def test_a_wrong_precision_is_refused(checkpoint_folder: CheckpointFactory) -> None:
+    environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0))}
+    with pytest.raises(InvalidArgument, match="precision.*fp32"):
+        stages.load_talker(Settings({}, {**environ, "VOICE_CLONE_PRECISION": "int3"}))
+
+
+def test_fused_layers_have_the_official_names(config: Qwen3TTSConfig, tmp_path: Path) -> None:
+    talker = make_talker(config, 0)
+    state = talker.state_dict()
+    prefix = "model.layers.1.self_attn."
+    assert {name.removeprefix(prefix) for name in state if name.startswith(prefix)} == {
+        *(f"{part}_proj.weight" for part in "qkvo"),
+        "q_norm.weight",
+        "k_norm.weight",
+    }
+    assert state[f"{prefix}q_proj.weight"].shape == (64, 64) and state[f"{prefix}k_proj.weight"].shape == (32, 64)
+    other = make_talker(config, 1)
+    other.load_state_dict(state)
+    assert all(torch.equal(value, state[name]) for name, value in other.state_dict().items())
+    del state[f"{prefix}v_proj.weight"]
+    with pytest.raises(RuntimeError, match="Missing key"):
+        other.load_state_dict(state)
