@@ -180,7 +180,7 @@ def test_precision_is_a_setting(precision: str, checkpoint_folder: CheckpointFac
 
 def test_a_wrong_precision_is_refused(checkpoint_folder: CheckpointFactory) -> None:
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0))}
-    with pytest.raises(InvalidArgument, match="precision.*fp32"):
+    with pytest.raises(InvalidArgument, match=r"precision.*fp32"):
         stages.load_talker(Settings({}, {**environ, "VOICE_CLONE_PRECISION": "int3"}))
 
 
