@@ -42,6 +42,7 @@ COPY model_repository /models
 RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices
 ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \
     VOICE_CLONE_VOICE_DIR=/voices \
+    NUMBA_CACHE_DIR=/tmp/numba \
     OMP_WAIT_POLICY=PASSIVE
 VOLUME ["/models", "/voices"]
 USER triton-server
