@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -9,6 +11,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voice_clone_client import Overloaded
 
 from .http_errors import HTTPFailure
+
+DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
+
+
+async def _drain(receive: Receive) -> None:
+    """Read on for a while: closing a connection with unread bytes can cost the client the answer."""
+    drained = 0
+    while drained < DRAIN_BYTES:
+        message = await receive()
+        drained += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
 
 
 class BodyLimit:
@@ -35,9 +49,12 @@ class BodyLimit:
 
         async def limited() -> Message:
             nonlocal size
-            message = await receive() if announced <= most else {"type": "http.disconnect"}
+            message: Message = {"more_body": True} if announced > most else await receive()
             size += len(message.get("body", b""))
             if max(size, announced) > most:
+                if message.get("more_body", False):
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(_drain(receive), DRAIN_SECONDS)
                 raise HTTPFailure(
                     413,
                     f"the body is too large; at most {most} bytes are allowed",

@@ -15,7 +15,7 @@ from voice_clone.qwen3_tts.warm_up import warm_up
 from voice_clone.server_stop import HttpEndpoint, ServerStop
 from voice_clone.triton_io import Metric, Model
 
-LAST_CHUNKS_SECONDS = 0.5  # in which the server makes requests of code2wav from the last chunks
+LAST_CHUNKS_SECONDS = 2.0  # in which the server makes requests of code2wav from the last chunks
 
 log = logging.getLogger("voice_clone.talker")
 
