@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voice_clone_client import Overloaded
@@ -15,18 +14,11 @@ from .http_errors import HTTPFailure
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
 
 
-async def _drain(receive: Receive) -> None:
-    """Read on for a while: closing a connection with unread bytes can cost the client the answer."""
-    drained = 0
-    while drained < DRAIN_BYTES:
-        message = await receive()
-        drained += len(message.get("body", b""))
-        if not message.get("more_body", False):
-            return
-
-
 class BodyLimit:
     """Middleware that ends a request whose body is too large: by its header at once, else when it has grown so far.
+
+    Whatever is answered before the body was read, this or another refusal, waits a moment for the rest of it: a
+    connection that is closed with unread bytes can cost the client the answer.
 
     Args:
         most: bytes of a body.
@@ -43,27 +35,45 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         most = self._exceptions.get(scope["path"], self._most)
-        header = dict(scope["headers"]).get(b"content-length", b"0")
+        headers = dict(scope["headers"])
+        header = headers.get(b"content-length", b"0")
         announced = int(header) if header.isdigit() else 0
-        size = 0
+        size, unread = 0, announced > 0 or b"transfer-encoding" in headers
 
         async def limited() -> Message:
-            nonlocal size
-            message: Message = {"more_body": True} if announced > most else await receive()
-            size += len(message.get("body", b""))
-            if max(size, announced) > most:
-                if message.get("more_body", False):
-                    with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(_drain(receive), DRAIN_SECONDS)
-                raise HTTPFailure(
-                    413,
-                    f"the body is too large; at most {most} bytes are allowed",
-                    "body_too_large",
-                    headers={"Connection": "close"},  # the rest of it is not wanted
-                )
-            return message
+            nonlocal size, unread
+            if announced <= most:
+                message = await receive()
+                unread = unread and bool(message.get("more_body", False))
+                size += len(message.get("body", b""))
+                if size <= most:
+                    return message
+            raise HTTPFailure(
+                413,
+                f"the body is too large; at most {most} bytes are allowed",
+                "body_too_large",
+                headers={"Connection": "close"},  # the rest of it is not wanted
+            )
 
-        await self._app(scope, limited, send)
+        async def answer(message: Message) -> None:
+            nonlocal unread
+            if unread:
+                unread = False
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(_drain(receive), DRAIN_SECONDS)
+            await send(message)
+
+        await self._app(scope, limited, answer)
+
+
+async def _drain(receive: Receive) -> None:
+    """Read on, for so long as it is little."""
+    drained = 0
+    while drained < DRAIN_BYTES:
+        message = await receive()
+        drained += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
 
 
 class Gate:

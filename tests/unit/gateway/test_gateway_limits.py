@@ -55,6 +55,13 @@ def test_a_bundle_has_a_limit_of_its_own(triton: Server, serve: Serve) -> None:
     assert http.post("/v1/audio/bundle", content=b"x" * 2500, headers=binary).status_code == 413
 
 
+def test_a_refusal_before_the_body_is_read_arrives(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url, max_body_bytes=10)
+    for _ in range(20):
+        assert http.post("/nowhere", content=b"x" * 500_000).status_code == 404
+        assert http.post("/v1/audio/speech", content=b"x" * 500_000).status_code == 413
+
+
 def test_a_text_that_is_too_long(triton: Server, serve: Serve) -> None:
     answer = serve(triton.url, max_input_characters=20).post(
         "/v1/audio/speech", json={"input": "a" * 21, "voice": "ada"}
