@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from tests.conftest import CheckpointFactory
 from tests.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.errors import InvalidArgument
-from voice_clone.native.network import NativeLinear, NativeStack
+from voice_clone.native.linear import NativeLinear
 from voice_clone.native.team import Team, team
 from voice_clone.native.weights import Precision, pack, unpack
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Generator
+from voice_clone.qwen3_tts.native_stack import NativeStack
 from voice_clone.qwen3_tts.sampling import SamplingParameters
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest

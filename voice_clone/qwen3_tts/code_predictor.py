@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
-from voice_clone.native.network import NativeLinear, NativeStack
+from voice_clone.native.linear import NativeLinear
 from voice_clone.native.weights import Precision
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
+from voice_clone.qwen3_tts.native_stack import NativeStack
 
 Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V], codebook index) -> codes int64 [B]."""

@@ -1,4 +1,4 @@
-"""Linear layers and stacks of decoder layers that run as native code."""
+"""The decoder layers of a talker or a code predictor as one call of native code."""
 
 from __future__ import annotations
 
@@ -10,52 +10,13 @@ from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
 from voice_clone.native import kernels
+from voice_clone.native.linear import Work
 from voice_clone.native.team import team
 from voice_clone.native.weights import Array, Packed, Precision, pack
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache
 
 
-class NativeLinear(nn.Module):
-    """As `nn.Linear`, fp32 in and out, the weight at some precision."""
-
-    def __init__(self, linear: nn.Module, precision: Precision) -> None:
-        super().__init__()
-        assert isinstance(linear, nn.Linear)
-        self._packed = pack(linear.weight.detach(), precision)
-        self._bias = None if linear.bias is None else linear.bias.detach().float()
-        self._work = _Work(self._packed)
-
-    @property
-    def nbytes(self) -> int:
-        return self._packed.nbytes
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O]."""
-        rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
-        out = np.empty((rows.shape[0], self._packed.values.shape[0]), np.float32)
-        self._work.resize(rows.shape[0])
-        team().run(kernels.linear, 1, *self._packed.arrays, rows, self._work.own, out)
-        result = torch.from_numpy(out).view(*x.shape[:-1], -1)
-        return result if self._bias is None else result.add_(self._bias)
-
-
-class _Work:
-    """What threads compute with, for as many rows as were asked for last: `own` of each thread, `common` to all."""
-
-    def __init__(self, *matrices: Packed) -> None:
-        self._inputs = max(matrix.values.shape[-1] for matrix in matrices)
-        self._kind = np.int16 if matrices[0].values.dtype == np.int8 else np.float32
-        self._rows = 0
-        self.own: tuple[Array, ...]
-
-    def resize(self, rows: int) -> None:
-        if rows != self._rows:
-            self._rows = rows
-            threads = team().threads
-            self.own = np.zeros((threads, rows * self._inputs), self._kind), np.zeros((threads, rows), np.float32)
-
-
-class _StackWork(_Work):
+class _StackWork(Work):
     def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed) -> None:
         super().__init__(*matrices)
         self._size = size
@@ -105,10 +66,6 @@ class NativeStack:
         queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
         size = len(norm.weight)
         self._work = _StackWork(size, (queries + 2 * keys, queries, 2 * inner, inner, size), *stacked)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(values.nbytes + groups.nbytes for values, groups in self._weights)
 
     def __call__(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor) -> Tensor:
         """N new positions of any streams: x [N, C], slots and positions int64 [N] -> normed hidden states [N, C].

@@ -1,0 +1,47 @@
+"""A linear layer that runs as native code, and the memory that native code works in."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from voice_clone.native import kernels
+from voice_clone.native.team import team
+from voice_clone.native.weights import Array, Packed, Precision, pack
+
+
+class Work:
+    """What threads compute with, for as many rows as were asked for last: `own` of each thread, `common` to all."""
+
+    def __init__(self, *matrices: Packed) -> None:
+        self._inputs = max(matrix.values.shape[-1] for matrix in matrices)
+        self._kind = np.int16 if matrices[0].values.dtype == np.int8 else np.float32
+        self._rows = 0
+        self.own: tuple[Array, ...]
+
+    def resize(self, rows: int) -> None:
+        if rows != self._rows:
+            self._rows = rows
+            threads = team().threads
+            self.own = np.zeros((threads, rows * self._inputs), self._kind), np.zeros((threads, rows), np.float32)
+
+
+class NativeLinear(nn.Module):
+    """As `nn.Linear`, fp32 in and out, the weight at some precision."""
+
+    def __init__(self, linear: nn.Module, precision: Precision) -> None:
+        super().__init__()
+        assert isinstance(linear, nn.Linear)
+        self._packed = pack(linear.weight.detach(), precision)
+        self._bias = None if linear.bias is None else linear.bias.detach().float()
+        self._work = Work(self._packed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] -> [..., O]."""
+        rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
+        out = np.empty((rows.shape[0], self._packed.values.shape[0]), np.float32)
+        self._work.resize(rows.shape[0])
+        team().run(kernels.linear, 1, *self._packed.arrays, rows, self._work.own, out)
+        result = torch.from_numpy(out).view(*x.shape[:-1], -1)
+        return result if self._bias is None else result.add_(self._bias)
