@@ -14,6 +14,7 @@ from tests.unit.test_talker_call import config as config
 from tests.unit.test_talker_call import read
 from voice_clone.batching.engine import Engine
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.last_chunks import LastChunks
 from voice_clone.qwen3_tts.talker_call import TalkerSink
 
 WAIT = 10.0
@@ -57,7 +58,7 @@ def test_two_frames_after_the_client_left_the_slot_is_free(config: Qwen3TTSConfi
     source, ensemble = Counter(slots=1), Ensemble()
     source.free_running = False
     ensemble.engine = engine = Engine(source, codebooks=2, schedule=[40], max_queue=1)
-    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble))
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble, LastChunks()))
 
     def frames() -> int:
         return sum(kind == "frame" for kind, _, _ in source.log)
@@ -88,8 +89,8 @@ def test_a_stream_that_waits_for_a_slot_leaves_the_queue(config: Qwen3TTSConfig)
     ensemble.engine = engine = Engine(source, codebooks=2, schedule=[40], max_queue=1)
     other = Ensemble()
     other.engine = engine
-    engine.submit("other", Wish(0, 2), TalkerSink(read(config), other))
-    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble))
+    engine.submit("other", Wish(0, 2), TalkerSink(read(config), other, LastChunks()))
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble, LastChunks()))
     until(lambda: ensemble.beats > 0)
     ensemble.left = True
     until(lambda: ensemble.told)

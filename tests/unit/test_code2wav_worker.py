@@ -67,6 +67,7 @@ class Bench:
         self.batches: list[list[tuple[str, int]]] = []
         self.order: list[tuple[str, int]] = []
         self.lost_streams: list[str] = []
+        self.answered_streams: list[str] = []
         self.reports: list[Report] = []
         self.go_on = threading.Event()
         self.go_on.set()
@@ -84,6 +85,9 @@ class Bench:
 
     def lost(self, stream_id: str) -> None:
         self.lost_streams.append(stream_id)
+
+    def answered(self, stream_id: str) -> None:
+        self.answered_streams.append(stream_id)
 
     def report(self, report: Report) -> None:
         self.reports.append(report)
@@ -154,6 +158,7 @@ def test_many_streams_at_once_keep_their_order_and_their_audio(
         assert [index for stream, index in one.order if stream == name] == list(range(5))
     one.worker.close()
     assert one.code2wav.streams == 0 and one.lost_streams == []
+    assert sorted(one.answered_streams) == sorted(codes)
     assert one.ended().count("finished") == 8
     assert sum(report.primed_hits for report in one.reports) == 3
     assert sum(report.primed_misses for report in one.reports) == 1
@@ -282,6 +287,7 @@ def test_a_failure_of_the_talker_ends_the_stream(
     assert tickets[1].wait() is error
     one.worker.close()
     assert one.code2wav.streams == 0 and one.lost_streams == [] and one.ended() == [ending]
+    assert one.answered_streams == ["s"]
 
 
 def test_the_id_of_a_broken_stream_can_be_used_again(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:

@@ -16,6 +16,7 @@ from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
 from voice_clone.json_text import parse_object
 from voice_clone.qwen3_tts import talker_call
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.last_chunks import LastChunks
 from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
 
@@ -122,7 +123,7 @@ def test_what_is_missing_is_named(config: Qwen3TTSConfig) -> None:
 
 def test_chunks(config: Qwen3TTSConfig) -> None:
     call, answer = read(config, seed=3, prompt_info='{"mode": "icl"}'), Answer()
-    sink = TalkerSink(call, answer)
+    sink = TalkerSink(call, answer, LastChunks())
     for each in (chunk(0, 1), chunk(1, 2), chunk(2, 3, "stop")):
         assert not answer.final
         sink.chunk(each)
@@ -149,10 +150,10 @@ def test_a_failure_before_the_first_chunk_is_an_error_and_later_a_last_chunk(
     config: Qwen3TTSConfig, error: Exception
 ) -> None:
     early, late, broken = Answer(), Answer(), Answer(broken=True)
-    TalkerSink(read(config), early).fail(error)
+    TalkerSink(read(config), early, LastChunks()).fail(error)
     assert early.error is error and not early.sent
     for answer in (late, broken):
-        sink = TalkerSink(read(config), answer)
+        sink = TalkerSink(read(config), answer, LastChunks())
         sink.chunk(chunk(0, 4))
         sink.fail(error)
         assert answer.final
@@ -168,7 +169,7 @@ def test_a_failure_before_the_first_chunk_is_an_error_and_later_a_last_chunk(
 def test_beats(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks without frames that are not final, between the chunks, with the index of the next one."""
     call, answer = read(config), Answer()
-    sink = TalkerSink(call, answer)
+    sink = TalkerSink(call, answer, LastChunks())
     monkeypatch.setattr(talker_call, "BEAT_SECONDS", 3600.0)
     assert not sink.cancelled() and len(answer.sent) == 1, "nobody has asked yet"
     assert not sink.cancelled() and len(answer.sent) == 1, "too early to ask again"
@@ -189,12 +190,12 @@ def test_beats(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_caller_that_has_gone_gets_no_beat(config: Qwen3TTSConfig) -> None:
     answer = Answer()
     answer.left = True
-    assert TalkerSink(read(config), answer).cancelled() and not answer.sent
+    assert TalkerSink(read(config), answer, LastChunks()).cancelled() and not answer.sent
 
 
 def test_a_beat_that_cannot_be_sent_ends_the_stream(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(talker_call, "BEAT_SECONDS", 0.0)
-    sink = TalkerSink(read(config), Answer(broken=True))
+    sink = TalkerSink(read(config), Answer(broken=True), LastChunks())
     sink.chunk(chunk(0, 1))
     assert sink.cancelled()
 
@@ -202,7 +203,7 @@ def test_a_beat_that_cannot_be_sent_ends_the_stream(config: Qwen3TTSConfig, monk
 def test_a_failure_after_a_beat_is_a_last_chunk(config: Qwen3TTSConfig) -> None:
     """For code2wav may be at work on the beat."""
     answer = Answer()
-    sink = TalkerSink(read(config), answer)
+    sink = TalkerSink(read(config), answer, LastChunks())
     sink.cancelled()
     sink.fail(Cancelled("gone"))
     last = answer.sent[-1]

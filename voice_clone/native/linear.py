@@ -37,6 +37,11 @@ class NativeLinear(nn.Module):
         self._bias = None if linear.bias is None else linear.bias.detach().float()
         self._work = Work(self._packed)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weight."""
+        return self._packed.nbytes
+
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
         rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()

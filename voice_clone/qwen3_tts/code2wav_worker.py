@@ -83,6 +83,9 @@ class Observer(Protocol):
     def lost(self, stream_id: str) -> None:
         """A stream ended here before its final chunk: whoever makes its frames should stop. Called from any thread."""
 
+    def answered(self, stream_id: str) -> None:
+        """A stream's final chunk has been answered. Called from the worker's thread."""
+
     def report(self, report: Report) -> None:
         """After each batch, and when streams ended without one. Called from the worker's thread."""
 
@@ -240,6 +243,7 @@ class Code2WavWorker:
             return
         if entry.chunk.final:
             self._endings.append("finished")
+            self._observer.answered(entry.chunk.stream_id)
 
     def _refuse(self, entry: _Entry, error: InvalidArgument) -> None:
         """Nothing that a talker sends: the stream that it names, if open, goes on."""
@@ -268,6 +272,7 @@ class Code2WavWorker:
             if entry.chunk.final:
                 del self._broken[entry.chunk.stream_id]
                 entry.ticket.fail(error)
+                self._observer.answered(entry.chunk.stream_id)
             else:
                 entry.ticket.skip()
 

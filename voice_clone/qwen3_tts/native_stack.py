@@ -67,6 +67,11 @@ class NativeStack:
         size = len(norm.weight)
         self._work = _StackWork(size, (queries + 2 * keys, queries, 2 * inner, inner, size), *stacked)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed projections."""
+        return sum(array.nbytes for arrays in self._weights for array in arrays)
+
     def __call__(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor) -> Tensor:
         """N new positions of any streams: x [N, C], slots and positions int64 [N] -> normed hidden states [N, C].
 

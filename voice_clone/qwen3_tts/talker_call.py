@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from voice_clone.batching.stream import Chunk
 from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.last_chunks import LastChunks
 from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.talker_request import TalkerRequest, build_request
 
@@ -123,9 +124,10 @@ class TalkerSink:
     if a step answers with an error while another step is at work, and by then code2wav is.
     """
 
-    def __init__(self, call: TalkerCall, answer: Answer) -> None:
+    def __init__(self, call: TalkerCall, answer: Answer, last_chunks: LastChunks) -> None:
         self._call = call
         self._answer = answer
+        self._last_chunks = last_chunks
         self._next_index = 0
         self._frames = 0
         self._sent: float | None = None  # when anything was, time.monotonic()
@@ -168,6 +170,8 @@ class TalkerSink:
 
     def _send(self, codes: NDArray[np.int32], context: NDArray[np.int32], final: bool, told: str) -> None:
         self._sent = time.monotonic()
+        if final:
+            self._last_chunks.sent(self._call.stream_id)
         outputs = {
             "stream_id": self._call.stream_id,
             "codes": codes,

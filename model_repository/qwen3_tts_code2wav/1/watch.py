@@ -33,6 +33,9 @@ class Watch:
         # Triton does not tell the talker inside an ensemble that its stream has ended.
         self._put(lambda: call("qwen3_tts_talker", {"cancel": stream_id}, decoupled=True))
 
+    def answered(self, stream_id):
+        self.lost(stream_id)  # a talker whose server stops waits for this
+
     def report(self, report):
         self._put(lambda: self._publish(report))
 

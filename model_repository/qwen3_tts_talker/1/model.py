@@ -1,21 +1,20 @@
-"""Prompt to a stream of codec frames. A request with `cancel` ends the stream of that id instead.
+"""Prompt to a stream of codec frames. A request with `cancel` says instead that nobody takes more of the stream of that
+id; it ends, if it has not.
 
 The request parameter `deadline_ms` bounds the time of a whole stream. Metrics: see voice_clone/batching/statistics.py;
 their names begin with `voice_clone_talker_`.
 """
 
 import logging
-import time
 
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.last_chunks import LastChunks
 from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
 from voice_clone.qwen3_tts.warm_up import warm_up
 from voice_clone.server_stop import HttpEndpoint, ServerStop
 from voice_clone.triton_io import Metric, Model
-
-LAST_CHUNKS_SECONDS = 2.0  # in which the server makes requests of code2wav from the last chunks
 
 log = logging.getLogger("voice_clone.talker")
 
@@ -41,6 +40,7 @@ class TritonPythonModel(Model):
             prefill_chunk=prefill_chunk,
             statistics=Statistics("voice_clone_talker_", Metric),
         )
+        self._last_chunks = LastChunks()
         endpoint = HttpEndpoint.of_parent()
         self._server_stop = ServerStop(endpoint, self._drain) if endpoint else None
 
@@ -48,10 +48,12 @@ class TritonPythonModel(Model):
         cancelled = request.text("cancel")
         if cancelled is not None:
             self._engine.cancel(cancelled)
+            self._last_chunks.answered(cancelled)
             responder.end()
             return
         call = TalkerCall.read(request, self._generator.config, self._generator.max_length)
-        self._engine.submit(call.stream_id, call.request, TalkerSink(call, responder), call.deadline)
+        sink = TalkerSink(call, responder, self._last_chunks)
+        self._engine.submit(call.stream_id, call.request, sink, call.deadline)
 
     def close(self):
         if self._server_stop is not None:
@@ -60,4 +62,5 @@ class TritonPythonModel(Model):
 
     def _drain(self, seconds):
         self._engine.drain(seconds)
-        time.sleep(LAST_CHUNKS_SECONDS)
+        if not self._last_chunks.wait():
+            log.warning("a stream's last chunk was not decoded in time")

@@ -1,0 +1,54 @@
+"""Last chunks on their way to listeners: a server that stops waits for those, and for no others."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+
+import pytest
+
+from voice_clone.qwen3_tts import last_chunks
+from voice_clone.qwen3_tts.last_chunks import PATIENCE, LastChunks
+
+
+def test_nothing_is_waited_for_where_nothing_was_sent() -> None:
+    assert LastChunks().wait()
+
+
+def test_the_wait_ends_when_the_last_one_is_answered() -> None:
+    chunks = LastChunks()
+    chunks.sent("a")
+    chunks.sent("b")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(chunks.wait)
+        chunks.answered("a")
+        with pytest.raises(NotYet):
+            waiting.result(timeout=0.1)
+        chunks.answered("b")
+        assert waiting.result(timeout=10.0)
+
+
+def test_an_answer_may_come_before_the_sender_is_back() -> None:
+    chunks = LastChunks()
+    chunks.sent("a")
+    threading.Thread(target=chunks.answered, args=("a",)).start()
+    assert chunks.wait()
+    chunks.answered("a")
+    assert chunks.wait()
+
+
+def test_who_never_answers_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_chunks, "PATIENCE", 0.1)
+    chunks = LastChunks()
+    chunks.sent("a")
+    assert not chunks.wait()
+
+
+def test_what_nobody_answers_is_forgotten() -> None:
+    now = 0.0
+    chunks = LastChunks(lambda: now)
+    for number in range(1000):
+        now += 1.0
+        chunks.sent(str(number))
+    assert len(chunks._sent) <= PATIENCE + 1
