@@ -38,6 +38,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     count: int = request.param
     monkeypatch.setattr("voice_clone.native.team._team", Team(count))
+    monkeypatch.setattr("voice_clone.native.team.WORTH_A_WAKE", 0)
     return count
 
 
@@ -50,7 +51,7 @@ def linear(outputs: int, inputs: int, bias: bool = False) -> nn.Linear:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("outputs", "inputs", "bias"), [(48, 64, False), (131, 1000, True), (5, 128, True)])
-@pytest.mark.parametrize("rows", [1, 2, 4, 7])
+@pytest.mark.parametrize("rows", [1, 2, 4, 7, 13])
 def test_a_product_is_that_with_the_rounded_weights(
     precision: Precision, outputs: int, inputs: int, bias: bool, rows: int, threads: int
 ) -> None:
@@ -152,6 +153,7 @@ def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TT
 
 def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     embeds = torch.randn(6, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr("voice_clone.native.team.WORTH_A_WAKE", 0)
     results = []
     for count in (1, 2, 3):
         monkeypatch.setattr("voice_clone.native.team._team", Team(count))

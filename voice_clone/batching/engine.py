@@ -23,6 +23,8 @@ R = TypeVar("R")
 
 MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
 
+PATIENCE = 1.0  # seconds; so long, at most, does a newcomer wait for listeners who have little left to hear
+
 MAX_WAIT = 3600.0  # seconds; a deadline may be so far away that no system call can wait for it
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ class Engine(Generic[R]):
         self._by_id: dict[str, Stream[R]] = {}  # all that have not ended
         self._changed = threading.Condition()
         self._closing = False
+        self._read_seconds = 0.0  # what the last piece of a prompt took
+        self._step_seconds = 0.0  # what the last step took
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -173,6 +177,9 @@ class Engine(Generic[R]):
 
     def _prefill(self) -> None:
         """Read at most `prefill_chunk` positions of the newcomers' prompts, those of the oldest first."""
+        began = time.monotonic()
+        if not self._may_read(began):
+            return
         room = self._prefill_chunk
         for slot, stream in list(self._live.items()):
             count = min(stream.unread, self._prefill_chunk)
@@ -189,6 +196,19 @@ class Engine(Generic[R]):
             stream.unread -= count
             if not stream.unread:
                 stream.prefilled = time.monotonic()
+        self._read_seconds = time.monotonic() - began
+
+    def _may_read(self, now: float) -> bool:
+        """Whether there are newcomers, and no listener runs dry while a piece of their prompts is read.
+
+        He needs what lasts for the piece, the step after it, and one more for decoding and the way to him.
+        """
+        waiting = [stream.started or now for stream in self._live.values() if stream.unread]
+        if not waiting or now - min(waiting) > PATIENCE:
+            return bool(waiting)
+        enough = self._read_seconds + 2.0 * self._step_seconds
+        leads = [stream.lead(now) for stream in self._live.values() if stream.unsent < MAX_UNSENT]
+        return all(lead is None or lead > enough for lead in leads)
 
     def _step(self) -> None:
         now = time.monotonic()
@@ -196,7 +216,9 @@ class Engine(Generic[R]):
             if error := stream.over(now):
                 self._leave(slot, error)
         slots = [slot for slot, stream in self._live.items() if not stream.unread and stream.unsent < MAX_UNSENT]
-        for slot, frame in self._frames(slots):
+        frames = self._frames(slots)
+        self._step_seconds = time.monotonic() - now
+        for slot, frame in frames:
             stream = self._live[slot]
             if frame.finish == "error":
                 self._leave(slot, Internal("the model made no valid frame for this stream"))

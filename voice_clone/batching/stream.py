@@ -155,17 +155,25 @@ class Stream(Generic[R]):
         self.chunks += 1
         return chunk
 
-    def _runs_dry(self, now: float) -> bool:
-        """Whether a listener has less left to hear than two frames take to be made.
+    def lead(self, now: float) -> float | None:
+        """Seconds that the listener still has to hear of the chunks sent to him.
 
-        One is the next frame, the other stands for decoding and the way to the listener. Where he has run dry
-        already, or must, because frames are made slower than they are heard, smaller chunks only cost more.
+        None if there is no gap to be avoided: before the first chunk, and where he has run dry already, or must,
+        because frames are made slower than they are heard.
         """
-        if self.heard_until is None or self.first_frame is None or self.last_frame is None:
-            return False
-        if now - self.first_frame > self.frame_seconds * self.frames:
-            return False
-        return 0.0 <= self.heard_until - now < 2.0 * (now - self.last_frame)
+        if self.heard_until is None or self.first_frame is None:
+            return None
+        if self.heard_until < now or now - self.first_frame > self.frame_seconds * self.frames:
+            return None
+        return self.heard_until - now
+
+    def _runs_dry(self, now: float) -> bool:
+        """Whether the listener has less left to hear than two frames take to be made.
+
+        One is the next frame, the other stands for decoding and the way to him.
+        """
+        lead = self.lead(now)
+        return lead is not None and self.last_frame is not None and lead < 2.0 * (now - self.last_frame)
 
     def timing(self, now: float) -> Timing:
         """Milliseconds so far; a phase that was not reached counts 0, one that goes on counts up to `now`."""

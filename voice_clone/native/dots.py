@@ -1,7 +1,7 @@
-"""Dot products of a matrix's row with one or four vectors, written in LLVM's vectors.
+"""Dot products of rows of a matrix with rows of activations, a tile of them at once, written in LLVM's vectors.
 
 Left to itself the compiler would choose the order of a sum by what surrounds it, and a stream's values would change in
-their last bits with its neighbours. Here the order is fixed: it is the same for one vector and for four, on any CPU.
+their last bits with its neighbours. Here the order is fixed: it is the same in a tile of any size, on any CPU.
 
 A row's length is a multiple of `WIDTH`, with int8 of `GROUP`.
 """
@@ -14,96 +14,114 @@ from numba import float32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-WIDTH = 16  # numbers taken at once
+WIDTH = 8  # numbers taken at once; int8: twice as many
 GROUP = 128  # int8 weights of one scale
 
-_I32, _FLOAT = ir.IntType(32), ir.FloatType()
+_I16, _I32, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
 _FLOATS = ir.VectorType(_FLOAT, WIDTH)
-_HALF = WIDTH // 2
+_INTS = ir.VectorType(_I32, WIDTH)
 
 
-@intrinsic
-def dot(context, weights, groups, x, o, n):
-    """weights[o] . x[n], as float32; see kernels.py for what an array of weights holds.
+def tile(outputs, rows, ahead=False):
+    """An intrinsic: (weights, groups, x, o, n) -> the float32 products of weights[o], weights[o + 1], ... with x[n],
+    x[n + 1], ...: all rows of the first output, then of the second.
 
-    weights: [O, I]; groups: float32 [O, I / 128], for int8 alone; x: [N, I], float32, with int8 weights int16.
+    weights: [O, I], see kernels.py for what it holds; groups: float32 [O, I / 128], for int8 alone; x: [N, I], float32,
+    with int8 weights int16. `ahead`: fetch the weights of the next tile, which are not in the processor's cache.
     """
-    return float32(weights, groups, x, o, n), _code(1)
 
+    def typed(context, weights, groups, x, o, n):
+        return types.UniTuple(float32, outputs * rows)(weights, groups, x, o, n), code
 
-@intrinsic
-def dots(context, weights, groups, x, o, n):
-    """The same with x[n], x[n + 1], x[n + 2], x[n + 3]: four numbers for each weight read."""
-    return types.UniTuple(float32, 4)(weights, groups, x, o, n), _code(4)
-
-
-def _code(count):
     def code(context, builder, signature, arguments):
         weights, groups, x = (
             context.make_array(kind)(context, builder, value)
             for kind, value in zip(signature.args[:3], arguments[:3], strict=True)
         )
-        o, first = (
+        o, n = (
             context.cast(builder, value, kind, int64)
             for kind, value in zip(signature.args[3:], arguments[3:], strict=True)
         )
         inputs = cgutils.unpack_tuple(builder, weights.shape)[1]
-        row = builder.gep(weights.data, [builder.mul(o, inputs)])
-        vectors = [builder.gep(x.data, [builder.mul(builder.add(first, _index(k)), inputs)]) for k in range(count)]
-        kind = signature.args[0].dtype
-        if kind == types.int8:
+        heavy = _rows(builder, weights.data, o, inputs, outputs)
+        light = _rows(builder, x.data, n, inputs, rows)
+        if signature.args[0].dtype == types.int8:
             size = cgutils.unpack_tuple(builder, groups.shape)[1]
-            sums = _grouped(builder, row, vectors, builder.gep(groups.data, [builder.mul(o, size)]), size)
+            sums = _grouped(builder, heavy, light, _rows(builder, groups.data, o, size, outputs), size)
         else:
-            sums = _plain(builder, kind, row, vectors, inputs)
-        totals = [_total(builder, each) for each in sums]
-        return totals[0] if count == 1 else context.make_tuple(builder, signature.return_type, totals)
+            sums = _plain(builder, signature.args[0].dtype, heavy, light, inputs, ahead)
+        return context.make_tuple(builder, signature.return_type, [_total(builder, each) for each in sums])
 
-    return code
+    return intrinsic(typed)
 
 
-def _plain(builder, kind, row, vectors, inputs):
+def _rows(builder, data, first, size, count):
+    """Pointers to `count` rows of `size` from `first` on."""
+    return [builder.gep(data, [builder.mul(builder.add(first, _index(k)), size)]) for k in range(count)]
+
+
+def _plain(builder, kind, heavy, light, inputs, ahead):
     """Sums of products of numbers, one for each lane."""
-    sums = [_zero(builder, _FLOATS) for _ in vectors]
+    sums = [_variable(builder, ir.Constant(_FLOATS, None)) for _ in heavy for _ in light]
     with cgutils.for_range(builder, builder.sdiv(inputs, _index(WIDTH))) as loop:
         at = builder.mul(loop.index, _index(WIDTH))
-        if kind == types.float32:
-            weight = _load(builder, row, at, _FLOATS)
-        else:  # bf16, the upper half
-            halves = _load(builder, row, at, ir.VectorType(ir.IntType(16), WIDTH))
-            bits = builder.zext(halves, ir.VectorType(_I32, WIDTH))
-            bits = builder.shl(bits, _splat(_I32, 16, WIDTH))
-            weight = builder.bitcast(bits, _FLOATS)
-        for vector, total in zip(vectors, sums, strict=True):
-            value = _load(builder, vector, at, _FLOATS)
-            _accumulate(builder, total, weight, value)
+        if ahead:
+            for row in heavy:
+                _fetch(builder, row, builder.add(at, builder.mul(inputs, _index(len(heavy)))))
+        weights = [_number(builder, kind, row, at) for row in heavy]
+        for r, row in enumerate(light):
+            value = _load(builder, row, at, _FLOATS)
+            for k, weight in enumerate(weights):
+                _accumulate(builder, sums[k * len(light) + r], weight, value)
     return [builder.load(total) for total in sums]
 
 
-def _grouped(builder, row, vectors, scales, size):
+def _number(builder, kind, row, at):
+    """WIDTH weights as float32."""
+    if kind == types.float32:
+        return _load(builder, row, at, _FLOATS)
+    halves = _load(builder, row, at, ir.VectorType(_I16, WIDTH))  # bf16: the upper halves
+    bits = builder.shl(builder.zext(halves, _INTS), _splat(_I32, 16, WIDTH))
+    return builder.bitcast(bits, _FLOATS)
+
+
+def _grouped(builder, heavy, light, scales, size):
     """Sums of products of int8 with int16, exact in a group; a group's sum times its scale."""
-    floats = ir.VectorType(_FLOAT, _HALF)
-    sums = [_zero(builder, floats) for _ in vectors]
-    with cgutils.for_range(builder, size) as loop:
-        parts = [_splat(_I32, 0, _HALF)] * len(vectors)
-        for step in range(0, GROUP, WIDTH):
-            at = builder.add(builder.mul(loop.index, _index(GROUP)), _index(step))
-            bytes_ = _load(builder, row, at, ir.VectorType(ir.IntType(8), WIDTH))
-            weight = builder.sext(bytes_, ir.VectorType(_I32, WIDTH))
-            for k, vector in enumerate(vectors):
-                value = _load(builder, vector, at, ir.VectorType(ir.IntType(16), WIDTH))
-                product = builder.mul(weight, builder.sext(value, ir.VectorType(_I32, WIDTH)))
-                pairs = builder.add(
-                    _pick(builder, product, range(0, WIDTH, 2)), _pick(builder, product, range(1, WIDTH, 2))
-                )
-                parts[k] = builder.add(parts[k], pairs)  # processors have one instruction for products and pairs
-        scale = builder.load(builder.gep(scales, [loop.index]))
-        scale = builder.insert_element(ir.Constant(floats, ir.Undefined), scale, _I32(0))
-        scale = builder.shuffle_vector(scale, scale, _splat(_I32, 0, _HALF))
-        for part, total in zip(parts, sums, strict=True):
-            value = builder.sitofp(part, floats)
-            _accumulate(builder, total, scale, value)
+    sums = [_variable(builder, ir.Constant(_FLOATS, None)) for _ in heavy for _ in light]
+    wide = ir.VectorType(_I32, 2 * WIDTH)
+    with cgutils.for_range(builder, size) as group:
+        start = builder.mul(group.index, _index(GROUP))
+        parts = [ir.Constant(_INTS, None)] * len(sums)
+        for step in range(0, GROUP, 2 * WIDTH):
+            at = builder.add(start, _index(step))
+            weights = [
+                builder.sext(_load(builder, row, at, ir.VectorType(ir.IntType(8), 2 * WIDTH)), wide) for row in heavy
+            ]
+            for r, row in enumerate(light):
+                value = builder.sext(_load(builder, row, at, ir.VectorType(_I16, 2 * WIDTH)), wide)
+                for k, weight in enumerate(weights):
+                    # Processors have one instruction for products and the sums of pairs.
+                    product = builder.mul(weight, value)
+                    even = _pick(builder, product, range(0, 2 * WIDTH, 2))
+                    odd = _pick(builder, product, range(1, 2 * WIDTH, 2))
+                    total = k * len(light) + r
+                    parts[total] = builder.add(parts[total], builder.add(even, odd))
+        for k, row in enumerate(scales):
+            scale = builder.load(builder.gep(row, [group.index]))
+            scale = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), scale, _I32(0))
+            scale = builder.shuffle_vector(scale, scale, _splat(_I32, 0, WIDTH))
+            for r in range(len(light)):
+                total = k * len(light) + r
+                _accumulate(builder, sums[total], scale, builder.sitofp(parts[total], _FLOATS))
     return [builder.load(total) for total in sums]
+
+
+def _fetch(builder, row, at):
+    """Ask for what will be read soon; it may lie outside the array, and then nothing happens."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(fetch, [builder.bitcast(builder.gep(row, [at]), byte), _I32(0), _I32(3), _I32(1)])
 
 
 def _accumulate(builder, total, a, b):
@@ -136,9 +154,9 @@ def _pick(builder, vector, lanes):
     return builder.shuffle_vector(vector, vector, mask)
 
 
-def _zero(builder, kind):
+def _variable(builder, value):
     """A variable; the compiler keeps it in registers."""
-    return cgutils.alloca_once_value(builder, ir.Constant(kind, None))
+    return cgutils.alloca_once_value(builder, value)
 
 
 def _load(builder, pointer, at, kind):

@@ -30,9 +30,11 @@ from llvmlite import ir
 from numba import float32, int16, int32, int64, njit, types
 from numba.extending import intrinsic, overload
 
-from voice_clone.native.dots import dot, dots
+from voice_clone.native.dots import tile
 
-CHUNKS = 8  # of a phase, for each thread
+CHUNKS = 32  # of a phase, for each thread: small ones, so that threads end at the same time
+BLOCK_BYTES = 128 << 10  # of weights that stay in a core's cache while rows pass by
+FEW = 8  # rows
 SPINS = 4000  # some microseconds; then a thread that waits gives its core away
 
 # Sums may be taken in any order, but NaN and infinity stay what they are: that is how a bad stream is found.
@@ -141,18 +143,38 @@ def _round(weights, x, prepared, scales):
             prepared[n, i] = int16(0)
 
 
-@njit(**_OPTIONS)
 def _product(weights, groups, x, scales, first, last, out):
     """out[n, o] = weights[o] . x[n] for o in first..last - 1; x and scales as `_prepare` made them."""
-    rows = x.shape[0]
-    fours = rows - rows % 4
-    for o in range(first, last):
-        for n in range(0, fours, 4):
-            a, b, c, d = dots(weights, groups, x, o, n)
-            out[n, o], out[n + 1, o] = a * scales[n], b * scales[n + 1]
-            out[n + 2, o], out[n + 3, o] = c * scales[n + 2], d * scales[n + 3]
-        for n in range(fours, rows):
-            out[n, o] = dot(weights, groups, x, o, n) * scales[n]
+
+
+@overload(_product)
+def _product_overload(weights, groups, x, scales, first, last, out):
+    wide = 1 if weights.dtype == types.int8 else 3  # outputs of a tile; int8 needs its registers for the sums of groups
+    # A step of few rows waits for its weights; many rows compute with the same block of them, out of the cache.
+    few, many, narrow, single = tile(wide, 4, ahead=True), tile(wide, 4), tile(1, 4), tile(1, 1)
+
+    def product(weights, groups, x, scales, first, last, out):
+        rows = x.shape[0]
+        fours = rows - rows % 4
+        block = wide * max(1, BLOCK_BYTES // (wide * weights.shape[1] * weights.itemsize))
+        for start in range(first, last, block):
+            stop = min(start + block, last)
+            tiled = stop - (stop - start) % wide
+            for n in range(0, fours, 4):
+                for o in range(start, tiled, wide):
+                    sums = few(weights, groups, x, o, n) if rows <= FEW else many(weights, groups, x, o, n)
+                    for k in range(wide):
+                        for r in range(4):
+                            out[n + r, o + k] = sums[4 * k + r] * scales[n + r]
+                for o in range(tiled, stop):
+                    sums = narrow(weights, groups, x, o, n)
+                    for r in range(4):
+                        out[n + r, o] = sums[r] * scales[n + r]
+            for n in range(fours, rows):
+                for o in range(start, stop):
+                    out[n, o] = single(weights, groups, x, o, n)[0] * scales[n]
+
+    return product
 
 
 @njit(**_OPTIONS)

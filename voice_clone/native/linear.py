@@ -47,6 +47,6 @@ class NativeLinear(nn.Module):
         rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
         out = np.empty((rows.shape[0], self._packed.values.shape[0]), np.float32)
         self._work.resize(rows.shape[0])
-        team().run(kernels.linear, 1, *self._packed.arrays, rows, self._work.own, out)
+        team().run(kernels.linear, 1, rows.size * out.shape[1], *self._packed.arrays, rows, self._work.own, out)
         result = torch.from_numpy(out).view(*x.shape[:-1], -1)
         return result if self._bias is None else result.add_(self._bias)

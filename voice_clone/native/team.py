@@ -13,6 +13,9 @@ Function = Callable[..., None]
 """Called by each thread with its number, the number of threads, the phases' counters, and the arguments."""
 
 
+WORTH_A_WAKE = 1 << 18  # multiplications; to wake a thread takes about as long as so many
+
+
 class Team:
     """Runs a compiled function on several threads at once; see kernels.py. One caller at a time.
 
@@ -27,12 +30,13 @@ class Team:
         for number, start in enumerate(self._starts, 1):
             threading.Thread(target=self._help, args=(number, start), name=f"native-{number}", daemon=True).start()
 
-    def run(self, function: Function, phases: int, *arguments: Any) -> None:
-        """Call `function`, which has so many phases, on all threads."""
+    def run(self, function: Function, phases: int, multiplications: int, *arguments: Any) -> None:
+        """Call `function`, which has so many phases, on all threads, or on this one where there is little to do."""
         counters = np.zeros(2 * phases, np.int64)
-        self._job = function, (counters, *arguments)
-        for start in self._starts:
-            start.release()
+        if multiplications >= WORTH_A_WAKE:
+            self._job = function, (counters, *arguments)
+            for start in self._starts:
+                start.release()
         function(0, self.threads, counters, *arguments)
 
     def _help(self, number: int, start: threading.Semaphore) -> None:

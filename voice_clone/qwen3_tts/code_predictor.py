@@ -8,6 +8,7 @@ embedding and a head of its own. Attribute names equal the official tensor names
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -94,12 +95,16 @@ class CodePredictor(nn.Module):
         batch, length, _ = x.shape
         end = start + length
         if self.native is not None:
-            slots = torch.arange(batch).repeat_interleave(length)
-            positions = torch.arange(start, end).repeat(batch)
-            return self.native(x.flatten(0, 1), cache, slots, positions).view(batch, length, -1)[:, -1]
+            return self.native(x.flatten(0, 1), cache, *_places(batch, start, end)).view(batch, length, -1)[:, -1]
         span = Span(slice(0, batch), slice(start, end), slice(0, batch), end)
         mask = causal_mask(length, start, self.config, x.device) if length > 1 else None
         for index, layer in enumerate(self.model.layers):
             x = layer(x, cache.cos[start:end], cache.sin[start:end], mask, cache, index, span)
         normed: Tensor = self.model.norm(x[:, -1])
         return normed
+
+
+@lru_cache(maxsize=1024)
+def _places(batch: int, start: int, end: int) -> tuple[Tensor, Tensor]:
+    """Slots and positions, int64 [B * T], of the rows from `start` to `end` of B streams."""
+    return torch.arange(batch).repeat_interleave(end - start), torch.arange(start, end).repeat(batch)

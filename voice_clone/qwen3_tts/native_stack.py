@@ -53,6 +53,7 @@ class NativeStack:
             for packed, linear in zip(kinds.values(), linears, strict=True):
                 packed.append(pack(linear.weight.detach(), precision))
         stacked = [Packed.stack(packed) for packed in kinds.values()]
+        self._multiplications = sum(packed.values.size for packed in stacked)  # of a row
         self._weights = tuple(packed.arrays for packed in stacked)
         self._norms = (
             _rows([layer.input_layernorm.weight for layer in layers]),
@@ -82,6 +83,7 @@ class NativeStack:
         team().run(
             kernels.stack,
             5 * len(self._norms[0]),
+            len(x) * self._multiplications,
             self._weights,
             self._norms,
             self._eps,

@@ -1,0 +1,263 @@
+"""Where the time goes: each stage of our engine against what this machine could do at best, measured in the same run.
+
+    bandwidth floor   the stage's weights, read once, at the rate at which all threads together read a large array
+    compute floor     its multiplications and additions, at the rate of a large fp32 matrix product
+
+A stage cannot be faster than the larger of the two; `of the floor` is that over the measured time. Weights that a step
+reads several times (the code predictor's layers, 15 times a frame) count each time: they do not fit a processor's
+cache. Low precision reads fewer bytes; its compute floor is still that of fp32. Random weights in a released shape:
+figures depend on shapes alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from perf import report
+from tools.checkpoint_maker import make_checkpoint
+from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.settings import Settings
+
+REFERENCE_SECONDS, SAMPLE_RATE = 10, 24_000
+PROMPT = 128  # positions
+EARLY, LATE = 100, 1500  # frames that a stream has behind it
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is timed.
+
+    Attributes:
+        name: for the table.
+        run: does it once.
+        bytes: of weights that it must read.
+        multiplications: each with an addition.
+    """
+
+    name: str
+    run: Callable[[], Any]
+    bytes: float
+    multiplications: float
+
+
+def bandwidth(seconds: float = 1.0) -> float:
+    """Bytes a second that all threads together read of a large array."""
+    array = torch.ones(1 << 27)
+    return array.nbytes / _fastest(lambda: array.sum(), seconds)
+
+
+def arithmetic(seconds: float = 1.0) -> float:
+    """Multiplications a second of a large fp32 matrix product."""
+    size = 1536
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    return size**3 / _fastest(lambda: a @ b, seconds)
+
+
+def _fastest(run: Callable[[], Any], seconds: float) -> float:
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def convolutions(module: nn.Module, run: Callable[[], Any]) -> float:
+    """Multiplications of a module's convolutions and linear layers in one run."""
+    total = 0.0
+
+    def count(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        nonlocal total
+        weight: Any = layer.weight
+        places = inputs[0].shape[-1] if isinstance(layer, nn.ConvTranspose1d) else output.shape[-1]
+        if isinstance(layer, nn.Linear):
+            places = output.numel() // output.shape[-1] // inputs[0].shape[0]
+        total += inputs[0].shape[0] * places * weight.numel()
+
+    layers = [m for m in module.modules() if isinstance(m, (nn.Conv1d, nn.ConvTranspose1d, nn.Linear))]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    run()
+    for hook in hooks:
+        hook.remove()
+    return total
+
+
+def encoders(settings: Settings) -> list[Stage]:
+    """Of a reference clip; needed once a voice."""
+    speaker, codec = stages.load_speaker_encoder(settings)[0], stages.load_codec_encoder(settings)[0]
+    networks: tuple[Any, Any] = speaker, codec
+    samples = np.random.default_rng(0).standard_normal(REFERENCE_SECONDS * SAMPLE_RATE, np.float32)
+    waveform = 0.1 * torch.from_numpy(samples)
+    runs = {"speaker encoder": lambda: speaker.embed(waveform), "codec encoder": lambda: codec.encode(waveform)}
+    return [
+        Stage(f"{name}, {REFERENCE_SECONDS} s", run, _bytes(network), convolutions(network, run))
+        for (name, run), network in zip(runs.items(), networks, strict=True)
+    ]
+
+
+def _bytes(module: Any) -> float:
+    return float(sum(weight.nbytes for weight in module.parameters()))
+
+
+def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
+    """Prefill, and for each batch the talker's step, early and late, and the code predictor's 15."""
+    assert talker.native is not None and talker.code_predictor.native is not None
+    layers = _weights(config.talker)
+    inner = _weights(config.talker.code_predictor_config)
+    books = config.talker.num_code_groups
+    heads = (
+        (books - 1) * config.talker.code_predictor_config.vocab_size * config.talker.code_predictor_config.hidden_size
+    )
+    head_bytes = float(sum(head.nbytes for head in talker.code_predictor.lm_head))  # type: ignore[misc]
+    cache = talker.new_cache(max(batches), LATE + PROMPT + 8)
+    size = config.talker.hidden_size
+    prompt = torch.randn(PROMPT, size)
+    bytes_ = float(talker.native.nbytes)
+    found = [Stage(f"prefill, {PROMPT} positions", lambda: talker.prefill(cache, 0, prompt), bytes_, PROMPT * layers)]
+    for batch in batches:
+        rows = torch.randn(batch, size)
+        for position in (EARLY, LATE):
+            # The keys and values that a step reads are as many bytes as they are multiplications times 2.
+            kv = _kv_values(config.talker) * (PROMPT + position) * batch
+            where = [PROMPT + position] * batch
+            run = _decode(talker, cache, where, rows)
+            found.append(
+                Stage(f"talker, frame {position}, batch {batch}", run, bytes_ + 4 * kv, batch * layers + 2 * kv)
+            )
+        predictor = talker.code_predictor
+        small, codes = predictor.new_cache(batch), torch.zeros(batch, dtype=torch.int64)
+        native: Any = predictor.native
+        found.append(
+            Stage(
+                f"code predictor, batch {batch}",
+                _predict(predictor, small, rows, codes),
+                (books - 1) * native.nbytes + head_bytes,
+                batch * (books * inner + heads),
+            )
+        )
+    return found
+
+
+def _decode(talker: Talker, cache: Any, where: list[int], rows: torch.Tensor) -> Callable[[], Any]:
+    return lambda: talker.decode(cache, range(len(where)), where, rows)
+
+
+def _predict(predictor: Any, cache: Any, rows: torch.Tensor, codes: torch.Tensor) -> Callable[[], Any]:
+    return lambda: predictor.predict(cache, rows, codes, rows, lambda logits, _: logits.argmax(-1))
+
+
+def _weights(config: Any) -> float:
+    """Numbers in the projections of all layers."""
+    heads = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    layer = config.hidden_size * (2 * heads + 2 * keys + 3 * config.intermediate_size)
+    return float(config.num_hidden_layers * layer)
+
+
+def _kv_values(config: Any) -> float:
+    """Numbers that a position has in the key-value cache."""
+    return 2.0 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+
+
+def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
+    """code2wav by chunk and batch."""
+    decoder, config = stages.load_codec_decoder(settings)
+    codec = config.codec.decoder_config
+    found = []
+    for batch in batches:
+        for frames in (1, 4, 12):
+            codes = torch.randint(codec.codebook_size, (batch, codec.num_quantizers, frames))
+            state = decoder.new_state(batch)
+            run = _decode_chunk(decoder, codes, state)
+            name = f"code2wav, {frames} frame{'s' * (frames > 1)}, batch {batch}"
+            found.append(Stage(name, run, _bytes(decoder), convolutions(decoder, run)))  # type: ignore[arg-type]
+    return found
+
+
+def _decode_chunk(decoder: Any, codes: torch.Tensor, state: Any) -> Callable[[], Any]:
+    return lambda: decoder.decode_chunk(codes, state)
+
+
+def measure(all_stages: Sequence[Stage], runs: int) -> list[dict[str, Any]]:
+    """Every stage once, then all again, so that a slow moment meets each of them; floors of the same minutes."""
+    times: list[list[float]] = [[] for _ in all_stages]
+    rates = []
+    with torch.inference_mode():
+        for stage in all_stages:
+            stage.run()
+        for _ in range(runs):
+            rates.append((bandwidth(0.3), arithmetic(0.3)))
+            for stage, spent in zip(all_stages, times, strict=True):
+                began = time.perf_counter()
+                stage.run()
+                spent.append(1e3 * (time.perf_counter() - began))
+    fastest = [max(values) for values in zip(*rates, strict=True)]
+    return [
+        {
+            "stage": stage.name,
+            "ms": report.summary(spent),
+            "bandwidth_ms": 1e3 * stage.bytes / fastest[0],
+            "compute_ms": 1e3 * stage.multiplications / fastest[1],
+            "bytes_a_second": fastest[0],
+            "multiplications_a_second": fastest[1],
+        }
+        for stage, spent in zip(all_stages, times, strict=True)
+    ]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="perf/stages", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=("tiny", "0.6b", "1.7b"), default="tiny", help="of a random checkpoint")
+    parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead")
+    parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16", "int8"), default=["fp32", "bf16", "int8"])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = given.checkpoint or Path(scratch) / "checkpoint"
+        if given.checkpoint is None:
+            make_checkpoint(given.shape, 0, folder)
+        found = {}
+        for precision in given.precision:
+            environment = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
+            settings = Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environment.items()})
+            found[precision] = measure(generation(*stages.load_talker(settings), given.batch), given.runs)
+        settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"})
+        found["networks in fp32"] = measure([*encoders(settings), *decoding(settings, given.batch)], given.runs)
+    columns = ("stage", "ms p50", "least", "most", "bandwidth floor", "compute floor", "of the floor")
+    for precision, rows in found.items():
+        print(
+            f"\n{precision}, {given.threads} threads: {rows[0]['bytes_a_second'] / 1e9:.1f} GB/s, "
+            f"{2 * rows[0]['multiplications_a_second'] / 1e9:.0f} GFLOP/s\n"
+        )
+        print(report.table(columns, [_row(row) for row in rows]))
+    report.write(given.output, {"threads": given.threads, "stages": found})
+
+
+def _row(row: dict[str, Any]) -> list[Any]:
+    spent = row["ms"]
+    floor = max(row["bandwidth_ms"], row["compute_ms"])
+    ends = [row["bandwidth_ms"], row["compute_ms"], f"{floor / spent['p50']:.0%}"]
+    return [row["stage"], spent["p50"], spent["min"], spent["max"], *ends]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Newcomers' prompts are read while the listeners have enough to hear. Time is what the model's steps say it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from voice_clone.batching import engine as engine_module
+from voice_clone.batching import stream as stream_module
+from voice_clone.batching.engine import PATIENCE, Engine
+from voice_clone.batching.stream import Chunk
+
+FRAME_SECONDS = 0.08
+WAIT = 10.0
+
+
+@dataclass
+class Listener:
+    chunks: list[Chunk] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def chunk(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        if chunk.finish is not None:
+            self.ended.set()
+
+    def fail(self, error: BaseException) -> None:
+        raise AssertionError(error)
+
+    def cancelled(self) -> bool:
+        return False
+
+    def stalls(self) -> int:
+        """Chunks that were made after all before had been heard."""
+        assert self.ended.wait(WAIT)
+        found, heard_until = 0, 1e-3 * self.chunks[0].timing.generate
+        for chunk in self.chunks:
+            made = 1e-3 * chunk.timing.generate
+            found += made > heard_until + 1e-6
+            heard_until = max(made, heard_until) + FRAME_SECONDS * len(chunk.codes)
+        return found
+
+
+@dataclass
+class MadeFrame:
+    codes: NDArray[np.int32]
+    finish: str | None
+
+
+@dataclass
+class Model:
+    """Every step and every piece of a prompt takes its time; at step 3 `newcomers` arrive."""
+
+    step_seconds: float
+    read_seconds: float
+    newcomers: list[Listener]
+    pieces: int
+    now: float = 100.0
+    slots: int = 4
+    steps: int = 0
+    left: dict[int, int] = field(default_factory=dict)
+    engine: Engine[int] | None = None
+
+    def start(self, slot: int, request: int) -> int:
+        self.left[slot] = request
+        return 1 if not self.steps else self.pieces
+
+    def prefill(self, slot: int, count: int) -> None:
+        self._pass(self.read_seconds)
+
+    def step(self, slots: Sequence[int]) -> list[MadeFrame]:
+        self._pass(self.step_seconds)
+        self.steps += 1
+        if self.steps == 3 and self.engine is not None:
+            for number, listener in enumerate(self.newcomers):
+                self.engine.submit(f"new {number}", 30, listener)
+        frames = []
+        for slot in slots:
+            self.left[slot] -= 1
+            frames.append(MadeFrame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
+        return frames
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+        time.sleep(0.001)  # in which the outbox delivers
+
+    def free(self, slot: int) -> None:
+        del self.left[slot]
+
+    def reset(self) -> None:
+        self.left = {}
+
+
+@pytest.fixture
+def speak(monkeypatch: pytest.MonkeyPatch) -> Iterator[Speak]:
+    speak = Speak(monkeypatch)
+    yield speak
+    speak.close()
+
+
+class Speak:
+    """An engine of a model, whose clock is the model's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._engine: Engine[int] | None = None
+
+    def __call__(self, model: Model, frame_seconds: float = FRAME_SECONDS) -> Listener:
+        clock = SimpleNamespace(monotonic=lambda: model.now)
+        for module in (engine_module, stream_module):
+            self._monkeypatch.setattr(module, "time", clock)
+        self._engine = model.engine = Engine(model, 2, (1, 2, 4), 8, frame_seconds, prefill_chunk=1)
+        listener = Listener()
+        self._engine.submit("first", 100, listener)
+        return listener
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+def test_nobody_runs_dry_while_prompts_are_read(speak: Speak) -> None:
+    newcomers = [Listener(), Listener()]
+    first = speak(Model(step_seconds=0.03, read_seconds=0.06, newcomers=newcomers, pieces=4))
+    assert [listener.stalls() for listener in (first, *newcomers)] == [0, 0, 0]
+
+
+def test_without_a_pace_prompts_are_read_at_every_step(speak: Speak) -> None:
+    """What is avoided."""
+    newcomers = [Listener(), Listener()]
+    first = speak(Model(step_seconds=0.03, read_seconds=0.06, newcomers=newcomers, pieces=4), frame_seconds=0.0)
+    assert first.stalls() > 0
+
+
+def test_a_newcomer_waits_only_so_long(speak: Speak) -> None:
+    newcomer = Listener()
+    model = Model(step_seconds=0.0795, read_seconds=0.06, newcomers=[newcomer], pieces=2)
+    speak(model)
+    newcomer.stalls()
+    assert newcomer.chunks[0].timing.prefill <= 1e3 * (PATIENCE + 2 * 0.15)
+
+
+def test_nobody_is_waited_for_where_all_run_dry_anyway(speak: Speak) -> None:
+    newcomer = Listener()
+    speak(Model(step_seconds=0.2, read_seconds=0.06, newcomers=[newcomer], pieces=2))
+    newcomer.stalls()
+    assert newcomer.chunks[0].timing.prefill <= 1e3 * (2 * 0.06 + 2 * 0.2) + 1e-3
