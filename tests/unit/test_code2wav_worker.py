@@ -20,6 +20,7 @@ from voice_clone.qwen3_tts.code2wav_worker import FIRST_CHUNK_LEAD, Code2WavWork
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 
 WAIT = 20.0
+FRAME_SECONDS = 0.08
 
 
 class Ticket:
@@ -74,7 +75,7 @@ class Bench:
         self.busy = threading.Event()
         self._decode = code2wav.decode
         code2wav.decode = self._held  # type: ignore[method-assign]
-        self.worker = Code2WavWorker(code2wav, max_batch, max_queue, self)
+        self.worker = Code2WavWorker(code2wav, max_batch, max_queue, FRAME_SECONDS, self)
 
     def _held(self, chunks: Sequence[Chunk]) -> list[Any]:
         self.busy.set()
@@ -203,7 +204,21 @@ def test_first_chunks_go_ahead_but_nobody_starves(bench: Callable[..., Bench]) -
     tickets = one.submit(*later)
     one.release()
     heard(tickets)
-    assert one.order[2:] == [("new", 0), ("old", 1), ("newer", 0), ("new", 1)]
+    assert one.order[2:] == [("new", 0), ("old", 1), ("new", 1), ("newer", 0)]
+
+
+def test_who_has_least_left_to_hear_comes_first(bench: Callable[..., Bench]) -> None:
+    one = bench(max_batch=1)
+    heard(one.submit(Chunk("much", 0, random_codes(50, 0), NO_CODES, False)))
+    heard(one.submit(Chunk("little", 0, random_codes(5, 0), NO_CODES, False)))
+    one.hold()
+    later = [Chunk(name, 1, random_codes(1, 1), NO_CODES, True) for name in ("much", "little")]
+    tickets = one.submit(*later, Chunk("new", 0, random_codes(1, 2), NO_CODES, True))
+    one.release()
+    heard(tickets)
+    assert one.order[3:] == [("new", 0), ("little", 1), ("much", 1)]
+    one.worker.close()
+    assert not one.worker._heard_until
 
 
 def test_a_cancelled_stream_is_dropped_and_its_talker_told(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:

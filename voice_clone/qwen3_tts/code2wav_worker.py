@@ -3,8 +3,9 @@
 submit ──> queue of each stream ──> batch: the most urgent chunk and those of other streams with as many frames
           (bounded together)        ──> decode ──> ticket
 
-A stream's chunks never overtake each other, for only the first one waiting can join a batch. The first chunk of a
-stream counts as older than it is, so that a new voice is heard soon and no running one can starve.
+A stream's chunks never overtake each other, for only the first one waiting can join a batch. The chunk whose listener
+will be the first to have nothing left to hear is the most urgent; a stream's first chunk, and what ends one without
+samples, goes ahead of those of everybody who has not been waiting for long.
 
 Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another is in
 flight, and while a stream's frames are being made the talker is. So a stream that ends early gets no samples from
@@ -36,7 +37,7 @@ from voice_clone.errors import (
 )
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
 
-FIRST_CHUNK_LEAD = 2.0  # seconds by which a stream's first chunk goes ahead of others
+FIRST_CHUNK_LEAD = 2.0  # seconds; a stream's first chunk goes ahead of listeners who have waited for less
 SWEEP_SECONDS = 1.0  # between two looks for what is idle
 GONE = "the client gave the stream up"
 MAX_BROKEN = 4096  # streams that ended early and whose final chunk is to come
@@ -95,7 +96,6 @@ class _Entry:
     chunk: Chunk
     ticket: Ticket
     frames: int
-    due: float  # the least goes first
 
 
 @contextlib.contextmanager
@@ -114,16 +114,21 @@ class Code2WavWorker:
         code2wav: the streams; used by that thread alone.
         max_batch: chunks decoded together.
         max_queue: chunks that may wait; one more ends its stream.
+        frame_seconds: how long a frame is heard.
         observer: told of lost streams and of what was done.
     """
 
-    def __init__(self, code2wav: Code2Wav, max_batch: int, max_queue: int, observer: Observer) -> None:
+    def __init__(
+        self, code2wav: Code2Wav, max_batch: int, max_queue: int, frame_seconds: float, observer: Observer
+    ) -> None:
         self._code2wav = code2wav
         self._max_batch = max_batch
         self._max_queue = max_queue
+        self._frame_seconds = frame_seconds
         self._observer = observer
         self._waiting: dict[str, deque[_Entry]] = {}  # by stream
         self._waiting_chunks = 0
+        self._heard_until: dict[str, float] = {}  # by open stream: when its listener has heard all that was decoded
         self._abandoned: set[str] = set()  # streams whose client has gone
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
@@ -135,13 +140,12 @@ class Code2WavWorker:
 
     def submit(self, chunk: Chunk, ticket: Ticket) -> None:
         """Queue a chunk; returns at once."""
-        due = chunk.arrived - (FIRST_CHUNK_LEAD if chunk.index == 0 else 0.0)
         with self._changed:
             if self._waiting_chunks >= self._max_queue:
                 full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
                 # It waits its turn all the same, without its codes: a stream is answered in order.
                 chunk = replace(chunk, codes=chunk.codes[:0], context=chunk.context[:0], failure=full)
-            entry = _Entry(chunk, ticket, len(chunk.codes), due)
+            entry = _Entry(chunk, ticket, len(chunk.codes))
             self._waiting.setdefault(chunk.stream_id, deque()).append(entry)
             self._waiting_chunks += 1
             self._changed.notify()
@@ -182,7 +186,7 @@ class Code2WavWorker:
 
     def _take(self) -> list[_Entry]:
         """The most urgent chunk, and those of other streams that can join it, the most urgent ones first."""
-        heads = sorted((entries[0] for entries in self._waiting.values()), key=lambda entry: entry.due)
+        heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
         batch = [entry for entry in heads if entry.frames == heads[0].frames][: self._max_batch]
         for entry in batch:
             entries = self._waiting[entry.chunk.stream_id]
@@ -191,6 +195,12 @@ class Code2WavWorker:
                 del self._waiting[entry.chunk.stream_id]
         self._waiting_chunks -= len(batch)
         return batch
+
+    def _due(self, entry: _Entry) -> float:
+        """The most urgent chunk has the least."""
+        if entry.chunk.index == 0 or not entry.frames:
+            return entry.chunk.arrived - FIRST_CHUNK_LEAD
+        return self._heard_until.get(entry.chunk.stream_id, entry.chunk.arrived)
 
     def _give_up(self) -> None:
         """Forget the streams whose clients have gone."""
@@ -241,9 +251,14 @@ class Code2WavWorker:
             log.error("a chunk could not be sent", exc_info=error)
             self._break(entry, Internal("the samples could not be sent; try again"), "failed")
             return
+        stream_id, now = entry.chunk.stream_id, time.monotonic()
+        self._heard_until[stream_id] = (
+            max(now, self._heard_until.get(stream_id, now)) + self._frame_seconds * entry.frames
+        )
         if entry.chunk.final:
+            del self._heard_until[stream_id]
             self._endings.append("finished")
-            self._observer.answered(entry.chunk.stream_id)
+            self._observer.answered(stream_id)
 
     def _refuse(self, entry: _Entry, error: InvalidArgument) -> None:
         """Nothing that a talker sends: the stream that it names, if open, goes on."""
@@ -261,6 +276,7 @@ class Code2WavWorker:
 
     def _end(self, stream_id: str, error: VoiceCloneError, ending: Ending) -> None:
         self._code2wav.drop(stream_id)
+        self._heard_until.pop(stream_id, None)
         self._endings.append(ending)
         self._broken[stream_id] = error
         if len(self._broken) > MAX_BROKEN:

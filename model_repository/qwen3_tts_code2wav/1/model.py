@@ -44,7 +44,8 @@ class TritonPythonModel(Model):
         frames = settings.integers("chunk_frames", (1, 2, 4, 8, 12))
         code2wav.warm_up(frames, sorted({1, max_batch}), settings.number("warm_up_seconds", 20.0))
         self._watch = Watch()
-        self._worker = Code2WavWorker(code2wav, max_batch, max_waiting, self._watch)
+        frame_seconds = config.codec.decode_upsample_rate / self._sample_rate
+        self._worker = Code2WavWorker(code2wav, max_batch, max_waiting, frame_seconds, self._watch)
 
     def handle(self, request, responder):
         info, final = request.json_object("info"), request.number("final")
