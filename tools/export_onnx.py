@@ -14,21 +14,27 @@ from pathlib import Path
 from tools.onnx_comparison import TOLERANCE, Loaded, compare
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.export import OPSET, export
+from voice_clone.onnx.graph import Graph
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime
 from voice_clone.qwen3_tts import onnx_graphs
 
 
-def export_all(loaded: Loaded, folder: Path) -> list[Path]:
-    """Write all graphs of a checkpoint; `folder` is made if it is not there."""
-    folder.mkdir(parents=True, exist_ok=True)
+def graphs(loaded: Loaded) -> dict[str, tuple[Graph, str]]:
+    """Every graph of a checkpoint by its name, and the fingerprint of the stage that it is made from."""
     codebooks = loaded.config.codec.decoder_config.num_quantizers
-    graphs = [
+    made = [
         (onnx_graphs.speaker_encoder(loaded.speaker_encoder), loaded.speaker_fingerprint),
         (onnx_graphs.codec_encoder(loaded.codec_encoder), loaded.codec_fingerprint),
         (onnx_graphs.code2wav_step(loaded.decoder, codebooks), loaded.decoder_fingerprint),
         (onnx_graphs.code2wav(loaded.decoder, codebooks), loaded.decoder_fingerprint),
     ]
-    return [export(graph, folder, fingerprint) for graph, fingerprint in graphs]
+    return {graph.name: (graph, fingerprint) for graph, fingerprint in made}
+
+
+def export_all(loaded: Loaded, folder: Path) -> list[Path]:
+    """Write all graphs of a checkpoint; `folder` is made if it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [export(graph, folder, fingerprint) for graph, fingerprint in graphs(loaded).values()]
 
 
 def main() -> int:

@@ -87,10 +87,16 @@ class Row:
         return f"{self.graph:16} {self.length:>10}  {error}{tie}{'' if self.right else '  WRONG'}"
 
 
-def compare(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
-    """Every graph at five lengths."""
-    for compared in (speaker_encoder, codec_encoder, code2wav_step, code2wav):
-        yield from compared(loaded, runtime)
+def compare(loaded: Loaded, runtime: Runtime, *names: str) -> Iterator[Row]:
+    """The named graphs, or all of them, at five lengths."""
+    comparisons = {
+        SPEAKER_ENCODER: speaker_encoder,
+        CODEC_ENCODER: codec_encoder,
+        CODE2WAV_STEP: code2wav_step,
+        CODE2WAV: code2wav,
+    }
+    for name in names or comparisons:
+        yield from comparisons[name](loaded, runtime)
 
 
 def speaker_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:

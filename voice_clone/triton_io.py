@@ -167,12 +167,12 @@ class Model:
 
     Class attributes:
         threads: how many requests `handle` works on at once; 0 runs it in `execute` itself (for a model that only
-            hands requests on).
+            hands requests on). `load` may set it.
         single: whether the model keeps state that all requests must share, so that a second instance (a process
             of its own) would be wrong.
     """
 
-    threads: ClassVar[int] = 0
+    threads = 0
     single: ClassVar[bool] = False
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -181,12 +181,14 @@ class Model:
         _log_to_triton(args["model_name"])
         self._required = [entry["name"] for entry in config["input"] if not entry.get("optional")]
         self._dtypes = {entry["name"]: _DTYPES[entry["data_type"]] for entry in config["output"]}
-        self._pool = ThreadPoolExecutor(self.threads, args["model_name"]) if self.threads else None
+        self._pool: ThreadPoolExecutor | None = None
         try:
             if self.single and not args["model_instance_name"].endswith("_0_0"):
                 raise InvalidArgument("this model keeps shared state: its instance_group must have count 1")
             check_versions()
             self.load(Settings(config))
+            if self.threads:
+                self._pool = ThreadPoolExecutor(self.threads, args["model_name"])
             return
         except VoiceCloneError as error:
             reason = str(error)

@@ -80,7 +80,6 @@ def refused(client: Client, within: float) -> str:
     raise AssertionError("new requests are still taken")
 
 
-@pytest.mark.long  # its seconds are those of the exit timeout: another test beside it can take them
 def test_streams_end_when_the_server_is_told_to(server: TritonServer) -> None:
     assert server.process is not None
     begun = threading.Semaphore(0)

@@ -7,7 +7,7 @@ import torch
 
 from voice_clone.audio import check_waveform, resample
 from voice_clone.qwen3_tts import stages
-from voice_clone.triton_io import Model
+from voice_clone.triton_io import Model, call
 
 # What is compiled for the length of one clip serves no other: without this the process grows by 170 MB over 1000 clips.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
@@ -15,7 +15,8 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 class TritonPythonModel(Model):
     def load(self, settings):
-        self._encoder, self._config, self._fingerprint = stages.load_codec_encoder(settings)
+        self._encoder, self._config, self._fingerprint = stages.load_codec_encoder(settings, call)
+        self.threads = stages.encoder_threads(settings)
 
     def handle(self, request, responder):
         codec = self._config.codec

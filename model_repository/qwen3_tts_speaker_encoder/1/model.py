@@ -5,12 +5,13 @@ import torch
 
 from voice_clone.audio import check_waveform, resample
 from voice_clone.qwen3_tts import stages
-from voice_clone.triton_io import Model
+from voice_clone.triton_io import Model, call
 
 
 class TritonPythonModel(Model):
     def load(self, settings):
-        self._encoder, self._config, self._fingerprint = stages.load_speaker_encoder(settings)
+        self._encoder, self._config, self._fingerprint = stages.load_speaker_encoder(settings, call)
+        self.threads = stages.encoder_threads(settings)
 
     def handle(self, request, responder):
         config = self._config.speaker_encoder

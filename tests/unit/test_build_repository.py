@@ -1,0 +1,303 @@
+"""A built repository: filled in, whole or not there, and refused where a configuration does not fit its graph."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from tests.conftest import CheckpointFactory
+from tools.build_repository import ENGINES, PRECISIONS, by_stage, main, parse
+from tools.new_folder import new_folder
+from tools.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.repository_config import PLATFORMS, BuildError, check_repository, fill, read
+from tools.settings_table import parameters
+from tools.triton_server import MODELS, ROOT
+from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
+from voice_clone.qwen3_tts import stages
+from voice_clone.settings import Settings
+
+ENCODERS = ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder")
+NETWORKS = tuple(f"{name}_network" for name in ENCODERS)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(checkpoint_folder: CheckpointFactory) -> Path:
+    return checkpoint_folder("tiny", 0)
+
+
+@pytest.fixture(scope="module")
+def native(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with native encoders; not to be changed."""
+    output = tmp_path_factory.mktemp("native") / "models"
+    options = [
+        "--native-encoders",
+        "onnx",
+        "--provider",
+        "cuda",
+        "--instances",
+        "2",
+        "--served-checkpoint",
+        "/checkpoint",
+    ]
+    assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
+    return output
+
+
+def setting(repository: Path, model: str, name: str) -> str:
+    value: str = read(repository / model / "config.pbtxt").parameters[name].string_value
+    return value
+
+
+def test_settings_are_filled_in_and_nothing_else_changes(checkpoint: Path, tmp_path: Path) -> None:
+    output = tmp_path / "models"
+    options = ["--precision", "bf16", "--precision", "talker=int8", "--instances", "3"]
+    assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
+    assert sorted(each.name for each in output.iterdir()) == sorted(each.name for each in MODELS.iterdir())
+    for source in MODELS.glob("*/config.pbtxt"):
+        ours, theirs = read(output / source.parent.name / "config.pbtxt"), read(source)
+        if "checkpoint_dir" in theirs.parameters:
+            assert ours.parameters["checkpoint_dir"].string_value == str(checkpoint)
+            theirs.parameters["checkpoint_dir"].string_value = str(checkpoint)
+        if "precision" in theirs.parameters:
+            theirs.parameters["precision"].string_value = "int8" if source.parent.name.endswith("talker") else "bf16"
+        if source.parent.name in ENCODERS:
+            theirs.instance_group[0].count = 3
+            assert ours.model_warmup[0].batch_size == 1 and ours.model_warmup[0].inputs["waveform"].dims == [72000]
+            rate = (output / source.parent.name / "warmup" / "sample_rate").read_bytes()
+            assert np.frombuffer(rate, "<i4").tolist() == [24000]
+            ours.ClearField("model_warmup")
+        assert ours == theirs, source.parent.name
+    assert not list(output.rglob("__pycache__")) and not list(output.rglob("*.onnx"))
+
+
+def test_graphs_lie_where_their_models_look(checkpoint: Path, tmp_path: Path) -> None:
+    output = tmp_path / "models"
+    options = ["--engine", "onnx", "--engine", "speaker_encoder=torch", "--provider", "cpu", "--served-at", "/models/"]
+    assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
+    found = sorted(str(file.relative_to(output)) for file in output.rglob("*.onnx"))
+    assert found == ["qwen3_tts_code2wav/1/code2wav_step.onnx", "qwen3_tts_codec_encoder/1/codec_encoder.onnx"]
+    for model in ("qwen3_tts_code2wav", "qwen3_tts_codec_encoder"):
+        assert setting(output, model, "onnx_dir") == f"/models/{model}/1"
+        assert setting(output, model, "engine") == "onnx" and setting(output, model, "onnx_provider") == "cpu"
+    assert setting(output, "qwen3_tts_speaker_encoder", "engine") == "torch"
+
+
+@pytest.mark.parametrize("kind", ["onnx", "tensorrt"])
+def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: str, capfd: Any) -> None:
+    """Networks behind the encoders: batched, warmed up, on what was asked for, with the encoders' own tensors."""
+    output = native
+    if kind == "tensorrt":
+        output = tmp_path / "models"
+        options = ["--native-encoders", "tensorrt", "--instances", "2", "--served-checkpoint", "/data"]
+        assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
+        commands = re.findall(r"trtexec .*--onnx=(\S+) --saveEngine=(\S+) .*", capfd.readouterr().out)
+        assert [Path(plan).parent for _, plan in commands] == [output / name / "1" for name in NETWORKS]
+        assert all(Path(graph).is_file() for graph, _ in commands)
+    for encoder, network in zip(ENCODERS, NETWORKS, strict=True):
+        config, front = read(output / network / "config.pbtxt"), read(output / encoder / "config.pbtxt")
+        assert config.platform == PLATFORMS[kind] and config.name == network
+        assert config.max_batch_size > 1 and config.HasField("dynamic_batching")
+        assert config.instance_group[0].count == 2
+        assert config.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_GPU
+        assert config.model_warmup[0].batch_size == 1 and config.model_warmup[0].inputs["waveform"].zero_data
+        known = {each.name: each for each in (*front.input, *front.output)}
+        for tensor in (*config.input, *config.output):
+            assert tensor.data_type == known[tensor.name].data_type
+            assert len(tensor.dims) == len(known[tensor.name].dims)
+        source = read(MODELS / encoder / "config.pbtxt")
+        assert (front.input, front.output) == (source.input, source.output)  # the contract itself is untouched
+        assert setting(output, encoder, "engine") == "triton"
+        assert front.instance_group[0].count == 1 and not front.model_warmup
+
+
+def test_the_networks_compute_what_the_torch_encoders_do(native: Path, checkpoint: Path) -> None:
+    """By the names of the contract, several clips in a batch: each as if alone."""
+    loaded = Loaded.of(checkpoint)
+    clip = speech(2.0, 24000)
+    batch = np.stack([clip.numpy(), clip.numpy()[::-1]])
+    outputs = {}
+    for network in NETWORKS:
+        config = read(native / network / "config.pbtxt")
+        session = onnxruntime.InferenceSession(str(native / network / "1" / config.default_model_filename))
+        [outputs[network]] = session.run([each.name for each in config.output], {config.input[0].name: batch})
+    for index in range(2):
+        waveform = torch.from_numpy(batch[index].copy())
+        np.testing.assert_array_equal(outputs[NETWORKS[1]][index], loaded.codec_encoder.encode(waveform).numpy())
+        expected = loaded.speaker_encoder.embed(waveform).numpy()
+        error = np.abs(outputs[NETWORKS[0]][index] - expected).max()
+        assert error <= TOLERANCE * np.sqrt(np.mean(expected**2))
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "message"),
+    [
+        (NETWORKS[0], ('name: "waveform"', 'name: "audio"'), "has the input audio, the graph has waveform"),
+        (NETWORKS[0], ("dims: [ 64 ]", "dims: [ 65 ]"), r"speaker_embedding is TYPE_FP32 \[-1, 65\].*\[-1, 64\]"),
+        (NETWORKS[0], ("dims: [ 64 ]", "dims: [ -1 ]"), r"speaker_embedding is TYPE_FP32 \[-1, -1\]"),
+        (NETWORKS[1], ("TYPE_INT32", "TYPE_INT64"), r"codec_codes is TYPE_INT64 .*, and TYPE_INT32"),
+        (NETWORKS[1], ("dims: [ -1, 16 ]", "dims: [ 16 ]"), r"codec_codes is TYPE_INT32 \[-1, 16\]"),
+        (NETWORKS[1], ("max_batch_size: 4", "max_batch_size: 0"), r"waveform is TYPE_FP32 \[-1\] .*\[-1, -1\]"),
+        (NETWORKS[1], ('name: "codec_codes"', 'name: "codes"'), "has the output codes, the graph has codec_codes"),
+        (NETWORKS[1], (f'name: "{NETWORKS[1]}"', 'name: "other"'), "must have the folder's name"),
+        (ENCODERS[1], ('name: "codec_codes"', 'name: "codes"'), "codec_codes is not as qwen3_tts_codec_encoder"),
+        (NETWORKS[1], ("max_batch_size", "max_batch"), 'cannot be read: .*"max_batch"'),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused(
+    native: Path, model: str, change: tuple[str, str], message: str
+) -> None:
+    check_repository(native)
+    file = native / model / "config.pbtxt"
+    text = file.read_text(encoding="utf-8")
+    assert change[0] in text
+    try:
+        file.write_text(text.replace(*change), encoding="utf-8")
+        with pytest.raises(BuildError, match=f"^{model}.*{message}|^{NETWORKS[1]}: {message}"):
+            check_repository(native)
+    finally:
+        file.write_text(text, encoding="utf-8")
+
+
+def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpoint: Path) -> None:
+    loaded = Loaded.of(checkpoint)
+    asked = []
+
+    def call(model: str, inputs: Any) -> dict[str, Any]:
+        asked.append((model, inputs["waveform"].shape))
+        codes = loaded.codec_encoder.encode(torch.from_numpy(inputs["waveform"][0])).numpy().astype(np.int32)
+        return {"codec_codes": codes[None][:, :-1] if len(asked) > 1 else codes[None]}
+
+    config = read(native / ENCODERS[1] / "config.pbtxt")
+    given = {"parameters": {name: {"string_value": value.string_value} for name, value in config.parameters.items()}}
+    environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint)}
+    settings = Settings(given, environ)
+    encoder, _, fingerprint = stages.load_codec_encoder(settings, call)
+    assert fingerprint == loaded.codec_fingerprint and stages.encoder_threads(settings) > 1
+    clip = speech(1.1, 24000)
+    assert torch.equal(encoder.encode(clip), loaded.codec_encoder.encode(clip))
+    assert asked == [(NETWORKS[1], (1, len(clip)))]
+    with pytest.raises(Internal, match=NETWORKS[1]):
+        encoder.encode(clip)
+    with pytest.raises(Unsupported, match="engine triton needs a server"):
+        stages.load_codec_encoder(settings)
+    speaker = setting(native, ENCODERS[0], "network_fingerprint")
+    settings = Settings(given, environ | {"VOICE_CLONE_NETWORK_FINGERPRINT": speaker})
+    with pytest.raises(CheckpointError, match=r"another checkpoint .*tools/build_repository"):
+        stages.load_codec_encoder(settings, call)
+    encoder = stages.load_speaker_encoder(settings, call)[0]
+    for wrong in (torch.zeros(3), torch.full((24000,), torch.nan)):  # refused here: a graph would answer something
+        with pytest.raises(InvalidArgument, match="reference audio"):
+            encoder.embed(wrong)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "talker=onnx"], "--engine talker=onnx: it must be one of speaker_encoder=torch|onnx"),
+        (["--precision", "code2wav=int8"], "--precision code2wav=int8: it must be one of"),
+        (["--instances", "0"], "--instances is 0; it must be at least 1"),
+        (["--native-encoders", "onnx", "--engine", "codec_encoder=onnx"], "give --engine for code2wav alone"),
+        (["--native-encoders", "tensorrt", "--provider", "cpu"], "leave --provider cpu out"),
+        (["--checkpoint", "nowhere"], "there is no folder nowhere"),
+        (["--checkpoint", str(ROOT)], "config.json"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(
+    checkpoint: Path, tmp_path: Path, options: list[str], message: str, capsys: Any
+) -> None:
+    assert main(["--checkpoint", str(checkpoint), "--output", str(tmp_path / "models"), *options]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_readme_s_commands_are_understood(checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = [text for text in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) if "build_repository" in text]
+    monkeypatch.chdir(tmp_path)
+    commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", "").splitlines()]
+    plans = [parse([str(checkpoint) if word == "DIR" else word for word in command[1:]])[0] for command in commands]
+    assert [command[0] for command in commands] == ["tools/build_repository"] * 2
+    assert [(plan.engines.get("code2wav"), plan.native) for plan in plans] == [("onnx", None), (None, "onnx")]
+
+
+def test_what_is_there_is_not_overwritten(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:
+    output = tmp_path / "models"
+    output.mkdir()
+    command = ["--checkpoint", str(checkpoint), "--output", str(output)]
+    assert main(command) == 0  # an empty folder is in nobody's way
+    assert main(command) == 1 and "is not empty" in capsys.readouterr().err
+    assert main([*command, "--force", "--served-checkpoint", "/elsewhere"]) == 0
+    assert setting(output, "qwen3_tts_prompt", "checkpoint_dir") == "/elsewhere"
+    (output / "notes").mkdir()
+    assert main([*command, "--force"]) == 1 and "holds something else than models" in capsys.readouterr().err
+    assert main(["--checkpoint", str(checkpoint), "--output", str(MODELS), "--force"]) == 1
+    assert main(["--checkpoint", str(checkpoint), "--output", str(tmp_path / "a" / "b")]) == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["models"]
+
+
+def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    output = tmp_path / "models"
+    output.mkdir()
+    (output / "old").touch()
+    with pytest.raises(KeyboardInterrupt), new_folder(output) as folder:
+        (folder / "half").touch()
+        raise KeyboardInterrupt
+    assert [each.name for each in tmp_path.rglob("*")] == ["models", "old"]
+    with new_folder(output) as folder:
+        (folder / "whole").touch()
+    assert [each.name for each in tmp_path.rglob("*")] == ["models", "whole"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_build_leaves_nothing(checkpoint: Path, tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "tools.build_repository", "--checkpoint", str(checkpoint)]
+    command += ["--output", str(tmp_path / "models"), "--engine", "onnx"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not any(tmp_path.iterdir()) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if process.poll() is not None:
+            pytest.fail(f"it ended before it was stopped: {process.communicate()}")
+        process.send_signal(number)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130 and "nothing was written" in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_are_quoted_as_the_format_wants_it() -> None:
+    text = 'parameters { key: "a" value { string_value: "" } }  # why\n'
+    text += 'parameters { key: "b" value { string_value: "x" } }\n'
+    odd = 'C:\\models "new" ü'
+    config = model_config_pb2.ModelConfig()
+    text_format.Parse(fill(text, {"a": odd}), config)
+    assert config.parameters["a"].string_value == odd and config.parameters["b"].string_value == "x"
+    assert "# why" in fill(text, {"a": odd})
+    with pytest.raises(ValueError, match="no parameter c"):
+        fill(text, {"c": "1"})
+
+
+def test_a_stage_s_values_are_those_that_its_setting_takes(tmp_path: Path) -> None:
+    """The tool offers no engine and no precision that a stage would refuse at load."""
+    known = {(model.removeprefix("qwen3_tts_"), name) for model, name, _, _ in parameters()}
+    assert {(stage, "engine") for stage in ENGINES} | {(stage, "precision") for stage in PRECISIONS} <= known
+    assert by_stage("--engine", ["onnx", "code2wav=torch"], ENGINES) == {
+        "speaker_encoder": "onnx",
+        "codec_encoder": "onnx",
+        "code2wav": "torch",
+    }
+    assert by_stage("--precision", ["int8"], PRECISIONS) == {"talker": "int8"}

@@ -1,0 +1,43 @@
+"""Writes a folder as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+@contextlib.contextmanager
+def new_folder(output: Path) -> Iterator[Path]:
+    """A folder to fill, beside `output`; it takes the place of `output` at the end, or is gone if anything is raised.
+
+    What `output` holds until then stays untouched till the new folder is whole.
+    """
+    with TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as scratch:
+        made, aside = Path(scratch) / "new", Path(scratch) / "old"
+        made.mkdir()
+        yield made
+        try:
+            if output.exists():
+                output.rename(aside)
+            made.rename(output)
+        except BaseException:
+            if aside.exists() and not output.exists():
+                aside.rename(output)
+            raise
+
+
+def refusal(output: Path, replace: bool, replaceable: Callable[[Path], bool]) -> str | None:
+    """Why `output` may not be written, if so: only an empty folder may be there, or with `replace` one of our kind."""
+    if not output.parent.is_dir():
+        return f"there is no folder {output.parent}; make it first"
+    if not output.exists():
+        return None
+    if not output.is_dir():
+        return f"{output} is a file; choose another name"
+    if not any(output.iterdir()):
+        return None
+    if not replace:
+        return f"{output} is not empty; choose another folder, or replace what is there with --force"
+    return None if replaceable(output) else f"{output} holds something else than models; it is not replaced"
