@@ -15,13 +15,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from perf.reference import CLIP, TRANSCRIPT
-from tests.parity.official import quiet, qwen_tts
 from voice_clone.audio import decode
 from voice_clone.native.weights import Precision
 from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
+from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 from voice_clone.qwen3_tts.config import load_config
 from voice_clone.qwen3_tts.generator import Generator
+from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
+from voice_clone.qwen3_tts.graphs import GraphRunner
 from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.sampling import SamplingParameters
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
@@ -29,6 +31,7 @@ from voice_clone.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
 
 TEXT = "The boats lay still on the silver water, and nobody said a word until the lamp went out."
+MAX_LENGTH = 2048  # positions of a stream
 SCHEDULE = (1, 2, 4, 8, 12)  # frames of the first chunks; the last repeats
 
 Codes = npt.NDArray[np.int32]
@@ -59,9 +62,12 @@ def endless(folder: Path, target: Path) -> Path:
 class Official:
     """The official model."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        from tests.parity.official import quiet, qwen_tts  # here, since it takes long and talks
+
+        self._quiet = quiet
         with quiet():
-            self.model = qwen_tts.Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32, device_map="cpu")
+            self.model = qwen_tts.Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype, device_map=device)
             clip = decode(CLIP.read_bytes())
             self.items = self.model.create_voice_clone_prompt((clip.waveform, clip.sample_rate), TRANSCRIPT)
 
@@ -76,14 +82,14 @@ class Official:
                 return generate(*args, **kwargs)
 
         def timed_decode(encoded: Any) -> Any:
-            seen.append(encoded[0]["audio_codes"].numpy())
+            seen.append(encoded[0]["audio_codes"].cpu().numpy())
             with _clock(spent, "code2wav"):
                 return real(encoded)
 
         inner.generate, tokenizer.decode = timed_generate, timed_decode
         began = time.perf_counter()
         try:
-            with quiet():
+            with self._quiet():
                 self.model.generate_voice_clone(
                     TEXT,
                     "English",
@@ -99,20 +105,37 @@ class Official:
 
 
 class Ours:
-    """Our engine at one precision; the prompt comes from the official model's voice."""
+    """Our engine at one precision; the prompt comes from the official model's voice.
 
-    def __init__(self, folder: Path, precision: Precision) -> None:
+    Args:
+        slots: steps have fixed shapes, for so many streams at once; on a GPU they are CUDA graphs. 0: they have not.
+    """
+
+    def __init__(self, folder: Path, precision: Precision, device: str = "cpu", slots: int = 0) -> None:
         settings = Settings(
             {},
             {
                 "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
-                "VOICE_CLONE_DEVICE": "cpu",
+                "VOICE_CLONE_DEVICE": device,
                 "VOICE_CLONE_PRECISION": precision,
+                "VOICE_CLONE_CUDA_GRAPHS": "false",
             },
         )
         self.talker, self.config = stages.load_talker(settings)
+        self.decoder: StreamDecoder
         self.decoder, _ = stages.load_codec_decoder(settings)
         self.tokenizer = Tokenizer(folder)
+        self.runners: list[GraphRunner] = []
+        self._fixed: Generator | None = None
+        if slots:
+            self.runners = [GraphRunner.on(self.talker.device) for _ in range(2)]
+            self._fixed = Generator(self.talker, self.config, slots, MAX_LENGTH, runner=self.runners[0])
+            self._fixed.prepare()
+            if isinstance(self.decoder, CodecDecoder):
+                books = self.config.talker.num_code_groups
+                graphed = GraphedCodecDecoder(self.decoder, books, slots, SCHEDULE, self.runners[1])
+                graphed.prepare()
+                self.decoder = graphed
 
     def prompt(self, embedding: npt.NDArray[np.float32], codes: Codes) -> Prompt:
         return Prompt(
@@ -126,7 +149,7 @@ class Ours:
 
     def speak(self, prompt: Prompt, frames: int, streams: int = 1) -> tuple[Codes, Spent]:
         """The codes of the first stream. `streams` speak the same side by side."""
-        generator = Generator(self.talker, self.config, streams, 2048)
+        generator = self.generator(streams)
         codec = self.config.codec.decoder_config
         code2wav = Code2Wav(self.decoder, codec.codebook_size, codec.num_quantizers)
         code2wav.warm_up((1,), (streams,), 60.0)
@@ -152,7 +175,13 @@ class Ours:
                 first = first or time.perf_counter() - began
                 codes.extend(chunk[0])
                 chunk, index = [[] for _ in range(streams)], index + 1
-        return np.stack(codes), Spent(first, *spent.values(), time.perf_counter() - began)
+        total = time.perf_counter() - began
+        generator.reset()
+        return np.stack(codes), Spent(first, *spent.values(), total)
+
+    def generator(self, streams: int) -> Generator:
+        """One without streams."""
+        return self._fixed or Generator(self.talker, self.config, streams, MAX_LENGTH)
 
     def _decode(self, code2wav: Code2Wav, streams: int, index: int, *codes: Codes) -> None:
         context = codes[1] if index == 0 else codes[0][:0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.qwen3_tts.generator import Frame, Generator
 from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.sampling import Filters, Sampler, SamplingParameters
 from voice_clone.qwen3_tts.talker import Talker
 
 TEXT_VOCAB = 300
@@ -153,3 +154,10 @@ def codes_of(generator: Generator, slot: int) -> np.ndarray[Any, Any]:
     """All codes of one started stream, int32 [frames, 16]."""
     codes = [frame.codes for frame in frames_of(generator, slot) if frame.codes is not None]
     return np.stack(codes) if codes else np.zeros((0, 16), np.int32)
+
+
+def make_sampler(rows: Sequence[tuple[bool, float, int, float]]) -> Sampler:
+    """A sampler for rows of do_sample, temperature, top_k, top_p, that does no more than they need."""
+    names = ("do_sample", "temperature", "top_k", "top_p")
+    knobs = np.array([SamplingParameters(seed=0, **dict(zip(names, row, strict=True))).first for row in rows])  # type: ignore[arg-type]
+    return Sampler(torch.from_numpy(knobs).float(), Filters.of(knobs))

@@ -17,6 +17,7 @@ from tests.talkers import (
     config_json,
     make_prompt,
     make_restless,
+    make_sampler,
     randomise,
     read_config,
 )
@@ -24,7 +25,7 @@ from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Generator
 from voice_clone.qwen3_tts.mel import log_mel, mel_filterbank
 from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.sampling import Sampler, SamplingParameters, penalise
+from voice_clone.qwen3_tts.sampling import SamplingParameters, penalise
 from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
@@ -187,7 +188,7 @@ def test_sampled_probabilities(temperature: float, top_k: int, top_p: float) -> 
     uniform = (torch.arange(points, dtype=torch.float64) + 0.5) / points
     mask = torch.zeros(1, 200, dtype=torch.bool)
     mask[0, used[0]] = True
-    sampler = Sampler([(True, temperature, top_k, top_p)] * points, 200, torch.device("cpu"))
+    sampler = make_sampler([(True, temperature, top_k, top_p)] * points)
     scores = penalise(logits, mask, torch.tensor([[1.7]])).expand(points, -1)
     share = torch.bincount(sampler(scores, uniform), minlength=200) / points
     torch.testing.assert_close(share, expected, rtol=0, atol=2 / points)

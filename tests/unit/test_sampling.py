@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.talkers import make_sampler
 from voice_clone.errors import InvalidArgument
 from voice_clone.qwen3_tts.config import SamplingDefaults, TalkerConfig
-from voice_clone.qwen3_tts.philox import philox4x32, uniforms
-from voice_clone.qwen3_tts.sampling import Sampler, SamplingParameters, penalise, suppressed_ids
+from voice_clone.qwen3_tts.philox import Draws, philox4x32, uniforms
+from voice_clone.qwen3_tts.sampling import SamplingParameters, penalise, suppressed_ids
 
 CPU = torch.device("cpu")
 VOCAB = 64
@@ -62,6 +63,12 @@ def test_uniforms_depend_on_seed_frame_and_codebook_alone() -> None:
     assert not np.array_equal(uniforms([1], [0], 16), uniforms([1 + 2**32], [0], 16))
 
 
+def test_draws_made_ahead_are_the_same() -> None:
+    draws = Draws(2**64 - 7, 16)
+    for frame in (0, 1, 31, 32, 33, 1000, 5):
+        np.testing.assert_array_equal(draws.of(frame), uniforms([2**64 - 7], [frame], 16)[0])
+
+
 def test_uniforms_are_uniform() -> None:
     drawn = uniforms(list(range(500)), list(range(500)), 16).ravel()
     counts = np.bincount((drawn * 20).astype(int), minlength=20)
@@ -77,7 +84,7 @@ def test_draws_follow_the_distribution(temperature: float, top_k: int, top_p: fl
     """Chi-square of 20,000 draws, seeds and frames varied as streams do."""
     draws = 20000
     logits = random_logits(1)
-    sampler = Sampler([(True, temperature, top_k, top_p)] * draws, VOCAB, CPU)
+    sampler = make_sampler([(True, temperature, top_k, top_p)] * draws)
     uniform = torch.from_numpy(uniforms(list(range(200)) * 100, [i // 200 for i in range(draws)], 1)[:, 0])
     counts = torch.bincount(sampler(logits.expand(draws, -1), uniform), minlength=VOCAB).double()
     expected = draws * reference_probabilities(logits[0], temperature, top_k, top_p)
@@ -95,11 +102,11 @@ def test_rows_are_independent() -> None:
     """A stream's draw is the same alone and among neighbours of any other parameters."""
     rows = [(True, t, k, p) for t, k, p in SETTINGS] + [(False, 0.9, 50, 1.0)]
     logits, uniform = random_logits(len(rows)), torch.from_numpy(uniforms(range(len(rows)), [9] * len(rows), 1)[:, 0])
-    together = Sampler(rows, VOCAB, CPU)(logits, uniform)
+    together = make_sampler(rows)(logits, uniform)
     for index, row in enumerate(rows):
         one = slice(index, index + 1)
-        assert Sampler([row], VOCAB, CPU)(logits[one], uniform[one]) == together[index]
-    backwards = Sampler(rows[::-1], VOCAB, CPU)(logits.flip(0), uniform.flip(0))
+        assert make_sampler([row])(logits[one], uniform[one]) == together[index]
+    backwards = make_sampler(rows[::-1])(logits.flip(0), uniform.flip(0))
     assert torch.equal(backwards.flip(0), together)
 
 
@@ -107,11 +114,11 @@ def test_rows_that_are_not_finite_harm_nobody() -> None:
     logits = random_logits(4)
     rows = [(True, 0.9, 5, 0.9), (True, 0.9, 5, 0.9), (False, 0.9, 5, 0.9), (True, 0.9, 0, 1.0)]
     uniform = torch.full((4,), 0.7, dtype=torch.float64)
-    expected = Sampler(rows, VOCAB, CPU)(logits, uniform)
+    expected = make_sampler(rows)(logits, uniform)
     for value in (torch.nan, torch.inf):
         broken = logits.clone()
         broken[1], broken[2, 3] = value, value
-        drawn = Sampler(rows, VOCAB, CPU)(broken, uniform)
+        drawn = make_sampler(rows)(broken, uniform)
         assert drawn[0] == expected[0] and drawn[3] == expected[3]
         assert ((drawn >= 0) & (drawn < VOCAB)).all()
 
@@ -120,20 +127,20 @@ def test_greedy_takes_the_most_likely() -> None:
     logits = random_logits(3)
     for rows in ([(False, 0.1, 3, 0.5)] * 3, [(False, 2.0, 0, 1.0), (True, 1.0, 1, 1.0), (True, 1.0, 0, 1e-9)]):
         uniform = torch.tensor([0.1, 0.5, 0.999], dtype=torch.float64)
-        assert torch.equal(Sampler(rows, VOCAB, CPU)(logits, uniform), logits.argmax(-1))
+        assert torch.equal(make_sampler(rows)(logits, uniform), logits.argmax(-1))
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2.0**-32])
 def test_impossible_codes_are_never_drawn(uniform: float) -> None:
     logits = random_logits(1)
     logits[0, [0, 1, VOCAB - 1]] = -torch.inf
-    drawn = Sampler([(True, 1.0, 0, 1.0)], VOCAB, CPU)(logits, torch.tensor([uniform], dtype=torch.float64))
+    drawn = make_sampler([(True, 1.0, 0, 1.0)])(logits, torch.tensor([uniform], dtype=torch.float64))
     assert drawn.item() == (2 if uniform == 0.0 else VOCAB - 2)
 
 
 def test_extreme_temperatures_are_finite() -> None:
     logits, uniform = 1e4 * random_logits(2), torch.tensor([0.3, 0.3], dtype=torch.float64)
-    drawn = Sampler([(True, 1e-300, 0, 1.0), (True, 1e30, 0, 1.0)], VOCAB, CPU)(logits, uniform)
+    drawn = make_sampler([(True, 1e-300, 0, 1.0), (True, 1e30, 0, 1.0)])(logits, uniform)
     assert drawn[0] == logits[0].argmax()
     assert drawn[1] == int(0.3 * VOCAB)  # flat
 
@@ -142,7 +149,7 @@ def test_ties_of_the_kth_are_kept() -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, 10] = 1.0
     grid = (torch.arange(640, dtype=torch.float64) + 0.5) / 640
-    drawn = Sampler([(True, 1.0, 2, 1.0)] * 640, VOCAB, CPU)(logits.expand(640, -1), grid)
+    drawn = make_sampler([(True, 1.0, 2, 1.0)] * 640)(logits.expand(640, -1), grid)
     assert len(set(drawn.tolist())) == VOCAB
 
 
@@ -159,7 +166,7 @@ def test_temperature_comes_before_top_p() -> None:
     logits = torch.full((1, VOCAB), -torch.inf)
     logits[0, :2] = torch.tensor([1.0, 0.0])  # 73 % and 27 %; at temperature 0.2 99 % and 1 %
     grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
-    sampler = Sampler([(True, 0.2, 0, 0.9)] * 1000, VOCAB, CPU)
+    sampler = make_sampler([(True, 0.2, 0, 0.9)] * 1000)
     assert sampler(logits.expand(1000, -1), grid).eq(0).all()
 
 
@@ -168,7 +175,7 @@ def test_top_k_comes_before_top_p() -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, :2] = torch.tensor([2.0, 1.0])  # among these two: 73 % and 27 %; among all 64: 10 % and 4 %
     grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
-    sampler = Sampler([(True, 1.0, 2, 0.7)] * 1000, VOCAB, CPU)
+    sampler = make_sampler([(True, 1.0, 2, 0.7)] * 1000)
     assert sampler(logits.expand(1000, -1), grid).eq(0).all()
 
 

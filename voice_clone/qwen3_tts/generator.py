@@ -2,7 +2,8 @@
 
 A frame of a stream: the talker's hidden state gives codebook 0, the code predictor the other 15; their
 embeddings, summed, plus one text embedding are the talker's next input. Streams sit in slots; every step advances
-any subset of them by one frame in one batch.
+any subset of them by one frame in one batch: in shapes that follow the streams (eager_step.py), or in fixed ones that
+CUDA graphs hold (static_step.py).
 
 The order of floating-point sums depends on the shape of a batch, so a stream's logits move by rounding with its
 neighbours, and a code may flip where two are all but equally likely. A deterministic generator always computes all
@@ -19,14 +20,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.philox import uniforms
+from voice_clone.qwen3_tts.eager_step import EagerStep
+from voice_clone.qwen3_tts.frame_model import FrameModel, Row, knobs_of
+from voice_clone.qwen3_tts.graphs import GraphRunner
+from voice_clone.qwen3_tts.philox import Draws
 from voice_clone.qwen3_tts.prefill import TalkerInput, build_talker_input, prefill_length
 from voice_clone.qwen3_tts.repetition import Repetition
-from voice_clone.qwen3_tts.sampling import MIN_FRAMES, Sampler, SamplingParameters, penalise, suppressed_ids
+from voice_clone.qwen3_tts.sampling import MIN_FRAMES
+from voice_clone.qwen3_tts.static_step import StaticStep
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
 
@@ -51,10 +55,12 @@ class Frame:
 @dataclass
 class _Stream:
     text: TalkerInput
-    sampling: SamplingParameters
+    knobs: npt.NDArray[np.float64]
+    draws: Draws
     max_frames: int
     read: int = 0  # prompt positions prefilled
     frames: int = 0  # made so far
+    newest: npt.NDArray[np.int32] | None = None  # the last of them
     finish: Finish | None = None
     repetition: Repetition = field(default_factory=Repetition)
 
@@ -67,11 +73,12 @@ class _Stream:
         """Where the newest frame goes, after the prompt and the frames before."""
         return self.text.embeds.shape[0] + self.frames - 1
 
-    def next_text(self) -> Tensor:
-        """The text embedding [C] that goes with the newest frame."""
-        index = self.frames - 1
-        trailing = self.text.trailing_text
-        return trailing[index] if index < trailing.shape[0] else self.text.pad
+    def row(self, slot: int) -> Row:
+        """What a step must know of it."""
+        trailing, index = self.text.trailing_text, self.frames - 1
+        text = trailing[index] if 0 <= index < trailing.shape[0] else self.text.pad
+        may_stop = self.frames >= MIN_FRAMES
+        return Row(slot, self.knobs, self.draws.of(self.frames), may_stop, self.newest, self.position, text)
 
 
 class Generator:
@@ -89,6 +96,7 @@ class Generator:
         max_length: int,
         deterministic: bool = False,
         runaway_frames: int | None = None,
+        runner: GraphRunner | None = None,
     ) -> None:
         """Preallocates all key-value memory, on the device and in the dtype of the talker's weights.
 
@@ -97,6 +105,7 @@ class Generator:
             max_length: the most positions of one stream: prompt + frames.
             deterministic: neighbours change no bit of a stream; costs the work of all slots in every step.
             runaway_frames: a stream that repeats itself for so many frames after its text ends; None: never.
+            runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
         """
         self.talker = talker
         self.config = config
@@ -105,27 +114,26 @@ class Generator:
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
         self._streams: dict[int, _Stream] = {}
-        # Where rows without a stream write: behind everybody's last position.
-        self._cache = talker.new_cache(slots, max_length + 1 if deterministic else max_length)
-        self._predictor_cache = talker.code_predictor.new_cache(slots)
-        weight, device = talker.model.norm.weight, talker.device
-        self._hidden = torch.zeros(slots, config.talker.hidden_size, dtype=weight.dtype, device=device)
-        self._codes = torch.zeros(slots, config.talker.num_code_groups, dtype=torch.int64, device=device)
-        self._used = torch.zeros(slots, config.talker.vocab_size, dtype=torch.bool, device=device)
-        self._suppressed = suppressed_ids(config.talker, device)
-        nothing = torch.zeros(0, config.talker.hidden_size, dtype=weight.dtype, device=device)
-        greedy = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
-        self._nobody = _Stream(TalkerInput(nothing, nothing, self._hidden[0].clone()), greedy, max_frames=0, frames=1)
+        self._model = FrameModel(talker, config, slots, max_length, idle_rows=deterministic or runner is not None)
+        self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
+        if runner is not None:
+            self._step = StaticStep(self._model, runner, deterministic)
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of the talker's and the code predictor's key-value memory."""
-        return self._cache.nbytes + self._predictor_cache.nbytes
+        return self._model.cache.nbytes + self._model.predictor_cache.nbytes
 
     @property
     def live(self) -> frozenset[int]:
         """The slots that hold a stream, finished or not."""
         return frozenset(self._streams)
+
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Record all CUDA graphs, if there are to be any: later it would hold streams up. For use without streams."""
+        if isinstance(self._step, StaticStep):
+            self._step.prepare()
 
     @torch.inference_mode()
     def start(self, slot: int, request: TalkerRequest) -> int:
@@ -148,8 +156,9 @@ class Generator:
                 f"together at most {self.max_length} fit"
             )
         text = build_talker_input(self.talker, self.config, prompt)
-        self._used[slot] = False
-        self._streams[slot] = _Stream(text, request.sampling, max_frames)
+        self._model.used[slot] = False
+        draws = Draws(request.sampling.seed, self.config.talker.num_code_groups)
+        self._streams[slot] = _Stream(text, knobs_of(request.sampling), draws, max_frames)
         return length
 
     @torch.inference_mode()
@@ -157,7 +166,7 @@ class Generator:
         """Read the next `count` positions of a started stream's prompt."""
         stream = self._streams[slot]
         embeds = stream.text.embeds[stream.read : stream.read + count]
-        self._hidden[slot] = self.talker.prefill(self._cache, slot, embeds, stream.read)
+        self._model.hidden[slot] = self.talker.prefill(self._model.cache, slot, embeds, stream.read)
         stream.read += count
 
     @torch.inference_mode()
@@ -175,118 +184,20 @@ class Generator:
         for slot, stream in zip(slots, streams, strict=True):
             if stream.unread:
                 self.prefill(slot, stream.unread)
-        self._advance([slot for slot in slots if self._streams[slot].frames])
-        codes, finite = self._sample(slots)
+        codes, finite = self._step.run([stream.row(slot) for slot, stream in zip(slots, streams, strict=True)])
         return [self._frame(stream, row, bool(ok)) for stream, row, ok in zip(streams, codes, finite, strict=True)]
 
     def free(self, slot: int) -> None:
         """End the stream in `slot`, finished or not; the slot may be started again."""
         stream = self._streams.pop(slot)
         if stream.finish == "error" or not stream.frames:  # not finite, or not known to be
-            self._cache.wipe(slot, stream.position + 1)
+            self._model.cache.wipe(slot, stream.position + 1)
 
     def reset(self) -> None:
         """Forget all streams, whatever state they are in."""
         streams, self._streams = self._streams, {}
         for slot, stream in streams.items():
-            self._cache.wipe(slot, stream.position + 1)
-
-    def _rows(self, slots: Sequence[int]) -> tuple[list[int], list[_Stream]]:
-        """The batch that computes `slots`: a row's slot and stream."""
-        if not self.deterministic:
-            ordered = sorted(slots)
-            return ordered, [self._streams[slot] for slot in ordered]
-        rows = list(range(self.slots))
-        return rows, [self._streams[slot] if slot in slots else self._nobody for slot in rows]
-
-    def _advance(self, slots: Sequence[int]) -> None:
-        """Talker step: the newest frame of each listed stream and its text -> the next hidden state."""
-        if not slots:
-            return
-        rows, streams = self._rows(slots)
-        where = torch.tensor(rows, device=self.talker.device)
-        text = torch.stack([stream.next_text() for stream in streams])
-        embeds = self.talker.embed_frames(self._codes[where]) + text
-        if not self.deterministic:
-            positions = [stream.position for stream in streams]
-            self._hidden[where] = self.talker.decode(self._cache, rows, positions, embeds)
-            return
-        # A row of nobody's writes behind everything and sees one position, whatever lies there.
-        positions = [self.max_length if stream is self._nobody else stream.position for stream in streams]
-        seen = [1 if stream is self._nobody else stream.position + 1 for stream in streams]
-        hidden = self.talker.decode(self._cache, rows, positions, embeds, seen)
-        chosen = torch.tensor(slots, device=self.talker.device)
-        self._hidden[chosen] = hidden[chosen]
-
-    def _sample(self, slots: Sequence[int]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-        """Hidden states -> codes int32 [B, 16] and whether each stream's values were finite, bool [B]."""
-        talker, device = self.talker, self.talker.device
-        rows, streams = self._rows(slots)
-        ids, groups = self.config.talker, self.config.talker.num_code_groups
-        where = torch.tensor(rows, device=device)
-        draws = uniforms([stream.sampling.seed for stream in streams], [stream.frames for stream in streams], groups)
-        uniform = torch.from_numpy(draws).to(device)
-        knobs = [stream.sampling for stream in streams]
-        first = Sampler([(k.do_sample, k.temperature, k.top_k, k.top_p) for k in knobs], ids.vocab_size, device)
-        limits = torch.tensor([(s.sampling.repetition_penalty, s.frames >= MIN_FRAMES) for s in streams], device=device)
-
-        hidden = self._hidden[where]
-        logits = penalise(talker.codec_head(hidden).float(), self._used[where], limits[:, :1])
-        finite = torch.isfinite(logits).all(dim=-1)
-        logits = logits.masked_fill(self._suppressed, -torch.inf)
-        may_stop = limits[:, 1] != 0
-        eos = ids.codec_eos_token_id
-        logits[:, eos] = torch.where(may_stop, logits[:, eos], -torch.inf)
-        code0 = first(logits, uniform[:, 0])
-
-        codes = torch.zeros(len(rows), groups, dtype=torch.int64, device=device)
-        codes[:, 0] = code0
-        going = self._going(code0)
-        if going:
-            some = torch.tensor(going, device=device)
-            rest, fine = self._complete([knobs[row] for row in going], hidden[some], code0[some], uniform[some])
-            codes[some] = rest
-            finite[some] &= fine
-        order = torch.tensor([rows.index(slot) for slot in slots], device=device)
-        chosen = torch.tensor(slots, device=device)
-        codes, finite = codes[order], finite[order]
-        result = torch.cat([codes, finite[:, None]], dim=1).cpu().numpy()  # the one wait of a step
-        # Nothing of a stream has been changed up to here, but for what a second try would compute again.
-        self._codes[chosen] = codes
-        self._used[chosen, codes[:, 0]] = True
-        return result[:, :-1].astype(np.int32), result[:, -1] != 0
-
-    def _going(self, code0: Tensor) -> list[int]:
-        """The rows that the code predictor completes.
-
-        On a CPU those that have not just stopped; on a GPU all, because it would have to be waited for to know, and
-        in a deterministic generator all, because the shape must not change.
-        """
-        if self.deterministic or code0.device.type != "cpu":
-            return list(range(code0.shape[0]))
-        eos = self.config.talker.codec_eos_token_id
-        return [row for row, code in enumerate(code0.tolist()) if code != eos]
-
-    def _complete(
-        self, knobs: list[SamplingParameters], hidden: Tensor, code0: Tensor, uniform: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Code predictor: hidden [B, C], code0 int64 [B], uniform [B, 16] -> codes int64 [B, 16], finite bool [B]."""
-        finite = torch.ones_like(code0, dtype=torch.bool)
-        draw = Sampler(
-            [(k.subtalker_do_sample, k.subtalker_temperature, k.subtalker_top_k, k.subtalker_top_p) for k in knobs],
-            self.config.talker.code_predictor_config.vocab_size,
-            code0.device,
-        )
-
-        def choose(logits: Tensor, book: int) -> Tensor:
-            nonlocal finite
-            logits = logits.float()
-            finite = finite & torch.isfinite(logits).all(dim=-1)
-            return draw(logits, uniform[:, book])
-
-        embed0 = self.talker.model.codec_embedding(code0)
-        codes = self.talker.code_predictor.predict(self._predictor_cache, hidden, code0, embed0, choose)
-        return codes, finite
+            self._model.cache.wipe(slot, stream.position + 1)
 
     def _frame(self, stream: _Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame:
         if not finite:
@@ -295,6 +206,7 @@ class Generator:
         if codes[0] == self.config.talker.codec_eos_token_id:
             stream.finish = "stop"
             return Frame(None, "stop")
+        stream.newest = codes
         stream.frames += 1
         if stream.frames == stream.max_frames:
             stream.finish = "length"

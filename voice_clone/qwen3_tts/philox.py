@@ -42,6 +42,33 @@ def philox4x32(counter: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]) -> 
     return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1)
 
 
+class Draws:
+    """One stream's numbers, made ahead for several frames: one call costs as much as another.
+
+    Args:
+        seed: 64 bits.
+        codebooks: numbers a frame.
+    """
+
+    AHEAD = 32  # frames
+
+    def __init__(self, seed: int, codebooks: int) -> None:
+        self._seed = seed
+        self._codebooks = codebooks
+        self._block = -1
+        self._made = np.zeros((self.AHEAD, codebooks))
+
+    def of(self, frame: int) -> npt.NDArray[np.float64]:
+        """float64 [codebooks], as `uniforms` gives them."""
+        block, place = divmod(frame, self.AHEAD)
+        if block != self._block:
+            frames = range(block * self.AHEAD, (block + 1) * self.AHEAD)
+            self._made = uniforms([self._seed] * self.AHEAD, frames, self._codebooks)
+            self._block = block
+        drawn: npt.NDArray[np.float64] = self._made[place]
+        return drawn
+
+
 def uniforms(seeds: Sequence[int], frames: Sequence[int], codebooks: int) -> npt.NDArray[np.float64]:
     """One number in [0, 1) for each codebook of one frame of each of B streams.
 

@@ -8,9 +8,10 @@ draw is ours: inverse transform sampling with a counter-based uniform (see philo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,6 +20,11 @@ from voice_clone.qwen3_tts.config import SamplingDefaults, TalkerConfig
 
 MIN_FRAMES = 2
 CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes
+LARGEST_K = 1 << 20  # beyond any vocabulary
+
+
+Knobs = tuple[float, float, float, float]
+"""Of one row of a sampler: do_sample, temperature, top_k, top_p."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,16 @@ class SamplingParameters:
             if value < 0:
                 raise InvalidArgument(f"{name} must be 0 (off) or a positive number, got {value}")
 
+    @property
+    def first(self) -> Knobs:
+        """What the sampler of codebook 0 takes."""
+        return _knobs(self.do_sample, self.temperature, self.top_k, self.top_p)
+
+    @property
+    def others(self) -> Knobs:
+        """What the sampler of the other codebooks takes."""
+        return _knobs(self.subtalker_do_sample, self.subtalker_temperature, self.subtalker_top_k, self.subtalker_top_p)
+
     @classmethod
     def from_defaults(cls, defaults: SamplingDefaults, *, seed: int) -> SamplingParameters:
         """The checkpoint's own parameters; `dataclasses.replace` changes single ones."""
@@ -82,23 +98,48 @@ class SamplingParameters:
         )
 
 
-class Sampler:
-    """Draws one code for each of B streams. Built once a step for each of codebook 0 and codebooks 1..15."""
+def _knobs(do_sample: bool, temperature: float, top_k: int, top_p: float) -> Knobs:
+    # A temperature below the smallest fp32 number has the same effect as that number.
+    return float(do_sample), max(temperature, torch.finfo(torch.float32).tiny), min(top_k, LARGEST_K), top_p
 
-    def __init__(self, rows: Sequence[tuple[bool, float, int, float]], vocab_size: int, device: torch.device) -> None:
-        """`rows`: do_sample, temperature, top_k, top_p of each stream."""
-        sampled = [row for row in rows if row[0]]
-        self.any_sampled = bool(sampled)
-        self.top_k = max((min(row[2], vocab_size) for row in sampled), default=0)
-        self.any_top_p = any(row[3] < 1 for row in sampled)
-        # One tensor, one transfer. A temperature below the smallest fp32 number has the same effect as that number.
-        tiny = torch.finfo(torch.float32).tiny
-        values = [(row[0], max(row[1], tiny), min(row[2], vocab_size), row[3]) for row in rows]
-        table = torch.tensor(values, dtype=torch.float32, device=device)
-        self.do_sample = table[:, 0] != 0
-        self.temperature = table[:, 1:2]
-        self.k = table[:, 2:3].long()
-        self.p = table[:, 3:4]
+
+@dataclass(frozen=True)
+class Filters:
+    """What of the sampler some row of a batch needs, so that the rest is left out; it changes no row's result.
+
+    Attributes:
+        sampled: a draw. Without it every row takes its most likely code.
+        top_k: the k most likely codes, for any k up to this; 0: no row keeps only some.
+        top_p: the sort that top-p takes.
+    """
+
+    sampled: bool
+    top_k: int
+    top_p: bool
+
+    @classmethod
+    def of(cls, knobs: npt.NDArray[np.float64]) -> Filters:
+        """Exactly what B rows of knobs [B, 4] need."""
+        sampled = knobs[knobs[:, 0] != 0]
+        if not len(sampled):
+            return cls(False, 0, False)
+        return cls(True, int(sampled[:, 2].max()), bool((sampled[:, 3] < 1).any()))
+
+    def covers(self, other: Filters) -> bool:
+        """Whether this does for all that `other` does for."""
+        return self.sampled >= other.sampled and self.top_k >= other.top_k and self.top_p >= other.top_p
+
+
+class Sampler:
+    """Draws one code for each of B streams, without a look at any value on the device."""
+
+    def __init__(self, knobs: Tensor, filters: Filters) -> None:
+        """`knobs` fp32 [B, 4]: each stream's `first` or `others`. `filters` must do for all of them."""
+        self.filters = filters
+        self.do_sample = knobs[:, 0] != 0
+        self.temperature = knobs[:, 1:2]
+        self.k = knobs[:, 2:3].long()
+        self.p = knobs[:, 3:4]
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """logits fp32 [B, V], uniform fp64 [B] in [0, 1) -> codes int64 [B].
@@ -106,15 +147,16 @@ class Sampler:
         A row that is not finite gives some code in 0..V-1 and touches no other row.
         """
         most_likely = logits.argmax(dim=-1)
-        if not self.any_sampled:
+        if not self.filters.sampled:
             return most_likely
         # Shifted so that no temperature can overflow; probabilities do not change.
         scores = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature
-        if self.top_k:
-            best = scores.topk(self.top_k, dim=-1).values
-            kth = best.gather(1, (self.k - 1).clamp(0, self.top_k - 1))
+        if self.filters.top_k:
+            most = min(self.filters.top_k, scores.shape[1])
+            best = scores.topk(most, dim=-1).values
+            kth = best.gather(1, (self.k - 1).clamp(0, most - 1))
             scores = scores.masked_fill((scores < kth) & (self.k > 0), -torch.inf)
-        if self.any_top_p:
+        if self.filters.top_p:
             scores = self._keep_top_p(scores)
         cumulative = scores.softmax(dim=-1).double().cumsum(dim=-1)
         # The first code whose cumulative probability exceeds the draw; a code of probability 0 never is that.
@@ -125,7 +167,7 @@ class Sampler:
     def _keep_top_p(self, scores: Tensor) -> Tensor:
         ascending, order = scores.sort(dim=-1)
         removed = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - self.p  # at p = 1 only what has no probability
-        removed[:, -1] = False  # the most likely code always stays
+        removed[:, -1].fill_(False)  # the most likely code always stays
         return scores.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), -torch.inf)
 
 

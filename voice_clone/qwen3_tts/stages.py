@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.native.weights import Precision
 from voice_clone.onnx.session import Runtime
 from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
@@ -15,7 +15,10 @@ from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Generator
+from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
+from voice_clone.qwen3_tts.graphs import GraphRunner
 from voice_clone.qwen3_tts.onnx_stages import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
+from voice_clone.qwen3_tts.served_stages import Call, ServedCodecEncoder, ServedSpeakerEncoder
 from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.settings import Settings
@@ -24,46 +27,74 @@ M = TypeVar("M", bound=nn.Module)
 
 MODEL: WeightFile = "model"
 CODEC: WeightFile = "speech_tokenizer/model"
+CHUNK_FRAMES = (1, 2, 4, 8, 12)  # of a stream's chunks; the last repeats
 TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a prompt needs a few: it stays in the file
 
 
-def load_speaker_encoder(settings: Settings) -> tuple[SpeakerEncoder | OnnxSpeakerEncoder, Qwen3TTSConfig, str]:
+def load_speaker_encoder(
+    settings: Settings, call: Call | None = None
+) -> tuple[SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder, Qwen3TTSConfig, str]:
     """The speaker encoder on its engine, the configuration and the encoder's fingerprint.
 
-    A fingerprint does not depend on the engine: both give the same codes, and embeddings that differ by rounding, so a
+    A fingerprint does not depend on the engine: all give the same codes, and embeddings that differ by rounding, so a
     voice that was registered with one serves the other.
+
+    Args:
+        call: asks other models of the server; engine triton needs it.
     """
     checkpoint = Checkpoint(settings.checkpoint_dir)
     with torch.device("meta"):
         encoder = SpeakerEncoder(checkpoint.config.speaker_encoder)
     fingerprint = checkpoint.fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
-    if _engine(settings) == "onnx":
+    engine = _encoder_engine(settings)
+    if engine == "triton":
+        return ServedSpeakerEncoder(_network(settings, fingerprint, call), encoder), checkpoint.config, fingerprint
+    if engine == "onnx":
         return OnnxSpeakerEncoder(_runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
     return _fill(checkpoint, encoder, MODEL, "speaker_encoder.", settings), checkpoint.config, fingerprint
 
 
-def load_codec_encoder(settings: Settings) -> tuple[CodecEncoder | OnnxCodecEncoder, Qwen3TTSConfig, str]:
-    """The codec encoder on its engine, the configuration and the encoder's fingerprint."""
+def load_codec_encoder(
+    settings: Settings, call: Call | None = None
+) -> tuple[CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder, Qwen3TTSConfig, str]:
+    """The codec encoder on its engine, the configuration and the encoder's fingerprint; as `load_speaker_encoder`."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     codec = checkpoint.config.codec
     with torch.device("meta"):
         encoder = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
     fingerprint = checkpoint.fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
-    if _engine(settings) == "onnx":
+    engine = _encoder_engine(settings)
+    if engine == "triton":
+        return ServedCodecEncoder(_network(settings, fingerprint, call), codec), checkpoint.config, fingerprint
+    if engine == "onnx":
         return OnnxCodecEncoder(_runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
     return _fill(checkpoint, encoder, CODEC, "encoder.", settings), checkpoint.config, fingerprint
 
 
-def load_codec_decoder(settings: Settings) -> tuple[CodecDecoder | OnnxCodecDecoder, Qwen3TTSConfig]:
-    """The codec decoder on its engine, and the configuration."""
+def load_codec_decoder(
+    settings: Settings,
+) -> tuple[CodecDecoder | GraphedCodecDecoder | OnnxCodecDecoder, Qwen3TTSConfig]:
+    """The codec decoder on its engine, on a GPU with its CUDA graphs recorded, and the configuration."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     codec = checkpoint.config.codec
     with torch.device("meta"):
         decoder = CodecDecoder(codec.decoder_config)
-    if _engine(settings) == "onnx":
+    if settings.choice("engine", ("torch", "onnx")) == "onnx":
         fingerprint = decoder_fingerprint(checkpoint, decoder)
         return OnnxCodecDecoder(_runtime(settings), fingerprint, decoder, codec), checkpoint.config
-    return _fill(checkpoint, decoder, CODEC, "decoder.", settings), checkpoint.config
+    _fill(checkpoint, decoder, CODEC, "decoder.", settings)
+    if _wants_graphs(settings):
+        frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
+        books = codec.decoder_config.num_quantizers
+        graphed = GraphedCodecDecoder(decoder, books, max_decode_batch(settings), frames, runner)
+        graphed.prepare()
+        return graphed, checkpoint.config
+    return decoder, checkpoint.config
+
+
+def max_decode_batch(settings: Settings) -> int:
+    """Chunks decoded together. A CPU gains little from a batch, and its first stream waits for its last."""
+    return settings.integer("max_decode_batch", 32 if _device(settings) == "cuda" else 4)
 
 
 def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:
@@ -96,6 +127,7 @@ def load_generator(settings: Settings) -> Generator:
         max_length=settings.integer("max_length", 4096),
         deterministic=settings.choice("deterministic", ("false", "true")) == "true",
         runaway_frames=runaway_frames,
+        runner=GraphRunner.on(talker.device) if _wants_graphs(settings) else None,
     )
 
 
@@ -104,8 +136,28 @@ def prefill_chunk(settings: Settings) -> int:
     return settings.integer("prefill_chunk", 256 if _device(settings) == "cuda" else 32)
 
 
-def _engine(settings: Settings) -> str:
-    return settings.choice("engine", ("torch", "onnx"))
+def encoder_threads(settings: Settings) -> int:
+    """Requests that an encoder works on at once; 0: one after the other, in its `execute`.
+
+    A network of its own gets several to batch; one in this process serves one at a time.
+    """
+    return 8 if _encoder_engine(settings) == "triton" else 0
+
+
+def _encoder_engine(settings: Settings) -> str:
+    return settings.choice("engine", ("torch", "onnx", "triton"))
+
+
+def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
+    """How to ask the network that the server has as a model; it must be that of this checkpoint."""
+    if call is None:
+        raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
+    if settings.text("network_fingerprint") != fingerprint:
+        raise CheckpointError(
+            "engine triton: the network was made from another checkpoint than the one to be served; "
+            "make the repository anew with: tools/build_repository --checkpoint DIR --native-encoders onnx"
+        )
+    return call
 
 
 def _runtime(settings: Settings) -> Runtime:
@@ -117,6 +169,10 @@ def _device(settings: Settings) -> str:
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"
     return kind
+
+
+def _wants_graphs(settings: Settings) -> bool:
+    return settings.choice("cuda_graphs", ("true", "false")) == "true" and _device(settings) == "cuda"
 
 
 def _precision(settings: Settings) -> Precision:

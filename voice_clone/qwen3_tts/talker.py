@@ -131,6 +131,28 @@ class Talker(nn.Module):
         span = Span(where[0], where[1], read, length, seen)
         return self._run(embeds[:, None], where[1, :, None], mask, cache, span)
 
+    @torch.inference_mode()
+    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+        """Advance the streams of slots 0..B-1 by one position each; no value is looked at, so a CUDA graph can hold it.
+
+        Args:
+            positions: int64 [B], each stream's new position; `length` or more where the result counts for nothing.
+            embeds: [B, C].
+            length: the first so many positions of the cache are read, as far as a stream's position allows.
+
+        Returns:
+            [B, C], the normed hidden states.
+        """
+        batch = embeds.shape[0]
+        slots = torch.arange(batch, device=self.device)
+        if self.native is not None:
+            return self.native(embeds, cache, slots, positions)
+        unseen = torch.arange(length, device=self.device) > positions[:, None]
+        # Added to the scores: from a bool mask every layer would make this anew.
+        mask = torch.zeros_like(unseen, dtype=embeds.dtype).masked_fill(unseen, -torch.inf)[:, None, None]
+        span = Span(slots, positions, slice(0, batch), length)
+        return self._run(embeds[:, None], positions[:, None], mask, cache, span)
+
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]."""
         cos, sin = cache.cos[positions], cache.sin[positions]

@@ -21,10 +21,12 @@ def warm_up(generator: Generator, prefill_chunk: int, seconds: float) -> float:
     Args:
         generator: without streams.
         prefill_chunk: positions of a prompt that are read at once, as the engine will do it.
-        seconds: stop between two steps once this has passed.
+        seconds: stop between two steps once this has passed. CUDA graphs are recorded first, however long it takes.
 
     Returns: the seconds that it took.
     """
+    started = time.monotonic()
+    generator.prepare()
     began = time.monotonic()
     for slot in range(generator.slots):
         request = _request(generator, REFERENCE_FRAMES[slot % len(REFERENCE_FRAMES)])
@@ -38,7 +40,7 @@ def warm_up(generator: Generator, prefill_chunk: int, seconds: float) -> float:
         for _ in range(FRAMES):
             generator.step(range(slot + 1))
     generator.reset()
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
 def _request(generator: Generator, reference_frames: int) -> TalkerRequest:

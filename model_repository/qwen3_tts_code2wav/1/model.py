@@ -16,8 +16,6 @@ from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
 from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker
 from voice_clone.triton_io import Model
 
-BATCH = {"cpu": 4, "cuda": 32}  # a CPU gains little from a batch, and its first stream waits for its last
-
 log = logging.getLogger("voice_clone.code2wav")
 
 
@@ -38,7 +36,7 @@ class TritonPythonModel(Model):
             primed_bytes=settings.integer("primed_bytes", 256 << 20),
             primed_seconds=settings.number("primed_seconds", 600.0),
         )
-        max_batch = settings.integer("max_decode_batch", BATCH[decoder.device.type])
+        max_batch = stages.max_decode_batch(settings)
         max_waiting = settings.integer("max_waiting_chunks", 4096)
         log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
         frames = settings.integers("chunk_frames", (1, 2, 4, 8, 12))

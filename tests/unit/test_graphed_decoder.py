@@ -1,0 +1,150 @@
+"""code2wav in steps of fixed shapes: the same samples, nothing that a CUDA graph could not hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.graph_safety import NoSynchronisation, Recorder
+from tests.random_weights import fill_random
+from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.qwen3_tts.config import CodecDecoderConfig
+from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
+from voice_clone.qwen3_tts.graphs import GraphRunner
+
+CONFIG = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than most chunkings
+    codebook_dim=16,
+    head_dim=8,
+    codebook_size=32,
+    hidden_size=16,
+    latent_dim=24,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    sliding_window=9,
+    intermediate_size=32,
+    num_hidden_layers=2,
+    num_quantizers=4,
+    upsample_rates=(3, 2),
+    upsampling_ratios=(2, 2),
+    decoder_dim=32,
+)
+SAMPLES = 24
+FRAMES = (1, 2, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def decoder() -> CodecDecoder:
+    decoder = CodecDecoder(CONFIG)
+    fill_random(decoder, seed=0)
+    return decoder
+
+
+def graphed(decoder: CodecDecoder, runner: GraphRunner | None = None, max_batch: int = 5) -> GraphedCodecDecoder:
+    return GraphedCodecDecoder(decoder, CONFIG.num_quantizers, max_batch, FRAMES, runner or GraphRunner())
+
+
+def random_codes(batch: int, frames: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(CONFIG.codebook_size, (batch, CONFIG.num_quantizers, frames), generator=generator)
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    assert got.shape == expected.shape
+    assert (got - expected).abs().max() < 1e-4 * expected.square().mean().sqrt()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_batches_and_chunks_of_any_size(decoder: CodecDecoder, recorded: bool) -> None:
+    """Streams meet in batches of changing size, at different positions, in chunks of all lengths up to 20."""
+    fixed = graphed(decoder, GraphRunner(Recorder() if recorded else None))
+    rng = np.random.default_rng(0)
+    codes = random_codes(5, 80, 0)
+    expected = decoder(codes)
+    states, positions = [fixed.new_state(1) for _ in range(5)], [0] * 5
+    while going := [row for row in range(5) if positions[row] < 60]:
+        frames = int(rng.integers(1, 21))
+        rows = [int(row) for row in rng.permutation(going)[: rng.integers(1, 6)]]
+        state = DecoderState.stack([states[row] for row in rows])
+        chunk = torch.stack([codes[row, :, positions[row] : positions[row] + frames] for row in rows])
+        waveform = fixed.decode_chunk(chunk, state)
+        for row, got, moved in zip(rows, waveform, state.split(), strict=True):
+            begin = positions[row] * SAMPLES
+            close(got, expected[row, begin : begin + frames * SAMPLES])
+            states[row], positions[row] = moved, positions[row] + frames
+
+
+def test_primed_streams_and_forks(decoder: CodecDecoder) -> None:
+    fixed, codes = graphed(decoder), random_codes(1, 60, 1)
+    state = fixed.new_state(1)
+    fixed.prime(codes[..., :40], state)
+    expected = decoder(codes)[:, 40 * SAMPLES :]
+    other = state.fork()
+    close(fixed.decode_chunk(codes[..., 40:], state), expected)
+    close(fixed.decode_chunk(codes[..., 40:], other), expected)
+
+
+def test_through_code2wav(decoder: CodecDecoder) -> None:
+    """Streams of one voice, with and without graphs beneath."""
+    codes = random_codes(1, 30, 2)[0].T.numpy().astype(np.int32)
+    waveforms = []
+    for below in (decoder, graphed(decoder, max_batch=2)):
+        code2wav = Code2Wav(below, CONFIG.codebook_size, CONFIG.num_quantizers)
+        code2wav.warm_up((1, 4, 11), (1, 2), 60.0)
+        pieces = []
+        for index, (begin, end) in enumerate([(20, 21), (21, 23), (23, 30)]):
+            context = codes[:20] if index == 0 else codes[:0]
+            chunks = [Chunk(name, index, codes[begin:end], context, final=end == 30) for name in "ab"]
+            for decoded in code2wav.decode(chunks):
+                assert isinstance(decoded, Decoded)
+                pieces.append(decoded.waveform)
+        waveforms.append(np.concatenate(pieces))
+    close(torch.from_numpy(waveforms[1]), torch.from_numpy(waveforms[0]))
+
+
+def test_all_shapes_are_recorded_beforehand(decoder: CodecDecoder) -> None:
+    runner = GraphRunner(Recorder())
+    fixed = graphed(decoder, runner)
+    fixed.prepare()
+    assert runner.recorded == 4 * len(FRAMES)  # batches of 1, 2, 4, 5
+    state = fixed.new_state(3)
+    fixed.decode_chunk(random_codes(3, 15, 0), state)
+    assert runner.recorded == 4 * len(FRAMES) and state.position.tolist() == [15] * 3
+
+
+def test_no_step_waits_for_the_device(decoder: CodecDecoder) -> None:
+    runner = GraphRunner()
+    graphed(decoder, runner).prepare()
+    with torch.inference_mode():
+        for step in runner._replays.values():
+            with NoSynchronisation() as mode:
+                step()
+            assert mode.kernels > 50
+
+
+def test_steps_need_no_values() -> None:
+    """On a device without values: whatever wants one raises, and so does what mixes it with the CPU."""
+    with torch.device("meta"):
+        empty = CodecDecoder(CONFIG).bfloat16().requires_grad_(False)
+    runner = GraphRunner()
+    graphed(empty, runner).prepare()
+    with torch.inference_mode():
+        for step in runner._replays.values():
+            step()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_graphs_equal_eager_on_a_gpu() -> None:
+    decoder = CodecDecoder(CONFIG).requires_grad_(False)
+    fill_random(decoder, seed=0)
+    decoder.cuda()
+    runner = GraphRunner.on(decoder.device)
+    fixed = graphed(decoder, runner)
+    fixed.prepare()
+    assert runner.recorded == 4 * len(FRAMES) and runner.failed == 0
+    codes = random_codes(3, 40, 0).cuda()
+    state = fixed.new_state(3)
+    pieces = [fixed.decode_chunk(piece, state) for piece in codes.split(7, dim=-1)]
+    close(torch.cat(pieces, dim=-1), decoder(codes))

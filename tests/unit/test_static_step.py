@@ -1,0 +1,284 @@
+"""Steps of fixed shapes: the same codes as steps that follow the streams, nothing that a CUDA graph could not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from tests.graph_safety import NoSynchronisation, Recorder
+from tests.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from voice_clone.qwen3_tts import static_step
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.frame_model import FrameModel
+from voice_clone.qwen3_tts.generator import Frame, Generator
+from voice_clone.qwen3_tts.graphs import GraphRunner, Step
+from voice_clone.qwen3_tts.sampling import SamplingParameters
+from voice_clone.qwen3_tts.static_step import StaticStep
+from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.qwen3_tts.warm_up import warm_up
+
+MAX_LENGTH = 96
+GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
+    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
+
+
+@pytest.fixture(scope="module")
+def talker(config: Qwen3TTSConfig) -> Talker:
+    return make_talker(config, 0)
+
+
+@pytest.fixture(autouse=True)
+def short_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of a test then pass several boundaries between graphs: 16, 32 and 64 positions."""
+    monkeypatch.setattr(static_step, "LEAST_LENGTH", 16)
+
+
+def serve(generator: Generator, cases: list[TalkerRequest], seed: int) -> list[npt.NDArray[np.int32]]:
+    """All cases' codes; they join whatever slot is free at random times, some pause, the finished leave."""
+    rng = np.random.default_rng(seed)
+    waiting, live = list(range(len(cases))), dict[int, int]()
+    codes: list[list[npt.NDArray[np.int32]]] = [[] for _ in cases]
+    while waiting or live:
+        free = [slot for slot in range(generator.slots) if slot not in live]
+        if waiting and free and rng.random() < 0.7:
+            slot = int(rng.choice(free))
+            live[slot] = waiting.pop(0)
+            generator.start(slot, cases[live[slot]])
+        chosen = [int(slot) for slot in rng.permutation(list(live)) if rng.random() < 0.8]
+        for slot, frame in zip(chosen, generator.step(chosen), strict=True):
+            if frame.codes is not None:
+                codes[live[slot]].append(frame.codes)
+            if frame.finish:
+                generator.free(slot)
+                del live[slot]
+    return [np.stack(rows) if rows else np.zeros((0, 16), np.int32) for rows in codes]
+
+
+def mixed(config: Qwen3TTSConfig, count: int) -> list[TalkerRequest]:
+    """Streams of all layouts and all kinds of draws; some pass the longest boundary."""
+    return [
+        TalkerRequest(
+            make_prompt(config, i, icl=i % 2 == 1, non_streaming=i % 4 > 1),
+            SamplingParameters(
+                seed=1000 + i,
+                do_sample=i % 5 != 3,
+                temperature=0.5 + 0.2 * i,
+                top_k=(50, 0, 5, 100)[i % 4],
+                top_p=(1.0, 1.0, 0.8)[i % 3],
+                repetition_penalty=1 + 0.1 * i,
+                subtalker_do_sample=i % 5 != 3,
+                subtalker_top_k=(0, 20)[i % 2],
+                subtalker_top_p=(1.0, 0.9)[i % 2],
+            ),
+            3 + 9 * (i % 5 // 2),
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected(talker: Talker, config: Qwen3TTSConfig) -> list[npt.NDArray[np.int32]]:
+    """What the streams of `mixed` say alone, in steps that follow them."""
+    dynamic, codes = Generator(talker, config, 1, MAX_LENGTH), []
+    for case in mixed(config, 8):
+        dynamic.start(0, case)
+        codes.append(codes_of(dynamic, 0))
+        assert len(codes[-1]) == case.max_frames
+    return codes
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("capture", [None, Recorder()])
+def test_static_equals_dynamic(
+    talker: Talker,
+    config: Qwen3TTSConfig,
+    expected: list[npt.NDArray[np.int32]],
+    deterministic: bool,
+    capture: Recorder | None,
+) -> None:
+    static = Generator(talker, config, 5, MAX_LENGTH, deterministic, runner=GraphRunner(capture))
+    for got, codes in zip(serve(static, mixed(config, 8), 0), expected, strict=True):
+        np.testing.assert_array_equal(got, codes)
+    if capture:
+        assert sum(capture.replays) > len(capture.replays) > 2
+
+
+def test_greedy_and_the_longest_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
+    """One stream alone up to the last position of its slot."""
+    prompt = make_prompt(config, 3)
+    static = Generator(talker, config, 2, MAX_LENGTH, runner=GraphRunner())
+    room = MAX_LENGTH - static.start(1, TalkerRequest(prompt, GREEDY, 10))
+    codes_of(static, 1)
+    static.start(1, TalkerRequest(prompt, GREEDY, room))
+    dynamic = Generator(talker, config, 1, MAX_LENGTH)
+    dynamic.start(0, TalkerRequest(prompt, GREEDY, room))
+    codes = codes_of(static, 1)
+    assert len(codes) == room
+    np.testing.assert_array_equal(codes, codes_of(dynamic, 0))
+
+
+def test_streams_that_stop(config: Qwen3TTSConfig) -> None:
+    talker = make_talker(config, 3)
+    make_restless(talker.codec_head, 3)
+    cases = [TalkerRequest(make_prompt(config, i), SamplingParameters(seed=i), 40) for i in range(8)]
+    got = serve(Generator(talker, config, 4, MAX_LENGTH, runner=GraphRunner()), cases, 1)
+    dynamic = Generator(talker, config, 1, MAX_LENGTH)
+    for case, codes in zip(cases, got, strict=True):
+        dynamic.start(0, case)
+        np.testing.assert_array_equal(codes, codes_of(dynamic, 0))
+    assert min(map(len, got)) == 2
+
+
+def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig) -> None:
+    """NaN in one slot: its stream ends, its neighbour goes on, and the slot, empty for a while, serves again."""
+    talker = make_talker(config, 0)
+    case = TalkerRequest(make_prompt(config, 0), SamplingParameters(seed=3), 8)
+    generator = Generator(talker, config, 1, MAX_LENGTH)
+    generator.start(0, case)
+    expected = codes_of(generator, 0)
+    static = Generator(talker, config, 2, MAX_LENGTH, runner=GraphRunner())
+    for slot in (0, 1):
+        static.start(slot, case)
+    frames = [static.step([0, 1])]
+    static._model.hidden[0] = torch.nan
+    static._model.cache.keys[:, 0, :, 2] = torch.nan
+    frames += [static.step([0, 1])]
+    assert frames[1][0].finish == "error"
+    static.free(0)
+    frames += [[*static.step([1]), *static.step([1])] for _ in range(2)]
+    static.start(0, case)
+    again = [static.step([0, 1]) for _ in range(2)] + [static.step([0]) for _ in range(6)]
+    np.testing.assert_array_equal([taken(pair[0]) for pair in again], expected)
+    rest = [frames[0][1], frames[1][1], *frames[2], *frames[3], *(pair[1] for pair in again[:2])]
+    np.testing.assert_array_equal([taken(frame) for frame in rest], expected)
+
+
+def taken(frame: Frame) -> npt.NDArray[np.int32]:
+    assert frame.codes is not None
+    return frame.codes
+
+
+def test_a_step_that_raised_may_be_tried_again(
+    talker: Talker, config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TalkerRequest(make_prompt(config, 0), SamplingParameters(seed=3), 6)
+    static = Generator(talker, config, 1, MAX_LENGTH, runner=GraphRunner())
+    dynamic = Generator(talker, config, 1, MAX_LENGTH)
+    for generator in (static, dynamic):
+        generator.start(0, case)
+    predict = talker.code_predictor.predict
+
+    def fail(*args: Any) -> Any:
+        predict(*args)
+        raise RuntimeError("out of memory")
+
+    codes = []
+    for _ in range(6):
+        with monkeypatch.context() as patch:
+            patch.setattr(talker.code_predictor, "predict", fail)
+            with pytest.raises(RuntimeError, match="out of memory"):
+                static.step([0])
+        codes.append(taken(static.step([0])[0]))
+    np.testing.assert_array_equal(codes, codes_of(dynamic, 0))
+
+
+def test_all_shapes_are_recorded_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:
+    capture = Recorder()
+    runner = GraphRunner(capture)
+    generator = Generator(talker, config, 5, MAX_LENGTH, runner=runner)
+    warm_up(generator, 16, 60.0)
+    batches, lengths, draws = 4, 4, 3  # 1, 2, 4, 5; 16, 32, 64, 96
+    assert runner.recorded == len(capture.replays) == batches * (lengths + draws) and runner.failed == 0
+    generator.prepare()
+    serve(generator, mixed(config, 6), 2)
+    assert runner.recorded == batches * (lengths + draws)
+
+
+def test_recording_moves_no_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
+    generator = Generator(talker, config, 3, MAX_LENGTH, runner=GraphRunner(Recorder()))
+    memory = [generator._model.used, generator._model.hidden, generator._model.cache.keys[..., :MAX_LENGTH, :]]
+    generator.prepare()
+    assert not any(tensor.any() for tensor in memory)
+
+
+def test_what_cannot_be_recorded_runs_without(caplog: pytest.LogCaptureFixture) -> None:
+    made: list[str] = []
+
+    def capture(step: Step) -> Step:
+        if len(made) < 1:
+            step()
+            return lambda: made.append("replayed")
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    runner = GraphRunner(capture)
+    for _ in range(2):
+        runner.run("good", lambda: made.append("run"))
+        runner.run(("bad", 3), lambda: made.append("eager"))
+    assert made == ["run", "replayed", "eager", "replayed", "eager"]
+    assert (runner.recorded, runner.failed) == (1, 1)
+    assert "('bad', 3) could not be recorded" in caplog.text
+
+
+def test_no_step_waits_for_the_device(talker: Talker, config: Qwen3TTSConfig) -> None:
+    runner = GraphRunner()
+    generator = Generator(talker, config, 3, MAX_LENGTH, runner=runner)
+    generator.prepare()
+    assert len(runner._replays) == 3 * (4 + 3)
+    with torch.inference_mode():
+        for step in runner._replays.values():
+            with NoSynchronisation() as mode:
+                step()
+            assert mode.kernels > 50
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: torch.ones(2)[0].item(),
+        lambda: torch.ones(2)[torch.ones(2) > 0],
+        lambda: torch.ones(2) + torch.tensor([1.0, 2.0]),
+        lambda: torch.ones(2) if torch.ones(1) else None,
+    ],
+)
+def test_the_watch_sees_what_waits(wait: Callable[[], object]) -> None:
+    with pytest.raises(AssertionError, match="in a step"), torch.inference_mode(), NoSynchronisation():
+        wait()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_need_no_values(config: Qwen3TTSConfig, dtype: torch.dtype) -> None:
+    """On a device without values: whatever wants one raises, and so does what mixes it with the CPU or mixes dtypes."""
+    with torch.device("meta"):
+        talker = Talker(config.talker).to(dtype).requires_grad_(False)
+    runner = GraphRunner()
+    model = FrameModel(talker, config, 4, MAX_LENGTH, idle_rows=True)
+    with torch.inference_mode():
+        StaticStep(model, runner, deterministic=False).prepare()
+        for step in runner._replays.values():
+            step()
+    assert len(runner._replays) == 3 * (4 + 3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_graphs_equal_eager_on_a_gpu(talker: Talker, config: Qwen3TTSConfig) -> None:
+    on_gpu = make_talker(config, 0).cuda()
+    runner = GraphRunner.on(on_gpu.device)
+    graphs = Generator(on_gpu, config, 5, MAX_LENGTH, runner=runner)
+    graphs.prepare()
+    cases = mixed(config, 6)
+    got = serve(graphs, cases, 0)
+    assert runner.recorded == 4 * (4 + 3) and runner.failed == 0
+    eager = Generator(on_gpu, config, 1, MAX_LENGTH)
+    for case, codes in zip(cases, got, strict=True):
+        eager.start(0, case)
+        np.testing.assert_array_equal(codes, codes_of(eager, 0))
