@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,10 +41,14 @@ Codes = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of one speech: to its first samples, of talker and code predictor, of code2wav, of all."""
+    """Seconds of one speech: to its first samples, of the prompt, of a frame behind the first, of code2wav, of all.
+
+    A frame is a step of the talker and one of the code predictor.
+    """
 
     first_audio: float
-    frames: float
+    prefill: float
+    frame: float
     code2wav: float
     total: float
 
@@ -73,20 +79,24 @@ class Official:
 
     def speak(self, frames: int) -> tuple[Codes, Spent]:
         seen: list[Codes] = []
-        spent = {"frames": 0.0, "code2wav": 0.0}
+        spent = {"code2wav": 0.0}
+        steps: list[
+            float
+        ] = []  # when the talker was called: for the prompt, then to complete a frame and begin the next
         inner, tokenizer = self.model.model, self.model.model.speech_tokenizer
-        generate, real = inner.generate, tokenizer.decode
+        forward, real = inner.talker.forward, tokenizer.decode
 
-        def timed_generate(*args: Any, **kwargs: Any) -> Any:
-            with _clock(spent, "frames"):
-                return generate(*args, **kwargs)
+        @functools.wraps(forward)
+        def timed_forward(*args: Any, **kwargs: Any) -> Any:
+            steps.append(time.perf_counter())
+            return forward(*args, **kwargs)
 
         def timed_decode(encoded: Any) -> Any:
             seen.append(encoded[0]["audio_codes"].cpu().numpy())
             with _clock(spent, "code2wav"):
                 return real(encoded)
 
-        inner.generate, tokenizer.decode = timed_generate, timed_decode
+        inner.talker.forward, tokenizer.decode = timed_forward, timed_decode
         began = time.perf_counter()
         try:
             with self._quiet():
@@ -99,9 +109,11 @@ class Official:
                     max_new_tokens=frames + 1,  # the official package gives one frame less
                 )
         finally:
-            del inner.generate, tokenizer.decode
+            del inner.talker.forward, tokenizer.decode
         total = time.perf_counter() - began
-        return seen[0][len(self.items[0].ref_code) :].astype(np.int32), Spent(total, *spent.values(), total)
+        frame = (steps[frames] - steps[1]) / (frames - 1)
+        result = Spent(total, steps[1] - steps[0], frame, spent["code2wav"], total)
+        return seen[0][len(self.items[0].ref_code) :].astype(np.int32), result
 
 
 class Ours:
@@ -155,15 +167,17 @@ class Ours:
         code2wav.warm_up((1,), (streams,), 60.0)
         self._decode(code2wav, streams, 0, prompt.reference_codes[:1], prompt.reference_codes)  # a known voice
         how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
-        spent = {"frames": 0.0, "code2wav": 0.0}
+        spent: defaultdict[str, float] = defaultdict(float)
         began, first = time.perf_counter(), 0.0
-        for slot in range(streams):
-            generator.start(slot, TalkerRequest(prompt, how, frames))
+        with _clock(spent, "prefill"):
+            for slot in range(streams):
+                length = generator.start(slot, TalkerRequest(prompt, how, frames))
+                generator.prefill(slot, length)
         chunk: list[list[Codes]] = [[] for _ in range(streams)]
         codes: list[Codes] = []
         index = 0
         for number in range(frames):
-            with _clock(spent, "frames"):
+            with _clock(spent, "frames" if number else "first frame"):
                 made = generator.step(range(streams))
             for rows, frame in zip(chunk, made, strict=True):
                 if frame.codes is None:
@@ -177,7 +191,7 @@ class Ours:
                 chunk, index = [[] for _ in range(streams)], index + 1
         total = time.perf_counter() - began
         generator.reset()
-        return np.stack(codes), Spent(first, *spent.values(), total)
+        return np.stack(codes), Spent(first, spent["prefill"], spent["frames"] / (frames - 1), spent["code2wav"], total)
 
     def generator(self, streams: int) -> Generator:
         """One without streams."""
