@@ -12,7 +12,7 @@ from voice_clone.native.weights import Array, Packed, Precision, pack
 
 
 class Work:
-    """What threads compute with, for as many rows as were asked for last: `own` of each thread, `common` to all."""
+    """What each thread computes with, for as many rows as were asked for last."""
 
     def __init__(self, *matrices: Packed) -> None:
         self._inputs = max(matrix.values.shape[-1] for matrix in matrices)
