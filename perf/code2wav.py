@@ -1,8 +1,12 @@
-"""Times the codec decoder at the released shape, with random weights: stateful chunks, batches, references."""
+"""Times the codec decoder at a released or a tiny shape, with random weights: chunks, batches, references.
+
+On a CPU torch's network and the native code are timed side by side, in turns.
+"""
 
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -10,74 +14,99 @@ from collections.abc import Callable
 import torch
 
 from tests.random_weights import fill_random
+from voice_clone.qwen3_tts.code2wav import StreamDecoder
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 from voice_clone.qwen3_tts.config import CodecDecoderConfig
+from voice_clone.qwen3_tts.native_decoder import NativeCodecDecoder
 
 RELEASED = CodecDecoderConfig(
     codebook_dim=512, hidden_size=512, head_dim=64, intermediate_size=1024, latent_dim=1024, decoder_dim=1536
 )
+TINY = CodecDecoderConfig(
+    codebook_dim=32,
+    hidden_size=32,
+    head_dim=16,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    intermediate_size=64,
+    latent_dim=64,
+    decoder_dim=64,
+    num_hidden_layers=2,
+)
+SHAPES = {"released": RELEASED, "tiny": TINY}
 FRAME_MS = 80.0  # of speech
 
+Run = Callable[[], object]
 
-def milliseconds(run: Callable[[], object], device: str, runs: int) -> float:
-    """Median time of a call, after one that does not count."""
-    times = []
-    for _ in range(runs + 1):
-        began = time.perf_counter()
-        run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(times[1:])
+
+def milliseconds(runs: dict[str, Run], device: str, times: int) -> dict[str, list[float]]:
+    """Times of each call, in turns, after one that does not count."""
+    spent: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(times + 1):
+        for name, run in runs.items():
+            time.sleep(0.02)  # torch's threads spin for a while behind their last work, and would slow the next down
+            began = time.perf_counter()
+            run()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if turn:
+                spent[name].append(1e3 * (time.perf_counter() - began))
+    return spent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="perf/code2wav", description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="released")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--frames", type=int, default=4, help="of a chunk")
-    parser.add_argument("--context", type=int, default=25, help="frames decoded again before each stateless chunk")
+    parser.add_argument("--frames", type=int, nargs="*", default=[1, 2, 4, 8, 12], help="of a chunk")
+    parser.add_argument("--context", type=int, default=25, help="frames decoded again before a stateless chunk of 4")
     parser.add_argument("--reference", type=int, default=65, help="frames of a reference")
-    parser.add_argument("--batches", type=int, nargs="*", default=[2, 4])
+    parser.add_argument("--batches", type=int, nargs="*", default=[2, 4], help="of chunks of 4 frames")
     parser.add_argument("--runs", type=int, default=9)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
 
-    decoder = CodecDecoder(RELEASED).requires_grad_(False)
-    fill_random(decoder, seed=0)
-    decoder.to(given.device)
+    config = SHAPES[given.shape]
+    network = CodecDecoder(config).requires_grad_(False)
+    fill_random(network, seed=0)
+    decoders: dict[str, StreamDecoder] = {"torch": network.to(given.device)}
+    if given.device == "cpu":
+        decoders["native"] = NativeCodecDecoder(copy.deepcopy(network))
 
-    def chunk(frames: int, batch: int = 1) -> Callable[[], object]:
-        shape = (batch, RELEASED.num_quantizers, frames)
-        codes = torch.randint(RELEASED.codebook_size, shape, device=given.device)
-        state = decoder.new_state(batch)
-        return lambda: decoder.decode_chunk(codes, state)
+    def codes(frames: int, batch: int) -> torch.Tensor:
+        return torch.randint(config.codebook_size, (batch, config.num_quantizers, frames), device=given.device)
 
-    def prime() -> Callable[[], object]:
-        shape = (1, RELEASED.num_quantizers, given.reference)
-        codes = torch.randint(RELEASED.codebook_size, shape, device=given.device)
-        return lambda: decoder.prime(codes, decoder.new_state(1))
+    def chunk(decoder: StreamDecoder, frames: int, batch: int = 1) -> Run:
+        chosen, state = codes(frames, batch), decoder.new_state(batch)
+        return lambda: decoder.decode_chunk(chosen, state)
 
-    def row(name: str, run: Callable[[], object], frames: int) -> float:
-        spent = milliseconds(run, given.device, given.runs)
-        print(f"| {name} | {spent:.1f} | {spent / frames:.1f} | {frames * FRAME_MS / spent:.2f} |", flush=True)
-        return spent
+    def prime(decoder: StreamDecoder) -> Run:
+        chosen = codes(given.reference, 1)
+        return lambda: decoder.prime(chosen, decoder.new_state(1))
 
-    print(f"{given.device}, {given.threads} threads, torch {torch.__version__}, median of {given.runs}\n")
-    print("| | ms | ms a frame | x real time |\n|---|---|---|---|")
-    for frames in sorted({1, 2, 8, 12} - {given.frames}):
-        row(f"{frames} frames, stateful", chunk(frames), frames)
-    stateful = row(f"{given.frames} frames, stateful", chunk(given.frames), given.frames)
-    again = row(
-        f"{given.frames} frames + {given.context} of context", chunk(given.frames + given.context), given.frames
-    )
+    def row(name: str, frames: int, make: Callable[[StreamDecoder], Run]) -> None:
+        spent = milliseconds({kind: make(decoder) for kind, decoder in decoders.items()}, given.device, given.runs)
+        middle = {kind: statistics.median(times) for kind, times in spent.items()}
+        cells = [f"{middle[kind]:.1f} ({min(times):.1f} to {max(times):.1f})" for kind, times in spent.items()]
+        *_, best = middle.values()
+        cells += [f"{middle['torch'] / best:.2f}"] * (len(middle) > 1) + [f"{frames * FRAME_MS / best:.2f}"]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+    print(f"{given.device}, {given.threads} threads, torch {torch.__version__}, {given.shape} shape")
+    print(f"median of {given.runs} (least to most), ms\n")
+    heads = ["", *decoders, *(["times as fast"] if len(decoders) > 1 else []), "x real time"]
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
+    for frames in given.frames:
+        row(f"{frames} frames", frames, lambda decoder, n=frames: chunk(decoder, n))  # type: ignore[misc]
+    again = 4 + given.context
+    row(f"4 frames + {given.context} of context, without state", 4, lambda decoder: chunk(decoder, again))
     for batch in given.batches:
-        row(f"{given.frames} frames, stateful, {batch} streams", chunk(given.frames, batch), given.frames * batch)
-    primed = milliseconds(prime(), given.device, given.runs)
-    print(f"\nstateful costs {stateful / again:.2f} of decoding again with context")
-    print(f"the state after a reference of {given.reference} frames takes {primed:.1f} ms, once a voice")
-    print(f"a stream's state: {decoder.new_state(1).nbytes / 1e6:.1f} MB")
+        row(f"4 frames, {batch} streams", 4 * batch, lambda decoder, n=batch: chunk(decoder, 4, n))  # type: ignore[misc]
+    row(f"a reference of {given.reference} frames, once a voice", given.reference, prime)
+    for kind, decoder in decoders.items():
+        print(f"\na stream's state, {kind}: {decoder.new_state(1).nbytes / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from perf import report
 from tools.checkpoint_maker import make_checkpoint
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.native_decoder import NativeCodecDecoder
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.settings import Settings
 
@@ -174,6 +175,7 @@ def _kv_values(config: Any) -> float:
 def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
     """code2wav by chunk and batch."""
     decoder, config = stages.load_codec_decoder(settings)
+    assert isinstance(decoder, NativeCodecDecoder)
     codec = config.codec.decoder_config
     found = []
     for batch in batches:
@@ -182,7 +184,7 @@ def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
             state = decoder.new_state(batch)
             run = _decode_chunk(decoder, codes, state)
             name = f"code2wav, {frames} frame{'s' * (frames > 1)}, batch {batch}"
-            found.append(Stage(name, run, _bytes(decoder), convolutions(decoder, run)))  # type: ignore[arg-type]
+            found.append(Stage(name, run, decoder.nbytes, batch * frames * decoder.multiplications))
     return found
 
 

@@ -55,10 +55,9 @@ class Loaded:
         settings = Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
         speaker_encoder, config, speaker_fingerprint = stages.load_speaker_encoder(settings)
         codec_encoder, _, codec_fingerprint = stages.load_codec_encoder(settings)
-        decoder, _ = stages.load_codec_decoder(settings)
+        decoder, _ = stages.load_torch_decoder(settings)
         assert isinstance(speaker_encoder, SpeakerEncoder)
         assert isinstance(codec_encoder, CodecEncoder)
-        assert isinstance(decoder, CodecDecoder)
         decoder_fingerprint = stages.decoder_fingerprint(Checkpoint(checkpoint), decoder)
         return Loaded(
             config,

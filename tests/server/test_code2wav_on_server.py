@@ -82,7 +82,7 @@ def direct(server: TritonServer) -> Ask:
 @pytest.fixture(scope="module")
 def decoder(checkpoint_folder: CheckpointFactory) -> CodecDecoder:
     settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0))})
-    return stages.load_codec_decoder(settings)[0]
+    return stages.load_torch_decoder(settings)[0]
 
 
 def whole(decoder: CodecDecoder, codes: np.ndarray, context: np.ndarray = NO_CODES) -> np.ndarray:

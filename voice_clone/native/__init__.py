@@ -1,1 +1,1 @@
-"""The talker's networks on a CPU, as native code: made by numba when a model loads, for the CPU at hand."""
+"""Networks on a CPU as native code: made by numba when a model loads, for the CPU at hand."""

@@ -59,7 +59,7 @@ class Runtime:
         return Runtime(
             folder=Path(folder).expanduser() if folder else settings.checkpoint_dir / "onnx",
             provider=device if provider == "auto" else provider,
-            threads=settings.integer("onnx_threads", torch.get_num_threads()),
+            threads=torch.get_num_threads(),
         )
 
 

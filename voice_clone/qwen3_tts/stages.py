@@ -17,6 +17,7 @@ from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Generator
 from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
 from voice_clone.qwen3_tts.graphs import GraphRunner
+from voice_clone.qwen3_tts.native_decoder import NativeCodecDecoder
 from voice_clone.qwen3_tts.onnx_stages import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
 from voice_clone.qwen3_tts.served_stages import Call, ServedCodecEncoder, ServedSpeakerEncoder
 from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
@@ -73,23 +74,33 @@ def load_codec_encoder(
 
 def load_codec_decoder(
     settings: Settings,
-) -> tuple[CodecDecoder | GraphedCodecDecoder | OnnxCodecDecoder, Qwen3TTSConfig]:
-    """The codec decoder on its engine, on a GPU with its CUDA graphs recorded, and the configuration."""
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    codec = checkpoint.config.codec
-    with torch.device("meta"):
-        decoder = CodecDecoder(codec.decoder_config)
+) -> tuple[CodecDecoder | GraphedCodecDecoder | NativeCodecDecoder | OnnxCodecDecoder, Qwen3TTSConfig]:
+    """The codec decoder on its engine and the configuration. Engine torch: on a GPU in CUDA graphs, on a CPU native."""
     if settings.choice("engine", ("torch", "onnx")) == "onnx":
-        fingerprint = decoder_fingerprint(checkpoint, decoder)
-        return OnnxCodecDecoder(_runtime(settings), fingerprint, decoder, codec), checkpoint.config
-    _fill(checkpoint, decoder, CODEC, "decoder.", settings)
+        checkpoint = Checkpoint(settings.checkpoint_dir)
+        codec = checkpoint.config.codec
+        with torch.device("meta"):
+            empty = CodecDecoder(codec.decoder_config)
+        fingerprint = decoder_fingerprint(checkpoint, empty)
+        return OnnxCodecDecoder(_runtime(settings), fingerprint, empty, codec), checkpoint.config
+    decoder, config = load_torch_decoder(settings)
     if _wants_graphs(settings):
         frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
-        books = codec.decoder_config.num_quantizers
+        books = config.codec.decoder_config.num_quantizers
         graphed = GraphedCodecDecoder(decoder, books, max_decode_batch(settings), frames, runner)
         graphed.prepare()
-        return graphed, checkpoint.config
-    return decoder, checkpoint.config
+        return graphed, config
+    if _device(settings) == "cpu":
+        return NativeCodecDecoder(decoder), config
+    return decoder, config
+
+
+def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
+    """The codec decoder as torch's network and the configuration; what `load_codec_decoder` serves is made of it."""
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    with torch.device("meta"):
+        decoder = CodecDecoder(checkpoint.config.codec.decoder_config)
+    return _fill(checkpoint, decoder, CODEC, "decoder.", settings), checkpoint.config
 
 
 def max_decode_batch(settings: Settings) -> int:
@@ -129,6 +140,14 @@ def load_generator(settings: Settings) -> Generator:
         runaway_frames=runaway_frames,
         runner=GraphRunner.on(talker.device) if _wants_graphs(settings) else None,
     )
+
+
+def use_threads(settings: Settings, share: int = 1) -> None:
+    """How many threads this process computes with, whatever the engine; by default one `share`-th of what it may have.
+
+    code2wav takes half: the talker waits for memory most of the time, and both are at work at the same time.
+    """
+    torch.set_num_threads(settings.integer("threads", max(1, torch.get_num_threads() // share)))
 
 
 def prefill_chunk(settings: Settings) -> int:

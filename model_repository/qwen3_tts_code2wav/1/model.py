@@ -23,6 +23,7 @@ class TritonPythonModel(Model):
     single = True  # keeps every stream's decoder state, and the order of its chunks
 
     def load(self, settings):
+        stages.use_threads(settings, share=2)
         decoder, config = stages.load_codec_decoder(settings)
         codec = config.codec.decoder_config
         self._sample_rate = config.codec.output_sample_rate

@@ -15,6 +15,7 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 class TritonPythonModel(Model):
     def load(self, settings):
+        stages.use_threads(settings)
         self._encoder, self._config, self._fingerprint = stages.load_codec_encoder(settings, call)
         self.threads = stages.encoder_threads(settings)
 

@@ -10,6 +10,7 @@ from voice_clone.triton_io import Model, call
 
 class TritonPythonModel(Model):
     def load(self, settings):
+        stages.use_threads(settings)
         self._encoder, self._config, self._fingerprint = stages.load_speaker_encoder(settings, call)
         self.threads = stages.encoder_threads(settings)
 

@@ -23,6 +23,7 @@ class TritonPythonModel(Model):
     single = True  # one engine batches all streams
 
     def load(self, settings):
+        stages.use_threads(settings)
         self._generator = generator = stages.load_generator(settings)
         log.info("%d streams, %.1f MB of KV cache", generator.slots, generator.kv_bytes / 1e6)
         prefill_chunk = stages.prefill_chunk(settings)
