@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tools.export_onnx import export_all
 from tools.onnx_comparison import Loaded
 
 CheckpointFactory = Callable[[str, int], Path]
+
+# A shell's background jobs ignore Ctrl-C, and so would what the tests start there and then interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+HOLD_SECONDS = 0.02  # between two tries to connect before there is a connection: until then a stop breaks streams off
 POLL_SECONDS = 0.25
 TRIES = 3  # connections refused one after the other until it is believed
 RESERVE = 8.0  # seconds of the exit timeout that the server needs for itself: it unloads the models
@@ -96,7 +97,7 @@ class ServerStop:
 
     def _hold(self) -> socket.socket | None:
         """A connection, as soon as the server listens: that is after its models are loaded."""
-        while not self._closing.wait(POLL_SECONDS):
+        while not self._closing.wait(HOLD_SECONDS):
             if self._refuses() is False:
                 return self._connect()
         return None

@@ -202,8 +202,8 @@ def test_another_onnx_runtime_is_named(loaded: Loaded, onnx_folder: Path, monkey
 
 
 def test_settings(tmp_path: Path) -> None:
-    given = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(tmp_path), "VOICE_CLONE_ONNX_THREADS": "3"})
-    assert Runtime.of(given, "cuda") == Runtime(tmp_path / "onnx", "cuda", 3)
+    given = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(tmp_path)})
+    assert Runtime.of(given, "cuda") == Runtime(tmp_path / "onnx", "cuda", torch.get_num_threads())
     given = Settings({}, {"VOICE_CLONE_ONNX_DIR": str(tmp_path / "o"), "VOICE_CLONE_ONNX_PROVIDER": "tensorrt"})
     assert Runtime.of(given, "cpu") == Runtime(tmp_path / "o", "tensorrt", torch.get_num_threads())
     with pytest.raises(InvalidArgument, match="onnx_provider is 'rocm'; it must be one of auto, cpu, cuda, tensorrt"):
