@@ -35,7 +35,8 @@ def load(files: Sequence[Path]) -> Any:
         )
     for axes, label in ((first, "seconds to the first audio"), (throughput, "seconds of audio made a second")):
         axes.set(xlabel="callers at once", ylabel=label)
-        axes.set_ylim(bottom=0)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=8)
     return figure
