@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -73,10 +72,10 @@ class Model:
         return 1 if not self.steps else self.pieces
 
     def prefill(self, slot: int, count: int) -> None:
-        self._pass(self.read_seconds)
+        self.now += self.read_seconds
 
     def step(self, slots: Sequence[int]) -> list[MadeFrame]:
-        self._pass(self.step_seconds)
+        self.now += self.step_seconds
         self.steps += 1
         if self.steps == 3 and self.engine is not None:
             for number, listener in enumerate(self.newcomers):
@@ -86,10 +85,6 @@ class Model:
             self.left[slot] -= 1
             frames.append(MadeFrame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
         return frames
-
-    def _pass(self, seconds: float) -> None:
-        self.now += seconds
-        time.sleep(0.001)  # in which the outbox delivers
 
     def free(self, slot: int) -> None:
         del self.left[slot]
@@ -114,6 +109,7 @@ class Speak:
 
     def __call__(self, model: Model, frame_seconds: float = FRAME_SECONDS) -> Listener:
         clock = SimpleNamespace(monotonic=lambda: model.now)
+        self._monkeypatch.setattr(engine_module, "MAX_UNSENT", 1000)  # the outbox has no time to deliver
         for module in (engine_module, stream_module):
             self._monkeypatch.setattr(module, "time", clock)
         self._engine = model.engine = Engine(model, 2, (1, 2, 4), 8, frame_seconds, prefill_chunk=1)
