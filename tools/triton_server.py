@@ -18,7 +18,6 @@ import sys
 import sysconfig
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -164,12 +163,15 @@ class TritonServer:
         return self
 
     def ready(self) -> bool:
-        """Whether every model is ready."""
+        """Whether every model is ready, and the metrics, whose interface is the last to open."""
         try:
-            with urllib.request.urlopen(f"{self.http}/v2/health/ready", timeout=5.0) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
+            for page in (f"{self.http}/v2/health/ready", f"http://127.0.0.1:{self.metrics_port}/metrics"):
+                with urllib.request.urlopen(page, timeout=5.0) as answer:
+                    if answer.status != 200:
+                        return False
+        except OSError:
             return False
+        return True
 
     def stop(self) -> int | None:
         """Let running requests end, stop the server, leave nothing behind; returns its exit status."""

@@ -12,6 +12,7 @@ A model.py subclasses `Model`, loads in `load`, and implements `handle`. What it
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
@@ -216,6 +217,9 @@ class Model:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
         self.close()
+        # A metric that is destroyed later, when the interpreter ends, crashes the process (seen on 2.51).
+        vars(self).clear()
+        Metric.forget()
 
     def _run(self, request: Request, responder: Responder) -> None:
         try:
@@ -293,6 +297,12 @@ class Metric:
                 number = getattr(pb_utils.MetricFamily, kind.upper())
                 self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=number)
             self._metric = self._families[name].Metric(labels=dict(labels or {}), **more)
+
+    @classmethod
+    def forget(cls) -> None:
+        """Destroy all that nobody uses any more."""
+        cls._families.clear()
+        gc.collect()  # a model is often part of a cycle
 
     def add(self, amount: float = 1.0) -> None:
         """Increase a counter."""

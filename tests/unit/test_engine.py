@@ -147,6 +147,7 @@ class Meter:
     """A series that remembers."""
 
     made: dict[tuple[str, str], Meter]
+    seen: list[tuple[str, float]]  # the updates, in their order
 
     def __init__(
         self, name: str, description: str, kind: str, labels: dict[str, str] | None = None, buckets: object = None
@@ -154,16 +155,20 @@ class Meter:
         assert description and (kind == "histogram") == (buckets is not None)
         self.value = 0.0
         self.observed: list[float] = []
+        self.name = name
         self.made[name, (labels or {}).get("reason", "")] = self
 
     def add(self, amount: float = 1.0) -> None:
         self.value += amount
+        self.seen.append((self.name, self.value))
 
     def set(self, value: float) -> None:
         self.value = value
+        self.seen.append((self.name, value))
 
     def observe(self, value: float) -> None:
         self.observed.append(value)
+        self.seen.append((self.name, value))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -410,8 +415,21 @@ def test_a_receiver_that_fails_ends_its_stream_alone(engine: Engine[Wish], sourc
     until(lambda: source.state == {})
 
 
+def test_who_sees_that_a_stream_has_ended_sees_the_rest_of_it(source: Counter) -> None:
+    Meter.made, Meter.seen = {}, []
+    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter))
+    for name, wish in (("a", Wish(0, 4)), ("b", Wish(0, 9, fail_at=3))):
+        Meter.seen.clear()
+        submit(engine, name, wish).wait()
+        until(lambda: ("x_streams_total", 1.0) in Meter.seen)
+        before = Meter.seen[: Meter.seen.index(("x_streams_total", 1.0))]
+        assert [value for name, value in before if name == "x_live_streams"][-1:] in ([0.0], [])
+        assert {"x_frames_total", "x_frame_ms"} <= {name for name, _ in before}
+    engine.close()
+
+
 def test_statistics(source: Counter) -> None:
-    Meter.made = {}
+    Meter.made, Meter.seen = {}, []
     engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter))
     source.free_running = False
     live = [submit(engine, "a", Wish(0, 4))]

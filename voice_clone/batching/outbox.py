@@ -120,8 +120,14 @@ class Outbox:
             self._count(stream, error.slug if isinstance(error, VoiceCloneError) else "internal")
 
     def _count(self, stream: Stream[Any], reason: str) -> None:
+        self._show_levels()  # first: who sees that a stream has ended sees its slot free
         if self._statistics is not None:
             self._statistics.ended(reason, stream.frames, stream.timing(time.monotonic()))
+
+    def _show_levels(self) -> None:
+        if self._statistics is not None:
+            levels = self._levels()
+            self._statistics.levels(levels.live, levels.waiting)
 
     def _poll(self) -> None:
         now = time.monotonic()
@@ -133,6 +139,4 @@ class Outbox:
             self._open[stream] = None  # to the end of the row
             if stream.stopped is None and stream.sink.cancelled():
                 self._abandoned(stream)
-        if self._statistics is not None:
-            levels = self._levels()
-            self._statistics.levels(levels.live, levels.waiting)
+        self._show_levels()

@@ -70,15 +70,14 @@ class Statistics:
 
     def ended(self, reason: str, frames: int, timing: Timing) -> None:
         """A stream has ended with a finish reason, or with the slug of an error."""
-        self._reasons.get(reason, self._reasons["internal"]).add()
-        if not frames:
-            return
-        self._frames.add(frames)
-        self._queue.observe(timing.queue)
-        self._prefill.observe(timing.prefill)
-        self._first.observe(timing.first_frame)
-        self._frame.observe(timing.generate / frames)
-        self._gap.observe(timing.gap)
+        if frames:
+            self._frames.add(frames)
+            self._queue.observe(timing.queue)
+            self._prefill.observe(timing.prefill)
+            self._first.observe(timing.first_frame)
+            self._frame.observe(timing.generate / frames)
+            self._gap.observe(timing.gap)
+        self._reasons.get(reason, self._reasons["internal"]).add()  # last: it tells that the rest is there
 
     def levels(self, live: int, waiting: int) -> None:
         """How full the engine is now; costs nothing where it has not changed."""
