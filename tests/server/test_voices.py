@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
 from tests.same_audio import is_same_audio
-from tools.triton_server import ServerFailed, TritonServer
+from tools.triton_server import EXIT_TIMEOUT, ServerFailed, TritonServer
 
 
 def say(client: Client, voice: str | None, **given: Any) -> tuple[np.ndarray, dict[str, Any]]:
@@ -97,9 +99,8 @@ def test_a_voice_from_an_embedding(client: Client, voice: str) -> None:
     client.delete("Direct")
 
 
-@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
-def test_voices_survive_a_restart(
-    private_server: TritonServer, reference_clip: bytes, reference_text: str, crash: bool
+def test_voices_survive_a_crash_and_a_stop(
+    private_server: TritonServer, reference_clip: bytes, reference_text: str
 ) -> None:
     server = private_server.start()
     with Client(server.url) as client:
@@ -107,36 +108,42 @@ def test_voices_survive_a_restart(
         client.upload("Gone", reference_clip, wait=True)
         client.delete("Gone")
         spoken, _ = say(client, "Keeper")
-    if crash:
-        server.kill()
-    else:
-        assert server.process is not None
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(40) == 0
-    server.start()
-    with Client(server.url) as client:
-        assert [each.name for each in client.list()] == ["Keeper"]
-        assert client.get("Keeper") == voice
-        again, info = say(client, "Keeper")
-        assert info["cache"] == "restored" and info["generation"] == voice.generation
-        assert say(client, "Keeper")[1]["cache"] == "hit"
-        assert client.stats()["extractions"] == 0
-        assert is_same_audio(again, spoken)
-        assert client.upload("Later", reference_clip).generation > (voice.generation or 0)
+    newest = voice.generation or 0
+    for end in (crash, stop):
+        end(server)
+        server.start()
+        with Client(server.url) as client:
+            assert [each.name for each in client.list()] == ["Keeper"]
+            assert client.get("Keeper") == voice
+            again, info = say(client, "Keeper")
+            assert info["cache"] == "restored" and info["generation"] == voice.generation
+            assert say(client, "Keeper")[1]["cache"] == "hit"
+            assert client.stats()["extractions"] == 0
+            assert is_same_audio(again, spoken)
+            later = client.upload("Later", reference_clip, wait=True).generation or 0
+            assert later > newest
+            newest = later
+            client.delete("Later")
 
 
-def test_a_second_server_may_not_own_the_same_voices(private_server: TritonServer, tmp_path: Any) -> None:
-    private_server.start()
+def crash(server: TritonServer) -> None:
+    server.kill()
+
+
+def stop(server: TritonServer) -> None:
+    assert server.process is not None
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(EXIT_TIMEOUT + 15) == 0
+
+
+def test_a_second_server_may_not_own_the_same_voices(server: TritonServer, tmp_path: Path) -> None:
     second = TritonServer(
-        None,
-        None,
-        log=tmp_path / "second",
-        environment={
-            name: private_server._environment[name] for name in ("VOICE_CLONE_CHECKPOINT_DIR", "VOICE_CLONE_VOICE_DIR")
-        },
+        log=tmp_path / "log",
+        options=["--model-control-mode=explicit", "--load-model=speaker_cache"],
+        environment={"VOICE_CLONE_VOICE_DIR": server._environment["VOICE_CLONE_VOICE_DIR"]},
     )
     try:
-        with pytest.raises(ServerFailed, match=f"(?s)speaker_cache.*{_holder(private_server)}"):
+        with pytest.raises(ServerFailed, match=f"(?s)speaker_cache.*{_holder(server)}"):
             second.start()
     finally:
         second.stop()
@@ -145,8 +152,6 @@ def test_a_second_server_may_not_own_the_same_voices(private_server: TritonServe
 def _holder(server: TritonServer) -> str:
     """The lock's message names the process that holds it: the model's process, a child of the server."""
     assert server.process is not None
-    import subprocess
-
     children = subprocess.run(
         ["pgrep", "-g", str(server.process.pid)], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -385,3 +385,46 @@ def test_warm_up_leaves_nothing_behind(decoder: CodecDecoder, monkeypatch: pytes
     code2wav.warm_up((1, 2), (1,), seconds=-1.0)
     assert len(shapes) == 8
     assert code2wav.streams == 0 and code2wav.primed_bytes == 0
+
+
+def test_a_reference_prepared_for_a_stream_gives_it_the_same_audio(decoder: CodecDecoder) -> None:
+    code2wav, codes, context = make(decoder), random_codes(6, 0), random_codes(40, 1)
+    code2wav.prepare(context)
+    assert code2wav.streams == 0 and code2wav.primed_bytes == STATE_BYTES
+    first = decode_one(code2wav, Chunk("a", 0, codes, context, True))
+    later = decode_one(code2wav, Chunk("b", 0, codes, context, True))
+    assert (first.primed, later.primed) == ("miss", "hit"), "it was computed for the first one"
+    plain = decode_one(make(decoder), Chunk("a", 0, codes, context, True))
+    np.testing.assert_array_equal(first.waveform, plain.waveform)
+    np.testing.assert_array_equal(later.waveform, plain.waveform)
+
+
+def test_what_is_known_is_not_prepared_again(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    code2wav, none_fits = make(decoder), make(decoder, primed_bytes=STATE_BYTES - 1)
+    assert primed(code2wav, 1) == "miss"
+    monkeypatch.setattr(decoder, "prime", None)
+    code2wav.prepare(random_codes(5, 1))
+    code2wav.prepare(NO_CODES)
+    none_fits.prepare(random_codes(5, 1))
+    assert primed(code2wav, 1) == "hit"
+    with pytest.raises(InvalidArgument, match="context_codes"):
+        code2wav.prepare(random_codes(5, 1) + 32)
+
+
+def test_restored_references_are_known(decoder: CodecDecoder) -> None:
+    """As many as fit, the first ones; when newer ones come, the last of them goes first."""
+    code2wav = make(decoder, primed_bytes=3 * STATE_BYTES)
+    foreign = random_codes(5, 9) + 32
+    references = [foreign, *(random_codes(5, voice) for voice in (1, 2, 3, 4))]
+    assert code2wav.restore(iter(references), seconds=60.0) == 3
+    assert [primed(code2wav, voice) for voice in (3, 2, 1)] == ["hit"] * 3
+    code2wav = make(decoder, primed_bytes=3 * STATE_BYTES)
+    code2wav.restore(references, seconds=60.0)
+    assert [primed(code2wav, voice) for voice in (5, 2, 1)] == ["miss", "hit", "hit"]
+    assert primed(code2wav, 3) == "miss"
+
+
+def test_restoring_ends_in_time(decoder: CodecDecoder) -> None:
+    code2wav = make(decoder)
+    assert code2wav.restore([random_codes(5, voice) for voice in range(3)], seconds=-1.0) == 0
+    assert code2wav.primed_bytes == 0

@@ -16,11 +16,18 @@ from tests.unit.test_code2wav import decoder as decoder
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.qwen3_tts import code2wav_worker
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.qwen3_tts.code2wav_worker import FIRST_CHUNK_LEAD, Code2WavWorker, Report
+from voice_clone.qwen3_tts.code2wav_worker import FIRST_CHUNK_LEAD, MAX_REFERENCES, Code2WavWorker, Report
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 
 WAIT = 20.0
 FRAME_SECONDS = 0.08
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 class Ticket:
@@ -426,3 +433,29 @@ def test_random_ends_leave_nothing(decoder: CodecDecoder, bench: Callable[..., B
         assert_same_audio(heard(sent), whole(decoder, codes))
     assert one.code2wav.streams == 0 and one.reports[-1].open_streams == 0
     assert not set(one.lost_streams) & set(expected)
+
+
+def test_a_reference_is_prepared_when_nothing_else_is_to_do(bench: Callable[..., Bench]) -> None:
+    one, context, codes = bench(), random_codes(20, 1), random_codes(3, 0)
+    one.hold()
+    one.worker.prepare(context)
+    one.worker.prepare(context + 1000)  # nonsense, which its stream will be told
+    before = one.submit(Chunk("other", 0, codes, NO_CODES, True))
+    one.release()
+    assert isinstance(before[0].wait(), Decoded)
+    until(lambda: one.code2wav.primed_bytes > 0)
+    [ticket] = one.submit(Chunk("a", 0, codes, context, True))
+    answer = ticket.wait()
+    assert isinstance(answer, Decoded) and answer.primed == "miss"
+
+
+def test_references_that_wait_are_bounded(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = bench()
+    prepared: list[int] = []
+    monkeypatch.setattr(one.code2wav, "prepare", lambda context: prepared.append(int(context[0, 0])))
+    one.hold()
+    for number in range(MAX_REFERENCES + 5):
+        one.worker.prepare(np.full((1, 4), number, np.int32))
+    one.release()
+    until(lambda: len(prepared) == MAX_REFERENCES)
+    assert prepared == list(range(5, MAX_REFERENCES + 5))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -60,9 +61,9 @@ class Chunk:
 class Decoded:
     """A chunk's samples, and what the stream has cost so far.
 
-    `waveform` is float32 [frames x 1920] in [-1, 1]. `primed` says whether the state after the reference was in
-    memory; `none`: the stream has no reference. `spent_ms` is the time of the batches that the stream was in, its
-    priming included; `first_ms` that from the arrival of its first chunk to its first samples.
+    `waveform` is float32 [frames x 1920] in [-1, 1]. `primed` says whether the state after the reference was there
+    (`hit`) or computed for this stream (`miss`); `none`: the stream has no reference. `spent_ms` is the time of the
+    batches that the stream was in; `first_ms` that from the arrival of its first chunk to its first samples.
     """
 
     waveform: NDArray[np.float32]
@@ -207,6 +208,34 @@ class Code2Wav:
             codes = torch.zeros(batch, self._codebooks, length, dtype=torch.int64, device=self._device)
             run(codes, self._decoder.new_state(batch))
 
+    def prepare(self, context: NDArray[np.int32]) -> None:
+        """Compute the state after a reference for a stream that is about to begin with it; changes nothing else.
+
+        Raises:
+            InvalidArgument: a code or the shape is wrong.
+        """
+        self._check(context, "context_codes")
+        if len(context) and context not in self._primed and self._primed.room(self._state_bytes):
+            self._primed.put(context, self._after(context), asked=False)
+
+    def restore(self, references: Iterable[NDArray[np.int32]], seconds: float) -> int:
+        """Compute the states after known references, the most wanted first, as many as fit and as `seconds` allow.
+
+        Returns: how many.
+        """
+        deadline = time.monotonic() + seconds
+        done: list[tuple[NDArray[np.int32], DecoderState]] = []
+        room = self._primed.room(self._state_bytes)
+        for codes in references:
+            if len(done) == room or time.monotonic() > deadline:
+                break
+            with contextlib.suppress(InvalidArgument):  # they belong to another checkpoint
+                self._check(codes, "codec_codes")
+                done.append((codes, self._after(codes)))
+        for codes, state in reversed(done):  # the most wanted is the last to go
+            self._primed.put(codes, state)
+        return len(done)
+
     def _stream(self, chunk: Chunk) -> _Stream:
         """The stream that a chunk belongs to, opened by its first one."""
         self._check(chunk.codes, "codes")
@@ -229,13 +258,19 @@ class Code2Wav:
             raise Overloaded(f"{self.max_streams} streams are open already; try again later")
         if context.size == 0:
             return _Stream(self._decoder.new_state(1), "none", used=self._clock())
-        state = self._primed.get(context)
-        if state is not None:
-            return _Stream(state, "hit", used=self._clock())
-        state = self._decoder.new_state(1)
-        self._decoder.prime(self._batch([context]), state)
+        found = self._primed.get(context)
+        if found is not None:
+            state, known = found
+            return _Stream(state, "hit" if known else "miss", used=self._clock())
+        state = self._after(context)
         self._primed.put(context, state)
         return _Stream(state, "miss", used=self._clock())
+
+    def _after(self, context: NDArray[np.int32]) -> DecoderState:
+        """The decoder's state after reference codes."""
+        state = self._decoder.new_state(1)
+        self._decoder.prime(self._batch([context]), state)
+        return state
 
     def _waveforms(
         self, codes: Sequence[NDArray[np.int32]], streams: Sequence[_Stream]

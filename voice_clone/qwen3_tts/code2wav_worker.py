@@ -12,6 +12,9 @@ flight, and while a stream's frames are being made the talker is. So a stream th
 there on, its talker is told to stop, and the error goes with its final chunk, when nothing else is in flight. Only what
 no talker sends (a wrong index, bad codes) is refused at once.
 
+References. `prepare` says which one a stream will begin with, while the talker still reads its prompt; its state is
+computed when nothing else is to do, else with the stream's first chunk.
+
 Clients that leave. Whoever notices calls `abandon`: the talker is told at once, and the state goes before the next
 batch.
 """
@@ -27,6 +30,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from voice_clone.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -40,6 +46,7 @@ from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
 FIRST_CHUNK_LEAD = 2.0  # seconds; a stream's first chunk goes ahead of listeners who have waited for less
 SWEEP_SECONDS = 1.0  # between two looks for what is idle
 GONE = "the client gave the stream up"
+MAX_REFERENCES = 16  # that wait for `prepare`
 MAX_BROKEN = 4096  # streams that ended early and whose final chunk is to come
 
 Ending = Literal["finished", "cancelled", "failed", "idle"]
@@ -129,6 +136,7 @@ class Code2WavWorker:
         self._waiting: dict[str, deque[_Entry]] = {}  # by stream
         self._waiting_chunks = 0
         self._heard_until: dict[str, float] = {}  # by open stream: when its listener has heard all that was decoded
+        self._references: deque[NDArray[np.int32]] = deque(maxlen=MAX_REFERENCES)  # the oldest are left out
         self._abandoned: set[str] = set()  # streams whose client has gone
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
@@ -150,6 +158,12 @@ class Code2WavWorker:
             self._waiting_chunks += 1
             self._changed.notify()
 
+    def prepare(self, context: NDArray[np.int32]) -> None:
+        """A stream is about to begin with these reference codes, int32 [frames, codebooks]; returns at once."""
+        with self._changed:
+            self._references.append(context)
+            self._changed.notify()
+
     def abandon(self, stream_id: str) -> None:
         """End a stream whose client has gone; returns at once. May be called again: then its talker is told again."""
         self._observer.lost(stream_id)
@@ -169,6 +183,7 @@ class Code2WavWorker:
             try:
                 self._give_up()
                 self._decode(batch)
+                self._prepare()
                 self._sweep()
             except Exception as error:
                 log.error("a batch of %d chunks failed", len(batch), exc_info=error)
@@ -178,7 +193,7 @@ class Code2WavWorker:
     def _next(self) -> list[_Entry] | None:
         """The next batch; an empty one when there is other work, or time to sweep; None when closed and done."""
         with self._changed:
-            if not (self._waiting or self._abandoned or self._closing):
+            if not (self._waiting or self._references or self._abandoned or self._closing):
                 self._changed.wait(SWEEP_SECONDS)
             if self._closing and not (self._waiting or self._abandoned):
                 return None
@@ -291,6 +306,17 @@ class Code2WavWorker:
                 self._observer.answered(entry.chunk.stream_id)
             else:
                 entry.ticket.skip()
+
+    def _prepare(self) -> None:
+        """If no chunk waits: compute the state after a reference."""
+        with self._changed:
+            if self._waiting or not self._references:
+                return
+            context = self._references.popleft()
+        try:
+            self._code2wav.prepare(context)
+        except VoiceCloneError as error:  # the first chunk will be told
+            log.info("a reference could not be prepared: %s", error)
 
     def _sweep(self) -> None:
         """Now and then: forget what is idle."""

@@ -2,8 +2,8 @@
 
 What stays in memory, and how long: the decoder's key-value caches and convolution histories of the reference (about
 5 MB a voice at the released shape; no audio, no text, no name), until nobody has used them for `idle_seconds` or newer
-ones need the room. Nothing is written to disk. A key is the digest of the codes themselves: a voice that is replaced
-has other codes, and so another key.
+ones need the room. None is written to disk: what is there of a voice are its codes. A key is the digest of the codes
+themselves: a voice that is replaced has other codes, and so another key.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from voice_clone.qwen3_tts.codec_decoder import DecoderState
 class _Entry:
     state: DecoderState
     used: float
+    asked: bool  # whether a stream has had it, or it was here before any could ask
 
 
 class PrimedStates:
@@ -47,18 +48,27 @@ class PrimedStates:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, codes: NDArray[np.int32]) -> DecoderState | None:
-        """The state after `codes` [frames, codebooks], for one stream to go on from; None if it is not here."""
+    def __contains__(self, codes: NDArray[np.int32]) -> bool:
+        return _digest(codes) in self._entries
+
+    def get(self, codes: NDArray[np.int32]) -> tuple[DecoderState, bool] | None:
+        """The state after `codes` [frames, codebooks], for one stream to go on from, and whether it was computed for
+        another one; None if it is not here.
+        """
         self.sweep()
         entry = self._entries.get(key := _digest(codes))
         if entry is None:
             return None
         self._entries.move_to_end(key)
         entry.used = self._clock()
-        return entry.state.fork()
+        asked, entry.asked = entry.asked, True
+        return entry.state.fork(), asked
 
-    def put(self, codes: NDArray[np.int32], state: DecoderState) -> None:
-        """Keep the state after `codes`, if it can fit; the caller may go on from `state` itself."""
+    def put(self, codes: NDArray[np.int32], state: DecoderState, asked: bool = True) -> None:
+        """Keep the state after `codes`, if it can fit; the caller may go on from `state` itself.
+
+        `asked`: false if the stream for which it was computed is yet to ask for it.
+        """
         key, size = _digest(codes), state.nbytes
         if key in self._entries:
             self._drop(key)
@@ -66,8 +76,12 @@ class PrimedStates:
             return
         while self.nbytes + size > self._max_bytes:
             self._drop(next(iter(self._entries)))
-        self._entries[key] = _Entry(state.fork(), self._clock())
+        self._entries[key] = _Entry(state.fork(), self._clock(), asked)
         self.nbytes += size
+
+    def room(self, size: int) -> int:
+        """How many states of `size` bytes can be here at once."""
+        return self._max_bytes // size
 
     def sweep(self) -> None:
         """Forget what nobody has used for `idle_seconds`."""

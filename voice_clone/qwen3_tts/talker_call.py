@@ -117,7 +117,8 @@ class TalkerSink:
     Beats. Inside an ensemble Triton 2.51 tells a step that the client has gone only if the step's request is made
     afterwards; the talker's is made once. So between two chunks it sends beats, chunks without frames that are not
     final: each makes a request of code2wav, which answers it with nothing and cancels the stream if the client has
-    gone. A beat has the index of the chunk to come; whoever calls the talker directly skips it.
+    gone. A beat has the index of the chunk to come; whoever calls the talker directly skips it. One before the first
+    chunk brings the reference along, so that code2wav is ready for it when the prompt has been read.
 
     Errors. A stream that fails before anything was sent is answered with the error. Later it ends with a last chunk
     that has no frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request
@@ -161,8 +162,9 @@ class TalkerSink:
         if self._answer.cancelled():
             return True
         if self._sent is None or time.monotonic() - self._sent >= BEAT_SECONDS:
+            context = self._no_codes if self._sent else self._call.request.prompt.reference_codes
             try:
-                self._send(self._no_codes, self._no_codes, False, "")
+                self._send(self._no_codes, context, False, "")
             except Exception:
                 log.exception("a beat could not be sent")
                 return True

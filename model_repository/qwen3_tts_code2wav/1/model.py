@@ -2,7 +2,8 @@
 
 A talker whose stream fails says so with a last chunk: `final`, and `info` with its message as `error`. Why errors must
 come with a stream's final chunk, see there. A chunk without frames that is not final is a beat, which only asks
-whether the client is still there (why: see TalkerSink); it has no answer but the end of its request.
+whether the client is still there (why: see TalkerSink); it has no answer but the end of its request. The first one
+brings the reference, so that the decoder's state after it is there when the first chunk comes.
 """
 
 import json
@@ -12,8 +13,11 @@ from watch import Watch
 
 from voice_clone.errors import from_message
 from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.cloned_voice import CODES
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
 from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker
+from voice_clone.speakers.latest import latest_artifacts
+from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.triton_io import Model
 
 log = logging.getLogger("voice_clone.code2wav")
@@ -42,6 +46,9 @@ class TritonPythonModel(Model):
         log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
         frames = settings.integers("chunk_frames", (1, 2, 4, 8, 12))
         code2wav.warm_up(frames, sorted({1, max_batch}), settings.number("warm_up_seconds", 20.0))
+        references = (each[CODES] for each in latest_artifacts(settings.voice_dir, ArtifactId("qwen3_tts", IN_CONTEXT)))
+        restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
+        log.info("restored the decoder's state after the references of %d voices", restored)
         self._watch = Watch()
         frame_seconds = config.codec.decode_upsample_rate / self._sample_rate
         self._worker = Code2WavWorker(code2wav, max_batch, max_waiting, frame_seconds, self._watch)
@@ -49,16 +56,19 @@ class TritonPythonModel(Model):
     def handle(self, request, responder):
         info, final = request.json_object("info"), request.number("final")
         stream_id, codes = request.text("stream_id"), request.array("codes")
+        context = request.array("context_codes")
         if not final and len(codes) == 0:  # a beat
             if responder.cancelled():
                 self._worker.abandon(stream_id)
+            elif context.size:
+                self._worker.prepare(context)
             responder.end()
             return
         chunk = Chunk(
             stream_id=stream_id,
             index=request.number("chunk_index"),
             codes=codes,
-            context=request.array("context_codes"),
+            context=context,
             final=final,
             failure=from_message(str(info["error"])) if final and "error" in info else None,
         )

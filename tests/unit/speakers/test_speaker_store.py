@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, load_file, save_file
 
 from tests.unit.speakers.fakes import FakeEncoder, Voices, clip, eventually
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
 from voice_clone.speakers.files import Files
+from voice_clone.speakers.latest import latest_artifacts
+from voice_clone.speakers.record import ArtifactId
 
 Make = Callable[..., Voices]
 
@@ -427,3 +429,21 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_it_is_
         record(name)
     voices.upload("Ada", wait=False)
     assert steps[:4] == ["write", "fsync", "replace", "sync directory"]
+
+
+def test_others_see_the_artifacts_of_the_speakers_on_disk(voices: Voices) -> None:
+    """The last one written first; without the owner's lock, and whatever else lies there."""
+    wanted = ArtifactId("qwen3_tts", "icl")
+    assert list(latest_artifacts(voices.directory / "absent", wanted)) == []
+    for number, name in enumerate(("first", "second", "third")):
+        voices.upload(name, audio=clip(number), reference_text="Hello.")
+        [path] = [each for each in (voices.directory / "voices").iterdir() if each.stat().st_mtime > 1e9]
+        os.utime(path, (number, number))
+    voices.upload("no transcript", audio=clip(3))
+    (voices.directory / "voices" / f"{'0' * 64}.safetensors").write_bytes(b"nonsense")
+    (voices.directory / "voices" / "folder.safetensors").mkdir()
+    found = list(latest_artifacts(voices.directory, wanted))
+    assert [set(each) for each in found] == [{"codec_codes", "speaker_embedding"}] * 3
+    for each, name in zip(found, ("third", "second", "first"), strict=True):
+        resolved = load(voices.resolve(name).artifacts or b"")
+        np.testing.assert_array_equal(each["codec_codes"], resolved["codec_codes"])
