@@ -15,8 +15,9 @@ from tests.unit.test_code2wav import CONFIG, NO_CODES, assert_same_audio, chunks
 from tests.unit.test_code2wav import decoder as decoder
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.qwen3_tts import code2wav_worker
+from voice_clone.qwen3_tts.chunk_queue import FIRST_CHUNK_LEAD
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.qwen3_tts.code2wav_worker import FIRST_CHUNK_LEAD, MAX_REFERENCES, Code2WavWorker, Report
+from voice_clone.qwen3_tts.code2wav_worker import MAX_REFERENCES, Code2WavWorker, Report
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
 
 WAIT = 20.0
@@ -225,7 +226,7 @@ def test_who_has_least_left_to_hear_comes_first(bench: Callable[..., Bench]) -> 
     heard(tickets)
     assert one.order[3:] == [("new", 0), ("little", 1), ("much", 1)]
     one.worker.close()
-    assert not one.worker._heard_until
+    assert not one.worker._waiting._heard_until
 
 
 def test_a_cancelled_stream_is_dropped_and_its_talker_told(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
@@ -367,7 +368,7 @@ def test_a_full_queue_ends_the_stream_that_finds_it_full(decoder: CodecDecoder, 
     one.hold()
     tickets = one.submit(*chunks[:2])
     refused = one.submit(*late[1:])
-    assert all(not entry.chunk.codes.size for entry in one.worker._waiting["late"]), "no codes are kept"
+    assert all(not entry.chunk.codes.size for entry in one.worker._waiting._waiting["late"]), "no codes are kept"
     one.release()
     heard(tickets)
     tickets += one.submit(chunks[2])

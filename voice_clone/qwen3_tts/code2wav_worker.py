@@ -1,11 +1,7 @@
 """The thread that decodes: chunks of all streams come in at any time, samples go out in each stream's order.
 
-submit ──> queue of each stream ──> batch: the most urgent chunk and those of other streams with as many frames
-          (bounded together)        ──> decode ──> ticket
-
-A stream's chunks never overtake each other, for only the first one waiting can join a batch. The chunk whose listener
-will be the first to have nothing left to hear is the most urgent; a stream's first chunk, and what ends one without
-samples, goes ahead of those of everybody who has not been waiting for long.
+submit ──> ChunkQueue (bounded) ──> batch: the most urgent chunk and those of other streams with as many frames
+                                ──> decode ──> ticket
 
 Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another is in
 flight, and while a stream's frames are being made the talker is. So a stream that ends early gets no samples from
@@ -41,9 +37,9 @@ from voice_clone.errors import (
     Overloaded,
     VoiceCloneError,
 )
+from voice_clone.qwen3_tts.chunk_queue import ChunkQueue, Entry, Ticket
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
 
-FIRST_CHUNK_LEAD = 2.0  # seconds; a stream's first chunk goes ahead of listeners who have waited for less
 SWEEP_SECONDS = 1.0  # between two looks for what is idle
 GONE = "the client gave the stream up"
 MAX_REFERENCES = 16  # that wait for `prepare`
@@ -52,22 +48,6 @@ MAX_BROKEN = 4096  # streams that ended early and whose final chunk is to come
 Ending = Literal["finished", "cancelled", "failed", "idle"]
 
 log = logging.getLogger(__name__)
-
-
-class Ticket(Protocol):
-    """Where a chunk's samples go: `done`, `skip` or `fail` is called once."""
-
-    def cancelled(self) -> bool:
-        """Whether nobody wants the samples any more."""
-
-    def done(self, decoded: Decoded) -> None:
-        """The chunk's samples."""
-
-    def skip(self) -> None:
-        """There are none; why comes with the stream's final chunk."""
-
-    def fail(self, error: BaseException) -> None:
-        """There are none, because of `error`."""
 
 
 @dataclass
@@ -98,13 +78,6 @@ class Observer(Protocol):
         """After each batch, and when streams ended without one. Called from the worker's thread."""
 
 
-@dataclass
-class _Entry:
-    chunk: Chunk
-    ticket: Ticket
-    frames: int
-
-
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
     """Whatever is raised inside goes to the log: what a ticket does must not harm other streams."""
@@ -131,11 +104,8 @@ class Code2WavWorker:
         self._code2wav = code2wav
         self._max_batch = max_batch
         self._max_queue = max_queue
-        self._frame_seconds = frame_seconds
         self._observer = observer
-        self._waiting: dict[str, deque[_Entry]] = {}  # by stream
-        self._waiting_chunks = 0
-        self._heard_until: dict[str, float] = {}  # by open stream: when its listener has heard all that was decoded
+        self._waiting = ChunkQueue(frame_seconds)
         self._references: deque[NDArray[np.int32]] = deque(maxlen=MAX_REFERENCES)  # the oldest are left out
         self._abandoned: set[str] = set()  # streams whose client has gone
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
@@ -149,13 +119,11 @@ class Code2WavWorker:
     def submit(self, chunk: Chunk, ticket: Ticket) -> None:
         """Queue a chunk; returns at once."""
         with self._changed:
-            if self._waiting_chunks >= self._max_queue:
+            if len(self._waiting) >= self._max_queue:
                 full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
                 # It waits its turn all the same, without its codes: a stream is answered in order.
                 chunk = replace(chunk, codes=chunk.codes[:0], context=chunk.context[:0], failure=full)
-            entry = _Entry(chunk, ticket, len(chunk.codes))
-            self._waiting.setdefault(chunk.stream_id, deque()).append(entry)
-            self._waiting_chunks += 1
+            self._waiting.put(Entry(chunk, ticket, len(chunk.codes)))
             self._changed.notify()
 
     def prepare(self, context: NDArray[np.int32]) -> None:
@@ -190,32 +158,14 @@ class Code2WavWorker:
                 for entry in batch:
                     self._break(entry, Internal("the decoder failed on this stream; try again"), "failed")
 
-    def _next(self) -> list[_Entry] | None:
+    def _next(self) -> list[Entry] | None:
         """The next batch; an empty one when there is other work, or time to sweep; None when closed and done."""
         with self._changed:
             if not (self._waiting or self._references or self._abandoned or self._closing):
                 self._changed.wait(SWEEP_SECONDS)
             if self._closing and not (self._waiting or self._abandoned):
                 return None
-            return self._take()
-
-    def _take(self) -> list[_Entry]:
-        """The most urgent chunk, and those of other streams that can join it, the most urgent ones first."""
-        heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
-        batch = [entry for entry in heads if entry.frames == heads[0].frames][: self._max_batch]
-        for entry in batch:
-            entries = self._waiting[entry.chunk.stream_id]
-            entries.popleft()
-            if not entries:
-                del self._waiting[entry.chunk.stream_id]
-        self._waiting_chunks -= len(batch)
-        return batch
-
-    def _due(self, entry: _Entry) -> float:
-        """The most urgent chunk has the least."""
-        if entry.chunk.index == 0 or not entry.frames:
-            return entry.chunk.arrived - FIRST_CHUNK_LEAD
-        return self._heard_until.get(entry.chunk.stream_id, entry.chunk.arrived)
+            return self._waiting.take(self._max_batch)
 
     def _give_up(self) -> None:
         """Forget the streams whose clients have gone."""
@@ -226,7 +176,7 @@ class Code2WavWorker:
         if self._endings:
             self._report()
 
-    def _decode(self, batch: Sequence[_Entry]) -> None:
+    def _decode(self, batch: Sequence[Entry]) -> None:
         wanted = [entry for entry in batch if not self._has_ended(entry)]
         began = time.monotonic()
         outcomes = self._code2wav.decode([entry.chunk for entry in wanted])
@@ -244,7 +194,7 @@ class Code2WavWorker:
             primed = [outcome.primed for chunk, outcome in decoded if chunk.index == 0]
             self._report(len(decoded), batch[0].frames, spent, primed.count("hit"), primed.count("miss"))
 
-    def _has_ended(self, entry: _Entry) -> bool:
+    def _has_ended(self, entry: Entry) -> bool:
         """Whether a chunk needs no decoding, for its stream has ended or ends with it; then it has been answered."""
         chunk = entry.chunk
         if chunk.index == 0:
@@ -259,30 +209,28 @@ class Code2WavWorker:
             return False
         return True
 
-    def _answer(self, entry: _Entry, decoded: Decoded) -> None:
+    def _answer(self, entry: Entry, decoded: Decoded) -> None:
         try:
             entry.ticket.done(decoded)
         except Exception as error:
             log.error("a chunk could not be sent", exc_info=error)
             self._break(entry, Internal("the samples could not be sent; try again"), "failed")
             return
-        stream_id, now = entry.chunk.stream_id, time.monotonic()
-        self._heard_until[stream_id] = (
-            max(now, self._heard_until.get(stream_id, now)) + self._frame_seconds * entry.frames
-        )
+        stream_id = entry.chunk.stream_id
+        self._waiting.heard(stream_id, entry.frames)
         if entry.chunk.final:
-            del self._heard_until[stream_id]
+            self._waiting.forget(stream_id)
             self._endings.append("finished")
             self._observer.answered(stream_id)
 
-    def _refuse(self, entry: _Entry, error: InvalidArgument) -> None:
+    def _refuse(self, entry: Entry, error: InvalidArgument) -> None:
         """Nothing that a talker sends: the stream that it names, if open, goes on."""
         with _logged():
             entry.ticket.fail(error)
         if not self._code2wav.is_open(entry.chunk.stream_id):
             self._observer.lost(entry.chunk.stream_id)
 
-    def _break(self, entry: _Entry, error: VoiceCloneError, ending: Ending) -> None:
+    def _break(self, entry: Entry, error: VoiceCloneError, ending: Ending) -> None:
         """A chunk's stream ends with it, and with `error`."""
         self._end(entry.chunk.stream_id, error, ending)
         self._say(entry, error)
@@ -291,13 +239,13 @@ class Code2WavWorker:
 
     def _end(self, stream_id: str, error: VoiceCloneError, ending: Ending) -> None:
         self._code2wav.drop(stream_id)
-        self._heard_until.pop(stream_id, None)
+        self._waiting.forget(stream_id)
         self._endings.append(ending)
         self._broken[stream_id] = error
         if len(self._broken) > MAX_BROKEN:
             self._broken.popitem(last=False)
 
-    def _say(self, entry: _Entry, error: VoiceCloneError) -> None:
+    def _say(self, entry: Entry, error: VoiceCloneError) -> None:
         """Answer a chunk of a stream that ended early: the final one with the error, the others with nothing."""
         with _logged():
             if entry.chunk.final:
@@ -325,7 +273,7 @@ class Code2WavWorker:
         self._swept = time.monotonic()
         before = self._code2wav.primed_bytes
         with self._changed:
-            waiting = set(self._waiting)
+            waiting = set(self._waiting.streams)
         for stream_id in self._code2wav.sweep(waiting):
             self._end(stream_id, DeadlineExceeded("no chunk of this stream came for too long"), "idle")
             self._observer.lost(stream_id)
