@@ -5,6 +5,8 @@
 #   docker run --gpus all --shm-size=2g -p 8000-8002:8000-8002 \
 #       -v /path/to/Qwen3-TTS-12Hz-0.6B-Base:/checkpoint:ro -v voices:/voices voice-clone
 #
+# Without a GPU: docker build --build-arg TORCH=torch==2.13.0+cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX \
+#     --build-arg ONNX_RUNTIME=onnxruntime, and no --gpus. INDEX: PyTorch's, of its builds for that platform.
 # No weights are inside. Both, with Prometheus and Grafana: docker-compose.yml.
 ARG TRITON=24.10
 ARG PYTHON=3.11
@@ -26,23 +28,31 @@ ENTRYPOINT ["tini", "--"]
 CMD ["voice-clone-gateway"]
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS packages
+# The default build of torch brings a newer CUDA along than this release has, and a cuDNN that ONNX Runtime cannot share:
+# for engine=onnx on a GPU take torch==2.13.0+cu126, and PyTorch's index of these builds.
+ARG TORCH=torch==2.13.0
+ARG PIP_EXTRA_INDEX_URL=
+# What engine=onnx runs on; it runs on the CPU too.
+ARG ONNX_RUNTIME=onnxruntime-gpu
 WORKDIR /src
 COPY pyproject.toml ./
 COPY voice_clone ./voice_clone
-RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --wheel-dir /wheels "${TORCH}" "${ONNX_RUNTIME}==1.19.2" .
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 RUN apt-get update \
     && apt-get install -y --no-install-recommends tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links /wheels voice-clone
+    pip install --no-cache-dir --no-index /wheels/*.whl
 COPY model_repository /models
 # Voices outlive the container in this volume; the server runs as the image's own user.
 RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices
+# fp32 is fp32 with every engine: TensorRT has no other switch for TF32, with whose ten bits other codes come out.
 ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \
     VOICE_CLONE_VOICE_DIR=/voices \
     NUMBA_CACHE_DIR=/tmp/numba \
+    NVIDIA_TF32_OVERRIDE=0 \
     OMP_WAIT_POLICY=PASSIVE
 VOLUME ["/models", "/voices"]
 USER triton-server

@@ -34,6 +34,7 @@ from perf import report
 from perf.deviation import compare, forced_logits
 from perf.engines import Official, Ours, Spent, endless
 from tools.checkpoint_maker import make_checkpoint
+from voice_clone.native.weights import PRECISIONS
 
 FRAME_SECONDS = 0.08
 OFFICIAL = "official"
@@ -80,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=("tiny", "0.6b", "1.7b"), default="tiny", help="of a random checkpoint")
     parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead")
-    parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16", "int8"), default=["fp32", "bf16", "int8"])
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--streams", type=int, default=4, help="side by side, for the throughput")

@@ -25,6 +25,7 @@ from torch import nn
 
 from perf import report
 from tools.checkpoint_maker import make_checkpoint
+from voice_clone.native.weights import PRECISIONS
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.native_decoder import NativeCodecDecoder
@@ -226,7 +227,7 @@ def main() -> None:
     )
     parser.add_argument("--shape", choices=("tiny", "0.6b", "1.7b"), default="tiny", help="of a random checkpoint")
     parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead")
-    parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16", "int8"), default=["fp32", "bf16", "int8"])
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

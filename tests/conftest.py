@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +17,8 @@ import pytest
 # the models of the servers that the tests start. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from safetensors.torch import load_file, save_file
+
 from tools.checkpoint_maker import make_checkpoint
 from tools.export_onnx import export_all
 from tools.onnx_comparison import Loaded
@@ -21,6 +27,23 @@ CheckpointFactory = Callable[[str, int], Path]
 
 # A shell's background jobs ignore Ctrl-C, and so would what the tests start there and then interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+FIRST = ("server", "parity")  # the folders whose files take longest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, those with few tests last: where several processes share the files, all end at about once.
+
+    The tests of a file keep the random order that they have here.
+    """
+    tests = Counter(item.path for item in items)
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST), -tests[item.path]
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
@@ -37,11 +60,34 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> CheckpointFac
     return folder
 
 
+def make_endless(checkpoint: Path, folder: Path) -> Path:
+    """Write a copy of a checkpoint whose talker never ends by itself, not even by chance: `folder`."""
+    shutil.copytree(checkpoint, folder)
+    end = json.loads((folder / "config.json").read_text())["talker_config"]["codec_eos_token_id"]
+    tensors = {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
+    tensors["talker.codec_head.weight"][end] = 0  # far from the largest of the logits
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def endless_checkpoint(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny checkpoint of seed 0, but for the end of speech."""
+    return make_endless(checkpoint_folder("tiny", 0), tmp_path_factory.mktemp("endless") / "checkpoint")
+
+
 @pytest.fixture(scope="session")
 def onnx_folder(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ONNX graphs of the tiny checkpoint of seed 0."""
-    folder = tmp_path_factory.mktemp("onnx")
-    export_all(Loaded.of(checkpoint_folder("tiny", 0)), folder)
+    """The ONNX graphs of the tiny checkpoint of seed 0, exported once for all processes of a run."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder = shared / "onnx-graphs"
+    with (shared / "onnx-graphs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("onnx")
+            export_all(Loaded.of(checkpoint_folder("tiny", 0)), made)
+            made.rename(folder)
     return folder
 
 

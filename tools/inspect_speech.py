@@ -6,7 +6,9 @@
 A server writes such a file when started with --trace-config mode=triton --trace-config triton,file=FILE
 --trace-config rate=1 --trace-config level=TIMESTAMPS --trace-config level=TENSORS (without the last: no shapes).
 Milliseconds: `at` from the start of the request, `queue` before the model took it, `in` and `out` for its tensors,
-`compute` between those; a step that answers later from a thread of its own has its wait in `compute`.
+`compute` between those. A step that answers later, from a thread of its own, has only the handing over in `compute`:
+Triton does not see the rest. So `answers` says how long after its start the step behind it had its first and its last
+tensors, and the request itself when its responses went out. A step's outputs are the inputs of the step behind it.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ def tree(root: Span, spans: list[Span]) -> Tree:
         for name, start, end in PHASES:
             if (ms := span.between(start, end)) is not None:
                 line.append(f"  {name} {ms:7.2f}", style="default")
+        if times := root.sent if span is root else _answers(span, root, spans):
+            after = [f"{(ns - span.began) / 1e6:.1f}" for ns in times]
+            line.append(f"  answers {' '.join(after if span is root else after[:1] + after[1:][-1:])}")
         if span is root:
             line.append(f"  whole {(span.ended - span.began) / 1e6:.1f} ms")
         for arrow, tensors in (("<-", span.inputs), ("->", span.outputs)):
@@ -56,6 +61,17 @@ def tree(root: Span, spans: list[Span]) -> Tree:
         return node
 
     return add(root, None)
+
+
+def _answers(span: Span, root: Span, spans: list[Span]) -> list[int]:
+    """When the step behind this one began, each time, in ns; none if that cannot be told from the trace."""
+    steps = [each for each in spans if each.parent == root.id]
+    models = list(dict.fromkeys(each.model for each in steps))
+    if span.model == models[-1] or [each.model for each in steps].count(span.model) > 1:
+        return []
+    behind = [each for each in steps if each.model == models[models.index(span.model) + 1]]
+    waited = any(name not in root.inputs for each in behind for name in each.inputs)  # for more than the request's own
+    return [each.began for each in behind] if waited else []
 
 
 def _unique(shapes: list[str]) -> list[str]:
@@ -116,7 +132,7 @@ def main() -> int:
     if not roots:
         print(f"The trace has no request of {arguments.model}.", file=sys.stderr)
         return 1
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     for root in roots[-arguments.last :]:
         console.print(tree(root, spans))
     if told:

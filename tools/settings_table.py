@@ -1,4 +1,7 @@
-"""Writes the README's table of settings from where they stand: the parameters of all config.pbtxt, with comments.
+"""Writes the README's tables of settings from where they stand.
+
+These are the parameters of all config.pbtxt, with comments, the gateway's `Settings`, and the few variables that are
+read by themselves.
 
 python -m tools.settings_table           writes it
 python -m tools.settings_table --check   exits 1 if the README is behind
@@ -9,12 +12,20 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from dataclasses import fields
+
+from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
+from voice_clone_gateway.settings import Settings as GatewaySettings
 
 from tools.triton_server import MODELS, ROOT
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
 VARIABLES_ONLY = {"write_token": ("speaker_cache", "who changes voices must send it, see Security; as a variable only")}
+OTHERS = {  # variables that no settings object reads
+    f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
+    "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
+}
 
 _PARAMETER = re.compile(
     r'^parameters \{ key: "(\w+)" value \{ string_value: "([^"]*)" \} \}(?:\s*#\s*(.*))?$', re.MULTILINE
@@ -46,6 +57,31 @@ def table() -> str:
     return "\n".join(["| setting | default | models | |", "|---|---|---|---|", *rows]) + "\n"
 
 
+def gateway_table() -> str:
+    """Markdown."""
+    rows = []
+    for each in fields(GatewaySettings):
+        values = each.default if isinstance(each.default, tuple) else (each.default,)
+        default = ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+        choices = f": {', '.join(each.metadata['choices'])}" if each.metadata["choices"] else ""
+        rows.append(f"| `{each.name}` | {f'`{default}`' if default else ''} | {each.metadata['help']}{choices} |")
+    return "\n".join(["| setting | default | |", "|---|---|---|", *rows]) + "\n"
+
+
+def others_table() -> str:
+    """Markdown."""
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in OTHERS.items()]
+    return "\n".join(["| variable | |", "|---|---|", *rows]) + "\n"
+
+
+def tables() -> str:
+    """What stands between the README's marks."""
+    gateway = "The gateway's, each an option of `voice-clone-gateway` (`--max-requests`) and a variable with the prefix"
+    return "\n".join(
+        [table(), f"{gateway}\n`{GATEWAY_PREFIX}`:\n", gateway_table(), "And by their whole names:\n", others_table()]
+    )
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -54,7 +90,7 @@ def main() -> int:
     text = README.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    wanted = before + BEGIN + "\n" + table() + "\n" + END + after
+    wanted = before + BEGIN + "\n" + tables() + "\n" + END + after
     if check and wanted != text:
         print("The README's table of settings is behind: python -m tools.settings_table", file=sys.stderr)
         return 1

@@ -27,6 +27,7 @@ class Span:
         parent: the span of the ensemble that it is a step of.
         times: nanoseconds on the server's clock by the name of the point; of a repeated point the first.
         ended: the last point of all.
+        sent: when responses went out over gRPC.
         inputs, outputs: name -> `TYPE [shape]` of each tensor of that name; a stream has outputs in every response.
     """
 
@@ -35,6 +36,7 @@ class Span:
     parent: int | None
     times: dict[str, int] = field(default_factory=dict)
     ended: int = 0
+    sent: list[int] = field(default_factory=list)
     inputs: dict[str, list[str]] = field(default_factory=dict)
     outputs: dict[str, list[str]] = field(default_factory=dict)
 
@@ -61,6 +63,8 @@ def read_trace(text: str) -> list[Span]:
         if span is not None:
             span.times.setdefault(found[2], int(found[3]))
             span.ended = max(span.ended, int(found[3]))
+            if found[2] == "GRPC_SEND_START":
+                span.sent.append(int(found[3]))
     for found in _TENSOR.finditer(text):
         span = spans.get(int(found[1]))
         if span is None:

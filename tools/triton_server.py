@@ -8,6 +8,7 @@ linked together into the backend folder that `--backend-directory` wants.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from types import TracebackType
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "model_repository"
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
+PORTS = range(15000, 32000)  # for servers of tests
 
 
 class ServerFailed(Exception):
@@ -33,12 +35,24 @@ class ServerFailed(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    """TCP ports that nobody listens on, for servers that will only listen when they are ready.
+
+    Until then nobody else gets one by chance: they lie below those that the kernel hands out, and processes that ask
+    here at the same time take turns through a file.
+    """
+    found: list[int] = []
+    with open(Path(tempfile.gettempdir()) / f"voice-clone-ports-{os.getuid()}", "a+", encoding="ascii") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        turn.seek(0)
+        port = int(turn.read() or PORTS.start)
+        while len(found) < count:
+            port = port + 1 if port + 1 in PORTS else PORTS.start
+            with contextlib.suppress(OSError), socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+        turn.truncate(0)
+        turn.write(str(port))
+    return found
 
 
 def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
@@ -211,7 +225,7 @@ class TritonServer:
         text = self._log.read_text(errors="replace")
         reasons = list(dict.fromkeys(re.findall(r"failed to load .*?TritonModelException: (.*?)(?:\\n|\"|$)", text)))
         if not reasons:
-            marks = ("failed to load", "error:", "Invalid argument")
+            marks = ("failed to load", "failed to start", "error:", "Invalid argument")
             reasons = [line for line in text.splitlines() if any(mark in line for mark in marks)][-12:]
         return ":\n  " + "\n  ".join(reasons) if reasons else ""
 

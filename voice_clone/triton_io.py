@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Unsupported, VoiceCloneError, from_message
 from voice_clone.json_text import parse_object
+from voice_clone.memory import trim
 from voice_clone.settings import Settings
-from voice_clone.versions import check_versions
+from voice_clone.versions import check_backend, check_versions
 
 Array = NDArray[Any]
 Value = Array | str | bytes | int | float | bool  # what an output may be given as; scalars become shape [1]
@@ -186,8 +187,11 @@ class Model:
         try:
             if self.single and not args["model_instance_name"].endswith("_0_0"):
                 raise InvalidArgument("this model keeps shared state: its instance_group must have count 1")
+            check_backend(pb_utils)
             check_versions()
             self.load(Settings(config))
+            gc.collect()
+            trim()
             if self.threads:
                 self._pool = ThreadPoolExecutor(self.threads, args["model_name"])
             return

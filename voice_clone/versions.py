@@ -1,11 +1,16 @@
-"""Whether the installed packages are those that this one is pinned to."""
+"""Whether the installed packages are those that this one is pinned to, and the server new enough."""
 
 from __future__ import annotations
 
 import re
 from importlib import metadata
+from operator import attrgetter
+from typing import Any
 
 from voice_clone.errors import Unsupported
+
+# What the Python backend of Triton 2.51 has and an older one may lack; those of NGC 24.10 to 26.07 have it all.
+BACKEND = ("MetricFamily.HISTOGRAM", "is_model_ready", "TritonError.CANCELLED", "TritonError.ALREADY_EXISTS", "Logger")
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([^;\s]+)$")  # requirements of extras have a marker behind them
 
@@ -28,3 +33,18 @@ def check_versions(package: str = "voice-clone") -> None:
             found = "not installed"
         if found.partition("+")[0] != wanted:
             raise Unsupported(f"{name} is {found}; this version needs {name}=={wanted}: install {package} anew")
+
+
+def check_backend(backend: Any) -> None:
+    """Look for what is needed of `triton_python_backend_utils`.
+
+    Raises:
+        Unsupported: names what is missing, and the server that has it.
+    """
+    for name in BACKEND:
+        try:
+            attrgetter(name)(backend)
+        except AttributeError:
+            raise Unsupported(
+                f"this Triton's Python backend has no {name}: Triton 2.51 (NGC 24.10) or a newer one is needed"
+            ) from None

@@ -49,7 +49,8 @@ class AsyncSpeech(AsyncIterator[Chunk]):
             if not self._closed:  # the waiting task was cancelled, not the speech
                 raise
         except grpc.RpcError as error:
-            raise _responses.rpc_error(error) from None
+            if not self._closed:
+                raise _responses.rpc_error(error) from None
         except BrokenStream:
             self.close()
             raise

@@ -115,13 +115,14 @@ _BY_TEXT: tuple[tuple[str, type[VoiceCloneError]], ...] = (
     ("has no available versions", ConnectionFailed),  # the model is not loaded yet, or not any more
     ("Server is stopping", ConnectionFailed),
     ("Server not ready", ConnectionFailed),
+    ("Channel closed!", Cancelled),  # gRPC's own text for calls of a client that was closed
 )
 _BY_STATUS: dict[str, type[VoiceCloneError]] = {
     "INVALID_ARGUMENT": InvalidArgument,  # e.g. a tensor of a wrong shape
     "NOT_FOUND": Unsupported,  # Triton knows no such model
     "UNIMPLEMENTED": Unsupported,
     "UNAVAILABLE": ConnectionFailed,
-    "CANCELLED": Cancelled,
+    "CANCELLED": ConnectionFailed,  # by a server that goes away; a speech that is closed here does not come here
     "DEADLINE_EXCEEDED": DeadlineExceeded,
 }
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from perf import compare_official, stages
+from perf import compare_official, memory, server_cost, stages
 from tests.conftest import CheckpointFactory
+from tools.triton_server import MODELS
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,50 @@ def test_stages(
     names = [row["stage"] for rows in found.values() for row in rows]
     assert {"prefill, 128 positions", "code predictor, batch 2", "code2wav, 12 frames, batch 2"} <= set(names)
     assert "code predictor, batch 2" in capsys.readouterr().out
+
+
+@pytest.mark.long  # starts a server
+def test_server_cost(
+    checkpoint_folder: CheckpointFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It ends with an error unless the bare engine and the server make the same samples in the same chunks."""
+    given = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "-o", str(tmp_path / "out.json")]
+    monkeypatch.setattr(sys, "argv", ["server_cost", "--frames", "7", "--runs", "1", *given])
+    server_cost.main()
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["chunks"] == 3
+    for side in ("bare", "server"):
+        assert set(found[side]) == {*server_cost.MEASURES, *server_cost.PARTS}
+        parts = sum(found[side][part]["p50"] for part in server_cost.PARTS)
+        assert parts == pytest.approx(found[side]["first chunk"]["p50"], abs=0.01)
+    # All but the beats; code2wav is also asked for each chunk.
+    requests = {model: spent["requests"] for model, spent in found["triton"].items()}
+    assert requests["qwen3_tts"] == requests["qwen3_tts_prompt"] == requests["speaker_cache"] == 1
+    assert requests["qwen3_tts_code2wav"] >= 3
+    assert "| first chunk " in capsys.readouterr().out
+
+
+@pytest.mark.long  # starts a server
+def test_memory(
+    checkpoint_folder: CheckpointFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = checkpoint_folder("tiny", 0)
+    how = ["--precision", "int8", "--streams", "2", "--frames", "2", "-o", str(tmp_path / "out.json")]
+    monkeypatch.setattr(sys, "argv", ["memory", "--checkpoint", str(folder), *how])
+    memory.main()
+    found = json.loads((tmp_path / "out.json").read_text())["precisions"]["int8"]
+    models = {path.parent.parent.name for path in MODELS.glob("*/1/model.py")}
+    assert set(found["processes"]) == models | {memory.SERVER}
+    for name, sizes in found["processes"].items():
+        assert 0 < sizes["own"] < sizes["spoken"] < sizes["own"] + sizes["files"] <= 1.01 * sizes["peak"], name
+    assert found["sum"] == pytest.approx(sum(each["spoken"] for each in found["processes"].values()))
+    exact = memory.weights(folder, "fp32")
+    assert found["weights"]["other networks"] == exact["other networks"] > 0
+    assert found["weights"]["talker and code predictor"] < 0.3 * exact["talker and code predictor"]
+    assert "| qwen3_tts_talker " in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from tests.conftest import CheckpointFactory
+from tests.conftest import CheckpointFactory, make_endless
 from tests.parity.official import quiet, qwen_tts
 from voice_clone.audio import decode, resample
 from voice_clone.qwen3_tts import stages
@@ -103,15 +101,6 @@ def load(folder: Path) -> tuple[Ours, Any]:
     return Ours(folder), official
 
 
-def endless(folder: Path, target: Path) -> Path:
-    """A copy of a checkpoint whose talker never ends by itself: where speech ends is compared elsewhere."""
-    shutil.copytree(folder, target)
-    tensors = load_file(target / "model.safetensors")
-    tensors["talker.codec_head.weight"][Ours(folder).config.talker.codec_eos_token_id] = 0
-    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
-    return target
-
-
 def official_speech(
     official: Any, clip: bytes, transcript: str, layout: str, language: str, frames: int
 ) -> tuple[np.ndarray, np.ndarray, Any]:
@@ -172,7 +161,8 @@ def check(folder: Path, clip: bytes, transcript: str, layout: str, language: str
 def test_tiny(
     checkpoint_folder: CheckpointFactory, tmp_path: Path, reference_clip: bytes, reference_text: str, seed: int
 ) -> None:
-    folder = endless(checkpoint_folder("tiny", seed), tmp_path / "endless")
+    # Where speech ends is compared elsewhere.
+    folder = make_endless(checkpoint_folder("tiny", seed), tmp_path / "endless")
     seen: set[int] = set()
     for layout, language in CASES if seed == 0 else CASES[seed::3]:
         seen |= set(check(folder, reference_clip, reference_text, layout, language, FRAMES).ravel().tolist())
@@ -186,7 +176,7 @@ def test_released_shapes(tmp_path: Path, reference_clip: bytes, reference_text: 
 
     load.cache_clear()
     make_checkpoint(shape, 0, tmp_path / "checkpoint")
-    folder = endless(tmp_path / "checkpoint", tmp_path / "endless")
+    folder = make_endless(tmp_path / "checkpoint", tmp_path / "endless")
     seen: set[int] = set()
     for layout, language in (CASES[1], CASES[3], CASES[4]):
         seen |= set(check(folder, reference_clip, reference_text, layout, language, FRAMES).ravel().tolist())

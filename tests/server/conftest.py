@@ -1,4 +1,8 @@
-"""A real tritonserver with the tiny checkpoint, shared by the tests of this folder."""
+"""A real tritonserver with the tiny checkpoint, shared by the tests of this folder.
+
+A graceful stop takes Triton about 5 s. So where it is not what is tested, and nothing that it logs is looked at, the
+servers of the tests are killed at the end.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPa
     with TritonServer(checkpoint_folder("tiny", 0), folder / "voices", log=folder / "log") as server:
         yield server
         assert server.ready(), "a test made the server unready"
+        server.kill()
 
 
 @pytest.fixture
@@ -41,4 +46,5 @@ def private_server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> Iter
     """A server of the test's own, not started yet."""
     server = TritonServer(checkpoint_folder("tiny", 0), tmp_path / "voices", log=tmp_path / "log")
     yield server
+    server.kill()
     server.stop()

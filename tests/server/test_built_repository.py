@@ -79,6 +79,7 @@ def server(checkpoint_folder: CheckpointFactory, log: Path) -> Iterator[TritonSe
     use_stand_ins(models)
     with TritonServer(voices=log.parent / "voices", log=log, models=models, options=["--log-verbose=1"]) as server:
         yield server
+        server.kill()
 
 
 def encode(server: TritonServer, model: str, clip: torch.Tensor, rate: int = 24000) -> triton.InferResult:
@@ -136,4 +137,5 @@ def test_encoders_in_python_are_warmed_up_too(checkpoint_folder: CheckpointFacto
     options = ["--log-verbose=1", "--model-control-mode=explicit", *(f"--load-model={name}" for name in encoders)]
     with TritonServer(log=tmp_path / "log", models=models, options=options) as server:
         assert encode(server, encoders[1], speech(1.0, 24000)).as_numpy("codec_codes").shape == (13, 16)
+        server.kill()
     assert warmed_up(tmp_path / "log") == set(encoders)

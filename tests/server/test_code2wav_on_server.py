@@ -214,8 +214,9 @@ def test_a_stream_that_nobody_feeds_is_dropped(checkpoint_folder: CheckpointFact
         "VOICE_CLONE_PRIMED_SECONDS": "1.5",
         "VOICE_CLONE_MAX_STATE_BYTES": "1",
     }
-    log = tmp_path / "log"
-    with TritonServer(checkpoint_folder("tiny", 0), tmp_path / "voices", log=log, environment=environment) as server:
+    options = ["--model-control-mode=explicit", "--load-model=qwen3_tts_code2wav"]
+    checkpoint, voices, log = checkpoint_folder("tiny", 0), tmp_path / "voices", tmp_path / "log"
+    with TritonServer(checkpoint, voices, log=log, options=options, environment=environment) as server:
         direct = asking(server)
         direct("only", 0, random_codes(1, 0), random_codes(5, 0))
         assert "overloaded: 1 streams are open" in direct("second", 0, random_codes(1, 0), final=True)
@@ -224,3 +225,4 @@ def test_a_stream_that_nobody_feeds_is_dropped(checkpoint_folder: CheckpointFact
         assert metric(server, "streams") == 0
         assert "deadline_exceeded: no chunk" in direct("only", 1, random_codes(1, 0), final=True)
         assert direct("second", 0, random_codes(1, 0), final=True).as_numpy("final").tolist() == [True]
+        server.kill()

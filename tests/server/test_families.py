@@ -49,6 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     models = make_repository(folder / "models")
     with TritonServer(None, folder / "voices", models=models, log=folder / "log") as server:
         yield server
+        server.kill()
 
 
 @pytest.fixture

@@ -40,6 +40,11 @@ def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     steps = re.findall(r"(qwen3_tts_\w+) +at +[\d.]+ +queue +[\d.]+ +in +[\d.]+ +compute +[\d.]+", done.stdout)
     assert steps[:2] == ["qwen3_tts_prompt", "qwen3_tts_talker"] and set(steps[2:]) == {"qwen3_tts_code2wav"}
+    waits = re.findall(r"(qwen3_tts\w*) +at .*? answers ([\d. ]+)", done.stdout)
+    assert [model for model, _ in waits] == ["qwen3_tts", "qwen3_tts_prompt", "qwen3_tts_talker"]
+    (*responses,), (first,), (start, end) = (list(map(float, times.split())) for _, times in waits)
+    assert responses == sorted(responses) and len(responses) >= 2
+    assert first > 0 and start > 0 and start < end < responses[-1]
     flat = re.sub(r"[\s│]+", " ", done.stdout)  # as if no line had been wrapped
     assert "audio FP32 [1920]" in flat and "reference_codes INT32 [" in flat
     assert '"finish_reason"' in done.stdout

@@ -69,6 +69,7 @@ def server(
     with TritonServer(checkpoint_folder("tiny", 0), folder / "voices", log=log, environment=given) as server:
         yield server
         assert server.ready(), "a test made the server unready"
+        server.kill()
     for stage in STAGES:
         assert f"{stage}.onnx on ONNX Runtime {ONNX_RUNTIME}: CPUExecutionProvider, threads: 1" in log.read_text()
 

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.conftest import CheckpointFactory
 from tests.same_audio import is_same_audio
-from tools.triton_server import TritonServer
 
 FRAME = 1920
 TEXT = "Every evening the boats came home."
@@ -107,24 +105,6 @@ def test_the_first_chunk_is_one_frame_and_the_frame_limit_is_exact(client: Clien
             assert len(samples) == 20 * FRAME
             return
     pytest.fail("no stream reached its limit")
-
-
-def test_chunking_does_not_change_the_audio(
-    checkpoint_folder: CheckpointFactory, tmp_path: Path, client: Client, reference_clip: bytes, reference_text: str
-) -> None:
-    inline = {"reference_audio": reference_clip, "reference_text": reference_text}
-    expected, chunks, _ = speak(client, **inline)
-    assert len(chunks) > 2
-    server = TritonServer(
-        checkpoint_folder("tiny", 0),
-        tmp_path / "voices",
-        log=tmp_path / "log",
-        environment={"VOICE_CLONE_CHUNK_FRAMES": "60"},
-    )
-    with server, Client(server.url) as other:
-        got, chunks, _ = speak(other, **inline)
-    assert sum(len(chunk.samples) > 0 for chunk in chunks) == 1
-    assert is_same_audio(got, expected)
 
 
 def test_streams_at_once_do_not_mix(client: Client, voice: str) -> None:

@@ -114,6 +114,7 @@ def test_writers_and_readers(tmp_path: Path, seconds: float) -> None:  # C6, B10
             by_clip[seed] = caches[0]("resolve", audio=clip(seed), options={"mode": "x_vector"})[1]
         for cache in caches:
             cache.close()
+        server.kill()
     assert stats["extractions"] <= newest and stats["extraction_failures"] == 0
     assert len(history.reads) > 50 * seconds
     for name, generation, artifacts, began, ended in history.reads:

@@ -30,6 +30,7 @@ from voice_clone.qwen3_tts import stages
 from voice_clone.settings import Settings
 
 ENCODERS = ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder")
+STAGES = tuple(name.removeprefix("qwen3_tts_") for name in ENCODERS)
 NETWORKS = tuple(f"{name}_network" for name in ENCODERS)
 
 
@@ -93,6 +94,17 @@ def test_graphs_lie_where_their_models_look(checkpoint: Path, tmp_path: Path) ->
         assert setting(output, model, "onnx_dir") == f"/models/{model}/1"
         assert setting(output, model, "engine") == "onnx" and setting(output, model, "onnx_provider") == "cpu"
     assert setting(output, "qwen3_tts_speaker_encoder", "engine") == "torch"
+
+
+def test_on_a_cpu_the_encoders_run_on_what_is_faster_there(checkpoint: Path, tmp_path: Path) -> None:
+    def engines(*options: str) -> dict[str, str]:
+        plan, _ = parse(["--checkpoint", str(checkpoint), "--output", str(tmp_path / "models"), *options])
+        return dict(plan.engines)
+
+    assert engines() == engines("--provider", "cuda") == {}
+    assert engines("--provider", "cpu") == dict.fromkeys(STAGES, "onnx")
+    assert engines("--provider", "cpu", "--engine", "torch") == dict.fromkeys(ENGINES, "torch")
+    assert engines("--provider", "cpu", "--native-encoders", "onnx") == {}
 
 
 @pytest.mark.parametrize("kind", ["onnx", "tensorrt"])
@@ -232,7 +244,11 @@ def test_the_readme_s_commands_are_understood(checkpoint: Path, tmp_path: Path, 
     commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", "").splitlines()]
     plans = [parse([str(checkpoint) if word == "DIR" else word for word in command[1:]])[0] for command in commands]
     assert [command[0] for command in commands] == ["tools/build_repository"] * 2
-    assert [(plan.engines.get("code2wav"), plan.native) for plan in plans] == [("onnx", None), (None, "onnx")]
+    assert [(dict(plan.engines), plan.native) for plan in plans] == [
+        (dict.fromkeys(STAGES, "onnx"), None),
+        ({}, "onnx"),
+    ]
+    assert [dict(plan.precisions) for plan in plans] == [{"talker": "int8"}, {}]
 
 
 def test_what_is_there_is_not_overwritten(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:

@@ -33,6 +33,12 @@ STAGES: dict[str, Stage] = {
     ),
     "codec decoder": (lambda config: CodecDecoder(config.codec.decoder_config), "speech_tokenizer/model", "decoder."),
 }
+SOME_TENSOR = {
+    "talker": "codec_head.weight",
+    "speaker encoder": "fc.weight",
+    "codec encoder": "downsample.conv.weight",
+    "codec decoder": "pre_conv.conv.weight",
+}
 TEXT_EMBEDDING = "model.text_embedding.weight"
 
 
@@ -110,20 +116,31 @@ def test_a_stage_does_not_need_the_tensors_of_others(copy: Path) -> None:
     assert refusal(copy).startswith("model.safetensors: tensor talker.")
 
 
-def test_a_missing_tensor_is_named(copy: Path) -> None:
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_missing_tensor_is_named(copy: Path, stage: str) -> None:
+    _, file, prefix = STAGES[stage]
+    name = prefix + SOME_TENSOR[stage]
+
     def drop(tensors: dict[str, torch.Tensor]) -> None:
-        del tensors["talker.codec_head.weight"]
+        del tensors[name]
 
-    rewrite(copy / "model.safetensors", drop)
-    assert refusal(copy) == "model.safetensors: tensor talker.codec_head.weight is missing"
+    rewrite(copy / f"{file}.safetensors", drop)
+    assert refusal(copy, stage) == f"{file}.safetensors: tensor {name} is missing"
 
 
-def test_a_wrong_shape_is_named(copy: Path) -> None:
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_wrong_shape_is_named(copy: Path, stage: str) -> None:
+    _, file, prefix = STAGES[stage]
+    name = prefix + SOME_TENSOR[stage]
+    shapes: list[tuple[int, ...]] = []
+
     def cut(tensors: dict[str, torch.Tensor]) -> None:
-        tensors["talker.codec_head.weight"] = tensors["talker.codec_head.weight"][:, :32].contiguous()
+        whole = tensors[name]
+        tensors[name] = whole[:1].contiguous()
+        shapes.extend((tuple(tensors[name].shape), tuple(whole.shape)))
 
-    rewrite(copy / "model.safetensors", cut)
-    assert refusal(copy) == "model.safetensors: talker.codec_head.weight: shape (3072, 32), expected (3072, 64)"
+    rewrite(copy / f"{file}.safetensors", cut)
+    assert refusal(copy, stage) == f"{file}.safetensors: {name}: shape {shapes[0]}, expected {shapes[1]}"
 
 
 def test_integers_are_refused(copy: Path) -> None:

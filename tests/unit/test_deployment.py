@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import fields
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from voice_clone_gateway import settings as gateway_settings
 
+from tools.settings_table import parameters
 from tools.triton_server import ROOT
+from voice_clone.onnx.session import ONNX_RUNTIME
 
 MONITORING = ROOT / "tools" / "monitoring"
 TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+IMAGE_PYTHON = "3.10"  # of the pinned NGC image, which is an Ubuntu 22.04
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -71,8 +79,83 @@ def test_an_image_that_runs(stage: str) -> None:
                 "--no-install-recommends" in line and "rm -rf /var/lib/apt/lists" in line and "apt-get update" in line
             )
             assert all("=" in package for package in line.split("recommends")[1].split("&&")[0].split()), "pinned"
-        assert "sudo" not in line
+        assert "sudo" not in line and "|" not in line, "a pipe hides the failure of what is before it"
+        assert "pip install" not in line or "--no-cache-dir" in line
+    [command] = values("CMD", stage)
+    assert json.loads(command), "a shell as process 1 passes no signal on"
+    assert all(path.startswith("/") for path in values("WORKDIR", stage))
     assert not values("ADD", stage)
+
+
+def defaults(stage: str) -> dict[str, str]:
+    """The build arguments of a stage."""
+    return dict(arguments.split("=", 1) for arguments in values("ARG", stage))
+
+
+def test_the_image_has_torch_and_the_onnx_runtime_that_the_package_wants() -> None:
+    """engine = onnx works in the image as anywhere: its runtime is there, for a GPU or, by an argument, without."""
+    arguments = defaults("packages")
+    [line] = values("RUN", "packages")
+    assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", "."]
+    assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
+    [torch] = [str(each) for each in required("voice-clone") if each.name == "torch"]
+    builds = re.findall(r"torch==[\w.+]+", TEXT + (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
+    assert any("/wheels/*.whl" in each for each in values("RUN", "server"))
+
+
+def required(package: str, extra: str = "") -> list[Requirement]:
+    """What a package needs to be installed, with one of its extras."""
+    found = map(Requirement, metadata.requires(package) or [])
+    return [each for each in found if each.marker is None or each.marker.evaluate({"extra": extra})]
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "image"), [("voice-clone", "", "server"), ("voice-clone-client", "gateway", "gateway")]
+)
+def test_every_required_package_is_made_for_the_python_of_its_image(package: str, extra: str, image: str) -> None:
+    [gateway_python] = re.findall(r"^ARG PYTHON=(\S+)$", TEXT, re.MULTILINE)
+    python = {"server": IMAGE_PYTHON, "gateway": gateway_python}[image]
+    for requirement in required(package, extra):
+        wanted = metadata.metadata(requirement.name)["Requires-Python"] or ""
+        assert SpecifierSet(wanted).contains(f"{python}.12"), (
+            f"{requirement} needs Python {wanted}, {image} has {python}"
+        )
+
+
+def test_variables_are_settings() -> None:
+    servers = {f"VOICE_CLONE_{name}".upper() for _, name, _, _ in parameters()}
+    gateways = {f"{gateway_settings.PREFIX}{each.name}".upper() for each in fields(gateway_settings.Settings)}
+    for stage, known in (("server", servers), ("gateway", gateways)):
+        given = {word.partition("=")[0] for line in values("ENV", stage) for word in shlex.split(line)}
+        given |= set(COMPOSE["services"][stage].get("environment", {}))
+        assert {name for name in given if name.startswith("VOICE_CLONE_")} <= known
+        assert any(name.startswith("VOICE_CLONE_") for name in given)
+
+
+def test_the_readme_s_containers_are_those_of_the_dockerfile() -> None:
+    """Build arguments, variables and mounts of its commands, and of those in the Dockerfile's first lines, exist."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = [text for text in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) if "docker run" in text]
+    comment = "\n".join(line[1:] for line in TEXT.partition("\nARG")[0].splitlines())
+    servers = {f"VOICE_CLONE_{name}".upper() for _, name, _, _ in parameters()}
+    [environment] = values("ENV", "server")
+    for text in (block, comment):
+        assert "docker build" in text and "docker run" in text and "--shm-size=" in text
+        assert set(re.findall(r"--build-arg (\w+)=", text)) == set(defaults("packages"))
+        assert set(re.findall(r"-e (\w+)=", text)) <= servers
+        assert set(re.findall(r"--target (\w+)", text)) <= set(stages())
+        mounts = set(re.findall(r"-v \S+?:(/\w+)", text))
+        assert mounts == {"/checkpoint", "/voices"} and all(f"_DIR={folder}" in environment for folder in mounts)
+
+
+def test_health_checks_ask_what_is_there() -> None:
+    [server], [gateway] = values("HEALTHCHECK", "server"), values("HEALTHCHECK", "gateway")
+    assert "http://localhost:8000/v2/health/ready" in server and "8000" in values("EXPOSE", "server")[0].split()
+    port = gateway_settings.Settings().port
+    assert f"http://localhost:{port}/health'" in gateway and values("EXPOSE", "gateway") == [str(port)]
+    routes = (ROOT / "client" / "voice_clone_gateway" / "models.py").read_text(encoding="utf-8")
+    assert '@health_router.get("/health"' in routes
 
 
 def test_no_weights_are_inside() -> None:
@@ -99,9 +182,14 @@ def test_the_gateway_s_command_is_one_of_the_client_s() -> None:
 
 
 def test_compose_names_targets_volumes_and_files_that_exist() -> None:
+    without_gpu = re.findall(r"^# Without a GPU: (.*) before", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
+    assert {word.partition("=")[0] for word in without_gpu[0].split()} == set(defaults("packages"))
+    assert set(COMPOSE["services"]["server"]["build"]["args"]) == set(defaults("packages"))
     for name, service in COMPOSE["services"].items():
         if "build" in service:
             assert service["build"]["target"] in stages(), name
+            for argument, value in service["build"].get("args", {}).items():
+                assert value == f"${{{argument}:-{defaults('packages')[argument]}}}"
         for volume in service.get("volumes", []):
             source = volume.rsplit(":", 2)[0] if volume.endswith(":ro") else volume.rsplit(":", 1)[0]
             if source.startswith("./"):

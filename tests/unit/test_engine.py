@@ -325,7 +325,7 @@ def test_a_server_that_stops_waits_for_streams_only_so_long(engine: Engine[Wish]
     source.free_running = False
     short = submit(engine, "short", Wish(0, 3))
     endless, waiting = (submit(engine, name, Wish(0, 10**9)) for name in ("endless", "waiting"))
-    draining = threading.Thread(target=engine.drain, args=(0.3,))
+    draining = threading.Thread(target=engine.drain, args=(2.0,))
     draining.start()
     until(lambda: engine._closing)
     with pytest.raises(Overloaded, match="shutting down"):
@@ -350,7 +350,7 @@ def test_a_deadline_beyond_all_time_is_none(engine: Engine[Wish]) -> None:
 
 
 def test_a_deadline_ends_a_live_and_a_waiting_stream(engine: Engine[Wish], source: Counter) -> None:
-    soon = time.monotonic() + 0.1
+    soon = time.monotonic() + 1.5
     endless = [Collector() for _ in range(3)]
     for n, collector in enumerate(endless):
         engine.submit(str(n), Wish(0, 10**9), collector, soon)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from llvmlite.binding import get_host_cpu_features
+from numba import njit
 from torch import Tensor, nn
 
 from tests.conftest import CheckpointFactory
 from tests.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.errors import InvalidArgument
+from voice_clone.native import dots
 from voice_clone.native.linear import NativeLinear
 from voice_clone.native.team import Team, team
-from voice_clone.native.weights import Precision, pack, unpack
+from voice_clone.native.weights import PRECISIONS, Packed, Precision, of_heads, pack, unpack
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Generator
@@ -25,7 +30,6 @@ from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
 from voice_clone.settings import Settings
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "int8")
 FRAMES = 24
 
 
@@ -49,6 +53,15 @@ def linear(outputs: int, inputs: int, bias: bool = False) -> nn.Linear:
     return layer
 
 
+def rounded_rows(x: Tensor) -> Tensor:
+    """What of activations [..., I] meets int4: each group of 32 rounded to 8 bits of its largest."""
+    padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % 32))
+    groups = padded.view(*x.shape[:-1], -1, 32)
+    largest = groups.abs().amax(-1, keepdim=True)
+    values: Tensor = (groups * (127 / largest) + 0.5).floor() * (largest.double() / 127)
+    return values.flatten(-2)[..., : x.shape[-1]]
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("outputs", "inputs", "bias"), [(48, 64, False), (131, 1000, True), (5, 128, True)])
 @pytest.mark.parametrize("rows", [1, 2, 4, 7, 13])
@@ -62,7 +75,8 @@ def test_a_product_is_that_with_the_rounded_weights(
     )
     x[..., 7] *= 100  # activations have outliers
     got = NativeLinear(layer, precision)(x)
-    expected = x.double() @ unpack(pack(layer.weight, precision), inputs).double().T
+    weight = unpack(pack(layer.weight, precision), outputs, inputs).double()
+    expected = (rounded_rows(x) if precision == "int4" else x.double()) @ weight.T
     size = expected.std(dim=-1, keepdim=True)
     expected += layer.bias if bias else 0
     assert got.shape == (rows, 1, outputs) and got.dtype == torch.float32
@@ -72,14 +86,65 @@ def test_a_product_is_that_with_the_rounded_weights(
 
 def test_rounding_is_what_the_bits_allow() -> None:
     weight = torch.randn(64, 300, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(unpack(pack(weight, "fp32"), 300), weight)
-    assert torch.equal(unpack(pack(weight, "bf16"), 300), weight.bfloat16().float())
-    error = (unpack(pack(weight, "int8"), 300) - weight).abs()
+    assert torch.equal(unpack(pack(weight, "fp32"), 64, 300), weight)
+    assert torch.equal(unpack(pack(weight, "bf16"), 64, 300), weight.bfloat16().float())
+    error = (unpack(pack(weight, "int8"), 64, 300) - weight).abs()
     for start in (0, 128, 256):
         group = slice(start, start + 128)
         assert (error[:, group] <= weight[:, group].abs().amax(1, keepdim=True) / 127 * 0.501).all()
-    assert (unpack(pack(torch.zeros(2, 128), "int8"), 128) == 0).all()
+    for precision in PRECISIONS:
+        assert (unpack(pack(torch.zeros(2, 128), precision), 2, 128) == 0).all()
     assert pack(weight, "int8").nbytes < 0.4 * pack(weight, "fp32").nbytes
+
+
+def test_int4_scales_are_searched() -> None:
+    weight = torch.randn(67, 300, generator=torch.Generator().manual_seed(0))
+    weight[:, 5] *= 20
+    weight[3, 32:64] = 0
+    packed = pack(weight, "int4")
+    assert packed.nbytes < 0.2 * pack(weight, "fp32").nbytes
+    found, whole = (
+        torch.nn.functional.pad(each, (0, 20)).view(67, 10, 32) for each in (unpack(packed, 67, 300), weight)
+    )
+    plain = whole.gather(-1, whole.abs().argmax(-1, keepdim=True)) / -8 + 1e-30  # clips nothing
+    unsearched = (whole / plain).round().clamp(-8, 7) * plain
+    error, worst = ((each - whole).square().sum(-1) for each in (found, unsearched))
+    assert (error <= 1.05 * worst + 1e-6).all()  # scales are bf16
+    assert (error / worst).nanmean() < 0.95
+    assert (found[3, 1] == 0).all()
+
+
+def product_of_panels(panel: Any) -> Callable[..., tuple[float, ...]]:
+    """The intrinsic as a function."""
+
+    @njit
+    def product(weights, groups, x, factors, n):  # type: ignore[no-untyped-def]
+        return panel(weights, groups, x, factors, 0, n)
+
+    compiled: Callable[..., tuple[float, ...]] = product
+    return compiled
+
+
+def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    weights, x = rng.integers(0, 256, (8, 48), dtype=np.uint8), rng.integers(-127, 128, (4, 96), dtype=np.int8)
+    weights[:4], x[0], x[1] = 255, 127, -127  # the largest sums there are
+    factors = rng.standard_normal((4, 2, 3), np.float32)
+    packed = Packed(weights, np.full((8, 3), 0x3F80, np.uint16))  # bf16 ones
+    values = unpack(packed, 8, 96).numpy() + 8
+    exact = np.einsum("ogi,ngi->ogn", values.reshape(8, 3, 32), x.reshape(4, 3, 32).astype(np.float64))
+    expected = (exact * factors[:, 0].T + factors[:, 1].T).sum(axis=1)
+    found = []
+    cases: tuple[dict[str, bool], ...] = get_host_cpu_features(), {}
+    for features in cases:
+        monkeypatch.setattr(dots, "get_host_cpu_features", lambda features=features: features)
+        for rows in (4, 1):
+            compiled = product_of_panels(dots.panel(rows, ahead=True))  # type: ignore[no-untyped-call]
+            sums = [compiled(*packed.arrays, x, factors, n) for n in range(0, 4, rows)]
+            found.append(np.concatenate([np.reshape(each, (8, rows)) for each in sums], axis=1))
+    np.testing.assert_allclose(found[0], expected, atol=1e-2)
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -101,7 +166,8 @@ def rounded(talker: Talker, precision: Precision) -> Talker:
     with torch.no_grad():
         for name, module in talker.named_modules():
             if isinstance(module, nn.Linear) and "text_projection" not in name:
-                module.weight.copy_(unpack(pack(module.weight, precision), module.in_features))
+                kept = of_heads(precision) if "head" in name else precision
+                module.weight.copy_(unpack(pack(module.weight, kept), *module.weight.shape))
     return talker
 
 
@@ -125,9 +191,10 @@ def test_a_talker_is_that_with_the_rounded_weights(precision: Precision, config:
         )
         talker.prefill(cache, 0, embeds[:5])
         hidden.append(torch.cat([first, talker.decode(cache, [1, 0], [20, 5], embeds[:2])]))
-    torch.testing.assert_close(*hidden, rtol=0, atol=1e-3 if precision == "int8" else 1e-5)
+    torch.testing.assert_close(*hidden, rtol=0, atol={"int8": 1e-3, "int4": 0.1}.get(precision, 1e-5))  # activations
     same = [(greedy(native, config, s) == greedy(reference, config, s)).all(1).cumprod().sum() for s in range(3)]
-    assert sum(same) >= (0.5 if precision == "int8" else 1) * 3 * FRAMES  # frames before the first other code
+    # frames before the first other code
+    assert sum(same) >= {"int8": 0.5, "int4": 0.0}.get(precision, 1.0) * 3 * FRAMES, same
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -175,8 +242,8 @@ def test_precision_is_a_setting(precision: str, checkpoint_folder: CheckpointFac
     embeds = torch.randn(12, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
     first, second = (each.prefill(each.new_cache(1, 12), 0, embeds) for each in (exact, talker))
     difference = (first - second).abs().max() / first.std()
-    if precision == "int8":
-        assert 1e-4 < difference < 0.3
+    if precision in ("int8", "int4"):
+        assert 1e-4 < difference < {"int8": 0.3, "int4": 1.0}[precision]
     else:  # the checkpoint is bf16
         assert difference < 1e-5
 

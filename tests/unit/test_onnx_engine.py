@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -186,13 +187,19 @@ def test_no_other_provider_than_the_one_asked_for(
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
     assert not has_cuda, "this test is for the CPU build"
     for provider in ("cuda", "tensorrt"):
-        with pytest.raises(Unsupported, match=f"onnx_provider is {provider}, .* it has cpu"):
+        with pytest.raises(Unsupported, match=f"onnx_provider is {provider}, .* does not have; it has cpu"):
             Session(Runtime(onnx_folder, provider, 1), "codec_encoder", loaded.codec_fingerprint)
     # Built in, but it cannot start: ONNX Runtime goes on with the CPU, and says so in a warning alone.
     everything = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: everything)
-    with pytest.raises(Unsupported, match="it has cpu"), pytest.warns(UserWarning, match="not in available provider"):
-        Session(Runtime(onnx_folder, "cuda", 1), "codec_encoder", loaded.codec_fingerprint)
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    for provider in ("cuda", "tensorrt"):
+        with (
+            pytest.raises(Unsupported, match=f"onnx_provider is {provider}, which wants a GPU .*; it has cpu"),
+            pytest.warns(UserWarning, match="not in available provider"),
+        ):
+            Session(Runtime(onnx_folder, provider, 1), "codec_encoder", loaded.codec_fingerprint)
+        assert os.environ["NVIDIA_TF32_OVERRIDE"] == ("0" if provider == "tensorrt" else "1")
 
 
 def test_another_onnx_runtime_is_named(loaded: Loaded, onnx_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import ast
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
+from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from tools.settings_table import BEGIN, END, README, VARIABLES_ONLY, parameters, table
+from tools.settings_table import (
+    BEGIN,
+    END,
+    OTHERS,
+    README,
+    VARIABLES_ONLY,
+    gateway_table,
+    others_table,
+    parameters,
+    tables,
+)
 from tools.triton_server import ROOT
 
 KINDS = {"text", "integer", "number", "integers", "choice", "secret"}
 PROPERTIES = {"checkpoint_dir", "voice_dir"}
+VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
 
 
 def read_settings() -> set[str]:
@@ -42,4 +57,17 @@ def test_a_setting_is_explained(model: str, name: str, default: str, meaning: st
 
 def test_the_readme_has_them_all() -> None:
     text = README.read_text(encoding="utf-8")
-    assert text.partition(BEGIN)[2].partition(END)[0].strip() == table().strip()
+    assert text.partition(BEGIN)[2].partition(END)[0].strip() == tables().strip()
+
+
+def test_every_variable_that_the_code_names_is_in_a_table() -> None:
+    """A whole name in the code, or in what deploys it, is a setting's variable or one of the others."""
+    servers = {f"VOICE_CLONE_{name}".upper() for name in read_settings()}
+    gateways = {f"{GATEWAY_PREFIX}{each.name}".upper() for each in fields(GatewaySettings)}
+    packages = ("voice_clone", "model_repository", "client/voice_clone_client", "client/voice_clone_gateway")
+    files = [file for package in packages for file in (ROOT / package).rglob("*.py")]
+    files += [ROOT / "Dockerfile", ROOT / "docker-compose.yml", README, ROOT / "client" / "README.md"]
+    named = {name for file in files for name in VARIABLE.findall(file.read_text(encoding="utf-8"))}
+    assert named and named <= servers | gateways | set(OTHERS)
+    assert set(VARIABLE.findall(others_table())) == set(OTHERS)
+    assert all(f"| `{each.name}` |" in gateway_table() for each in fields(GatewaySettings))

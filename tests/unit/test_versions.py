@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 
 from voice_clone.errors import Unsupported
-from voice_clone.versions import check_versions
+from voice_clone.versions import BACKEND, check_backend, check_versions
 
 
 def test_this_environment_is_the_pinned_one() -> None:  # C17
@@ -40,3 +41,18 @@ def test_a_build_suffix_does_not_matter_and_a_missing_package_does(monkeypatch: 
 
 def test_a_source_folder_pins_nothing() -> None:
     check_versions("no-such-package-at-all")
+
+
+@pytest.mark.parametrize("missing", ["MetricFamily.HISTOGRAM", "is_model_ready"])
+def test_an_older_server_is_told_what_it_lacks(missing: str) -> None:
+    backend = SimpleNamespace()
+    for name in BACKEND:
+        owner, _, attribute = name.rpartition(".")
+        if owner and not hasattr(backend, owner):
+            setattr(backend, owner, SimpleNamespace())
+        setattr(getattr(backend, owner) if owner else backend, attribute, object())
+    check_backend(backend)
+    owner, _, attribute = missing.rpartition(".")
+    delattr(getattr(backend, owner) if owner else backend, attribute)
+    with pytest.raises(Unsupported, match=rf"has no {missing}: Triton 2\.51 .* or a newer one is needed"):
+        check_backend(backend)

@@ -1,18 +1,5 @@
 """Loops over weights, compiled by numba. Nothing here allocates, raises, or holds Python's lock.
 
-A step of few rows takes as long as reading the weights, so they are read once for all rows, in the form in which they
-are kept. That form is known by the type of the array:
-
-| array | one weight | times |
-|---|---|---|
-| float32 [O, I] | itself | float32 |
-| uint16 [O, I] | the upper half of a float32 (bf16) | float32 |
-| int8 [O, I] | times the scale of its group of 128 | int16 |
-
-Activations that meet int8 are rounded to 16 bits, with one scale for each row, and the sums of a group are exact. I is
-a multiple of what dots.py takes at once; zeros fill up. A row's result is the same, bit for bit, whatever other rows
-there are.
-
 Several threads run the same function. Its phases are cut into chunks, which they claim one by one; a phase has ended
 when all its chunks are done. So nobody waits for a thread that the system has put aside, unless it holds a chunk. A
 thread that comes late finds nothing to claim: it may read what has changed meanwhile, but nothing uses what it makes.
@@ -26,15 +13,13 @@ Shapes: N rows, I inputs, O outputs, C hidden size, H query heads, G key-value h
 import math
 
 import numpy as np
-from llvmlite import ir
-from numba import float32, int16, int32, int64, njit, types
-from numba.extending import intrinsic, overload
+from numba import float32, int64, njit, types
+from numba.extending import intrinsic
 
-from voice_clone.native.dots import tile
+from voice_clone.native.dots import PANEL
+from voice_clone.native.products import multiply, prepare, width
 
-CHUNKS = 32  # of a phase, for each thread: small ones, so that threads end at the same time
-BLOCK_BYTES = 128 << 10  # of weights that stay in a core's cache while rows pass by
-FEW = 8  # rows
+CHUNKS = 16  # of a phase, for each thread: small ones, so that threads end at the same time
 SPINS = 4000  # some microseconds; then a thread that waits gives its core away
 
 # Sums may be taken in any order, but NaN and infinity stay what they are: that is how a bad stream is found.
@@ -45,14 +30,13 @@ _yield = types.ExternalFunction("sched_yield", types.int32())  # of the C librar
 
 
 @intrinsic
-def _count(context, counters, index):
-    """Atomic: counters[index] += 1; returns what it was. counters: int64 [...]."""
+def _add(context, counters, index, value):
+    """Atomic: counters[index] += value; returns what it was. counters: int64 [...]."""
 
     def code(context, builder, signature, arguments):
-        one = ir.Constant(ir.IntType(64), 1)
-        return builder.atomic_rmw("add", _at(context, builder, signature, arguments), one, "seq_cst")
+        return builder.atomic_rmw("add", _at(context, builder, signature, arguments), arguments[2], "seq_cst")
 
-    return int64(counters, int64), code
+    return int64(counters, int64, int64), code
 
 
 @intrinsic
@@ -70,35 +54,29 @@ def _at(context, builder, signature, arguments):
     return builder.gep(array.data, [arguments[1]])
 
 
-@intrinsic
-def _bits(context, value):
-    """float32 -> its bits, int32."""
-
-    def code(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return int32(float32), code
-
-
-@intrinsic
-def _number(context, bits):
-    """Bits, int32 -> float32."""
-
-    def code(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return float32(int32), code
-
-
 @njit(**_OPTIONS)
 def _claim(counters, phase):
     """The next chunk of a phase that nobody has. counters: int64, two a phase: claimed, done."""
-    return _count(counters, 2 * phase)
+    return _add(counters, 2 * phase, int64(1))
 
 
 @njit(**_OPTIONS)
 def _done(counters, phase):
-    _count(counters, 2 * phase + 1)
+    _add(counters, 2 * phase + 1, int64(1))
+
+
+@njit(**_OPTIONS)
+def _take(counters, phase, chunks, thread):
+    """As `_claim`, every second thread from the last chunk downwards, or -1: so each of two reads on where it was.
+
+    One counter has both: the chunks from behind are its upper 32 bits.
+    """
+    backwards = thread % 2 == 1
+    taken = _add(counters, 2 * phase, int64(1) << 32 if backwards else int64(1))
+    before, behind = taken & int64(0xFFFFFFFF), taken >> 32
+    if before + behind >= chunks:
+        return int64(-1)
+    return chunks - 1 - behind if backwards else before
 
 
 @njit(**_OPTIONS)
@@ -109,72 +87,6 @@ def _wait(counters, phase, chunks):
         spins += 1
         if spins > SPINS:
             _yield()
-
-
-def _prepare(weights, x, prepared, scales):
-    """Bring float32 rows x [N, inputs] to what `weights` are multiplied with, prepared [N, I], and its scales [N]."""
-
-
-@overload(_prepare)
-def _prepare_overload(weights, x, prepared, scales):
-    return _round if weights.dtype == types.int8 else _copy
-
-
-def _copy(weights, x, prepared, scales):
-    for n in range(x.shape[0]):
-        for i in range(x.shape[1]):
-            prepared[n, i] = x[n, i]
-        for i in range(x.shape[1], prepared.shape[1]):
-            prepared[n, i] = float32(0)
-        scales[n] = float32(1)
-
-
-def _round(weights, x, prepared, scales):
-    for n in range(x.shape[0]):
-        bits = int32(0)  # of the largest magnitude; those of infinity and NaN are above all others
-        for i in range(x.shape[1]):
-            bits = max(bits, int32(_bits(x[n, i]) & int32(0x7FFFFFFF)))
-        size = _number(max(bits, _bits(float32(1e-30))))
-        scales[n] = size / float32(32767)
-        inverse = float32(32767) / size
-        for i in range(x.shape[1]):
-            prepared[n, i] = int16(math.floor(x[n, i] * inverse + float32(0.5)))
-        for i in range(x.shape[1], prepared.shape[1]):
-            prepared[n, i] = int16(0)
-
-
-def _product(weights, groups, x, scales, first, last, out):
-    """out[n, o] = weights[o] . x[n] for o in first..last - 1; x and scales as `_prepare` made them."""
-
-
-@overload(_product)
-def _product_overload(weights, groups, x, scales, first, last, out):
-    wide = 1 if weights.dtype == types.int8 else 3  # outputs of a tile; int8 needs its registers for the sums of groups
-    # A step of few rows waits for its weights; many rows compute with the same block of them, out of the cache.
-    few, many, narrow, single = tile(wide, 4, ahead=True), tile(wide, 4), tile(1, 4), tile(1, 1)
-
-    def product(weights, groups, x, scales, first, last, out):
-        rows = x.shape[0]
-        fours = rows - rows % 4
-        block = wide * max(1, BLOCK_BYTES // (wide * weights.shape[1] * weights.itemsize))
-        for start in range(first, last, block):
-            stop = min(start + block, last)
-            tiled = stop - (stop - start) % wide
-            for n in range(0, fours, 4):
-                for o in range(start, tiled, wide):
-                    sums = few(weights, groups, x, o, n) if rows <= FEW else many(weights, groups, x, o, n)
-                    for k in range(wide):
-                        for r in range(4):
-                            out[n + r, o + k] = sums[4 * k + r] * scales[n + r]
-                for o in range(tiled, stop):
-                    sums = narrow(weights, groups, x, o, n)
-                    for r in range(4):
-                        out[n + r, o] = sums[r] * scales[n + r]
-            for n in range(fours, rows):
-                for o in range(start, stop):
-                    out[n, o] = single(weights, groups, x, o, n)[0] * scales[n]
-
-    return product
 
 
 @njit(**_OPTIONS)
@@ -237,67 +149,80 @@ def _share(count, chunk, chunks):
 
 
 @njit(**_OPTIONS)
+def _outputs(count, chunk, chunks):
+    """Which of `count` outputs are in a chunk, whole panels: first, last."""
+    first, last = _share((count + PANEL - 1) // PANEL, chunk, chunks)
+    return PANEL * first, min(PANEL * last, count)
+
+
+@njit(**_OPTIONS)
 def _prepared(weights, x, own):
-    """Rows x [N, inputs] ready for `_product`, in a thread's own memory."""
+    """Rows x [N, inputs] ready for `multiply`, in a thread's own memory."""
     flat, scales = own
-    inputs = weights.shape[1]
+    inputs = width(weights)
     prepared = flat[: x.shape[0] * inputs].reshape(x.shape[0], inputs)
-    _prepare(weights, x, prepared, scales)
+    prepare(weights, x, prepared, scales)
     return prepared
 
 
 @njit(**_OPTIONS)
-def _multiply(counters, phase, chunks, weights, groups, x, own, out):
+def _multiply(thread, counters, phase, chunks, weights, groups, x, own, out):
     """A phase: out [N, O] = x [N, inputs] times the weights."""
     prepared = _prepared(weights, x, own)
-    chunk = _claim(counters, phase)
-    while chunk < chunks:
-        first, last = _share(weights.shape[0], chunk, chunks)
-        _product(weights, groups, prepared, own[1], first, last, out)
-        _done(counters, phase)
-        chunk = _claim(counters, phase)
+    done = int64(0)
+    chunk = _take(counters, phase, chunks, thread)
+    while chunk >= 0:
+        first, last = _outputs(out.shape[1], chunk, chunks)
+        multiply(weights, groups, prepared, own[1], first, last, out)
+        done += 1
+        chunk = _take(counters, phase, chunks, thread)
+    _add(counters, 2 * phase + 1, done)
     _wait(counters, phase, chunks)
 
 
 @njit(**_OPTIONS)
-def _multiply_add(counters, phase, chunks, weights, groups, x, own, product, residual):
+def _multiply_add(thread, counters, phase, chunks, weights, groups, x, own, product, residual):
     """A phase: residual [N, O] += x [N, inputs] times the weights."""
     prepared = _prepared(weights, x, own)
-    chunk = _claim(counters, phase)
-    while chunk < chunks:
-        first, last = _share(weights.shape[0], chunk, chunks)
-        _product(weights, groups, prepared, own[1], first, last, product)
+    done = int64(0)
+    chunk = _take(counters, phase, chunks, thread)
+    while chunk >= 0:
+        first, last = _outputs(residual.shape[1], chunk, chunks)
+        multiply(weights, groups, prepared, own[1], first, last, product)
         for n in range(x.shape[0]):
             for i in range(first, last):
                 residual[n, i] += product[n, i]
-        _done(counters, phase)
-        chunk = _claim(counters, phase)
+        done += 1
+        chunk = _take(counters, phase, chunks, thread)
+    _add(counters, 2 * phase + 1, done)
     _wait(counters, phase, chunks)
 
 
 @njit(**_OPTIONS)
-def _multiply_gated(counters, phase, chunks, weights, groups, x, own, product, out):
+def _multiply_gated(thread, counters, phase, chunks, weights, groups, x, own, product, out):
     """A phase: out [N, O] = silu(gate) * up, where gate and up [N, O] are x [N, inputs] times the weights."""
     prepared = _prepared(weights, x, own)
     inner = out.shape[1]
-    chunk = _claim(counters, phase)
-    while chunk < chunks:
-        first, last = _share(inner, chunk, chunks)
-        _product(weights, groups, prepared, own[1], first, last, product)
-        _product(weights, groups, prepared, own[1], inner + first, inner + last, product)
+    done = int64(0)
+    chunk = _take(counters, phase, chunks, thread)
+    while chunk >= 0:
+        first, last = _outputs(inner, chunk, chunks)
+        multiply(weights, groups, prepared, own[1], first, last, product)
+        multiply(weights, groups, prepared, own[1], inner + first, inner + last, product)
         for n in range(x.shape[0]):
             for i in range(first, last):
                 gate = product[n, i]
                 out[n, i] = gate / (float32(1) + math.exp(-gate)) * product[n, inner + i]
-        _done(counters, phase)
-        chunk = _claim(counters, phase)
+        done += 1
+        chunk = _take(counters, phase, chunks, thread)
+    _add(counters, 2 * phase + 1, done)
     _wait(counters, phase, chunks)
 
 
 @njit(**_OPTIONS)
 def linear(thread, threads, counters, weights, groups, x, own, out):
-    """x [N, inputs] -> out [N, O]. One phase. `own`: of each thread, prepared rows [N * I] and their scales [N]."""
-    _multiply(counters, 0, CHUNKS * threads, weights, groups, x, (own[0][thread], own[1][thread]), out)
+    """x [N, inputs] -> out [N, O]. One phase. `own`: of each thread, prepared rows [N * I] and their scales."""
+    _multiply(thread, counters, 0, CHUNKS * threads, weights, groups, x, (own[0][thread], own[1][thread]), out)
 
 
 @njit(**_OPTIONS)
@@ -313,7 +238,7 @@ def stack(thread, threads, counters, weights, norms, eps, cache, where, own, com
         cache: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
         where: slot and position of each row, int64 [N]. A row sees its slot's positions up to its own, those that
             come in the same call included.
-        own: of each thread: prepared rows [N * I], their scales [N], normed rows float32 [N, C], attention scores.
+        own: of each thread: prepared rows [N * I], their scales, normed rows float32 [N, C], attention scores.
         common: float32 rows that the threads share: queries, keys and values; the attention's results; gate and up; the
             feed-forward part between; a product.
         x: [N, C]; lost.
@@ -334,7 +259,7 @@ def stack(thread, threads, counters, weights, norms, eps, cache, where, own, com
     for layer in range(qkv.shape[0]):
         phase = 5 * layer
         _normalise(x, attention_norm[layer], eps, normed)
-        _multiply(counters, phase, chunks, qkv[layer], qkv_groups[layer], normed, mine, heads)
+        _multiply(thread, counters, phase, chunks, qkv[layer], qkv_groups[layer], normed, mine, heads)
 
         g = _claim(counters, phase + 1)
         while g < kv_heads:
@@ -357,9 +282,11 @@ def stack(thread, threads, counters, weights, norms, eps, cache, where, own, com
             g = _claim(counters, phase + 1)
         _wait(counters, phase + 1, kv_heads)
 
-        _multiply_add(counters, phase + 2, chunks, o[layer], o_groups[layer], attended, mine, product, x)
+        _multiply_add(thread, counters, phase + 2, chunks, o[layer], o_groups[layer], attended, mine, product, x)
         _normalise(x, mlp_norm[layer], eps, normed)
-        _multiply_gated(counters, phase + 3, chunks, gate_up[layer], gate_up_groups[layer], normed, mine, gates, hidden)
-        _multiply_add(counters, phase + 4, chunks, down[layer], down_groups[layer], hidden, mine, product, x)
+        _multiply_gated(
+            thread, counters, phase + 3, chunks, gate_up[layer], gate_up_groups[layer], normed, mine, gates, hidden
+        )
+        _multiply_add(thread, counters, phase + 4, chunks, down[layer], down_groups[layer], hidden, mine, product, x)
     if thread == 0:
         _normalise(x, last_norm, eps, out)

@@ -15,8 +15,9 @@ class Work:
     """What each thread computes with, for as many rows as were asked for last."""
 
     def __init__(self, *matrices: Packed) -> None:
-        self._inputs = max(matrix.values.shape[-1] for matrix in matrices)
-        self._kind = np.int16 if matrices[0].values.dtype == np.int8 else np.float32
+        self._inputs = max(matrix.inputs for matrix in matrices)
+        self._scales = max(matrix.activation_scales for matrix in matrices)
+        self._kind = matrices[0].activations
         self._rows = 0
         self.own: tuple[Array, ...]
 
@@ -24,7 +25,8 @@ class Work:
         if rows != self._rows:
             self._rows = rows
             threads = team().threads
-            self.own = np.zeros((threads, rows * self._inputs), self._kind), np.zeros((threads, rows), np.float32)
+            scales = np.zeros((threads, rows * self._scales), np.float32)
+            self.own = np.zeros((threads, rows * self._inputs), self._kind), scales
 
 
 class NativeLinear(nn.Module):
@@ -34,6 +36,7 @@ class NativeLinear(nn.Module):
         super().__init__()
         assert isinstance(linear, nn.Linear)
         self._packed = pack(linear.weight.detach(), precision)
+        self._outputs = linear.out_features
         self._bias = None if linear.bias is None else linear.bias.detach().float()
         self._work = Work(self._packed)
 
@@ -45,7 +48,7 @@ class NativeLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
         rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
-        out = np.empty((rows.shape[0], self._packed.values.shape[0]), np.float32)
+        out = np.empty((rows.shape[0], self._outputs), np.float32)
         self._work.resize(rows.shape[0])
         team().run(kernels.linear, 1, rows.size * out.shape[1], *self._packed.arrays, rows, self._work.own, out)
         result = torch.from_numpy(out).view(*x.shape[:-1], -1)

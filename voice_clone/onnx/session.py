@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ class Session:
 
     def __init__(self, runtime: Runtime, name: str, fingerprint: str) -> None:
         ort = _onnx_runtime()
-        _check_provider(runtime.provider, ort.get_available_providers())
+        _check_provider(runtime.provider, ort.get_available_providers(), "which this ONNX Runtime does not have")
         file = graph_file(runtime.folder, name)
         if not file.is_file():
             raise CheckpointError(f"{file.name}: the graph is missing; {_MAKE}")
@@ -88,6 +89,8 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         providers = [(name, _options(name, runtime.folder)) for name in PROVIDERS[runtime.provider]]
+        if runtime.provider == "tensorrt":  # of which no option says that fp32 shall not be the ten bits of TF32
+            os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         try:
             self._session = ort.InferenceSession(str(file), options, providers=providers)
         except Exception as error:  # ONNX Runtime has a class of its own for every code, without a common base
@@ -95,7 +98,8 @@ class Session:
             raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {_MAKE}") from None
         self._session.disable_fallback()
         self._check(file.name, fingerprint)
-        _check_provider(runtime.provider, self._session.get_providers())  # one may be built in and lack its libraries
+        # ONNX Runtime goes on without a provider that is built in and cannot start, and only warns.
+        _check_provider(runtime.provider, self._session.get_providers(), "which wants a GPU and its libraries")
         self.device = torch.device("cpu" if runtime.provider == "cpu" else "cuda")
         self.inputs = {each.name: (_DTYPES[each.type], each.shape) for each in self._session.get_inputs()}
         self._outputs = {each.name: _DTYPES[each.type] for each in self._session.get_outputs()}
@@ -156,10 +160,10 @@ def _onnx_runtime() -> Any:
     )
 
 
-def _check_provider(name: str, available: list[str]) -> None:
+def _check_provider(name: str, available: list[str], reason: str) -> None:
     if PROVIDERS[name][0] not in available:
         there = [key for key, providers in PROVIDERS.items() if providers[0] in available]
-        raise Unsupported(f"onnx_provider is {name}, which this ONNX Runtime does not have; it has {', '.join(there)}")
+        raise Unsupported(f"onnx_provider is {name}, {reason}; it has {', '.join(there)}")
 
 
 def _options(provider: str, folder: Path) -> dict[str, Any]:

@@ -63,10 +63,13 @@ class Checkpoint:
         with self._open(file, [prefix + name for name in expected]) as files:
             for name, tensor in expected.items():
                 _check(files[prefix + name], prefix + name, tuple(tensor.shape))
-            state = {}
-            for name in expected:
-                tensor = files[prefix + name].read(prefix + name)
-                state[name] = tensor if name in keep else tensor.to(device, dtype, copy=True)
+            state = {
+                name: files[prefix + name].read(prefix + name).to(device, dtype, copy=True)
+                for name in expected
+                if name not in keep
+            }
+        with self._open(file, [prefix + name for name in keep]) as files:  # a map without the pages that were read
+            state |= {name: files[prefix + name].read(prefix + name) for name in keep}
         module.load_state_dict(state, assign=True)
 
     def fingerprint(self, file: WeightFile, prefix: str, names: Collection[str]) -> str:

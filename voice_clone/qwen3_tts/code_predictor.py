@@ -15,13 +15,19 @@ from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
 from voice_clone.native.linear import NativeLinear
-from voice_clone.native.weights import Precision
+from voice_clone.native.weights import Precision, of_heads
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
 from voice_clone.qwen3_tts.native_stack import NativeStack
 
 Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V], codebook index) -> codes int64 [B]."""
+
+
+def empty_table(rows: int, size: int) -> nn.Embedding:
+    """An embedding to be loaded. Drawing values for it on the meta device would import 100 MB of torch's compiler."""
+    table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size))  # type: ignore[no-untyped-call]
+    return table
 
 
 class CodePredictorModel(nn.Module):
@@ -31,7 +37,7 @@ class CodePredictorModel(nn.Module):
         super().__init__()
         config = talker.code_predictor_config
         books = config.num_code_groups - 1
-        self.codec_embedding = nn.ModuleList(nn.Embedding(config.vocab_size, talker.hidden_size) for _ in range(books))
+        self.codec_embedding = nn.ModuleList(empty_table(config.vocab_size, talker.hidden_size) for _ in range(books))
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -55,9 +61,9 @@ class CodePredictor(nn.Module):
         """As `Talker.to_native`."""
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
-        self.lm_head = nn.ModuleList(NativeLinear(head, precision) for head in self.lm_head)
+        self.lm_head = nn.ModuleList(NativeLinear(head, of_heads(precision)) for head in self.lm_head)
         if isinstance(self.small_to_mtp_projection, nn.Linear):
-            self.small_to_mtp_projection = NativeLinear(self.small_to_mtp_projection, precision)
+            self.small_to_mtp_projection = NativeLinear(self.small_to_mtp_projection, of_heads(precision))
 
     def new_cache(self, slots: int) -> KVCache:
         """A cache for up to `slots` frames at once; `predict` overwrites what it reads, so it serves all calls."""

@@ -8,6 +8,8 @@ Shapes: B streams, T new positions, S positions read, C hidden size, H query hea
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,14 +45,14 @@ class Span:
 class KVCache:
     """Keys and values of all layers: two tensors [layers, slots, G, max_length, D], zero at first.
 
-    Also the rotary tables of all positions, `cos` and `sin` [max_length, D].
+    On a CPU they take memory as they are written to: few streams are as long as a slot. Also the rotary tables of all
+    positions, `cos` and `sin` [max_length, D].
     """
 
     def __init__(self, config: TalkerConfig | CodePredictorConfig, slots: int, max_length: int, like: Tensor) -> None:
         """`like` gives dtype and device."""
         shape = (config.num_hidden_layers, slots, config.num_key_value_heads, max_length, config.head_dim)
-        self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        self.values = torch.zeros_like(self.keys)
+        self.keys, self.values = _zeros(shape, like), _zeros(shape, like)
         positions = torch.arange(max_length, device=like.device)
         cos, sin = rotary_cos_sin(positions, config.head_dim, config.rope_theta)
         self.cos, self.sin = cos.to(like.dtype), sin.to(like.dtype)
@@ -77,6 +79,15 @@ class KVCache:
         """
         self.keys[:, slot, :, :length] = 0
         self.values[:, slot, :, :length] = 0
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros of the dtype and on the device of `like`; on a CPU pages that do not exist before they are written to."""
+    if like.device.type != "cpu":
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    size = math.prod(shape) * like.element_size()
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=like.dtype).view(shape)
 
 
 class Attention(nn.Module):

@@ -39,20 +39,20 @@ class NativeStack:
     """Decoder layers and the norm behind them.
 
     Args:
-        modules: the decoder layers, whose weights are packed; they are not needed any more.
+        modules: the decoder layers, whose projections are packed one after the other and given up.
         norm: the last norm.
         precision: of the projections.
     """
 
     def __init__(self, modules: Iterable[nn.Module], norm: RMSNorm, precision: Precision) -> None:
         layers = [layer for layer in modules if isinstance(layer, DecoderLayer)]
-        kinds: dict[str, list[Packed]] = {"qkv": [], "o": [], "gate_up": [], "down": []}
-        for layer in layers:
-            mine, mlp = layer.self_attn, layer.mlp
-            linears = (mine.qkv_proj, mine.o_proj, mlp.gate_up_proj, mlp.down_proj)
-            for packed, linear in zip(kinds.values(), linears, strict=True):
-                packed.append(pack(linear.weight.detach(), precision))
-        stacked = [Packed.stack(packed) for packed in kinds.values()]
+        kinds = (
+            [layer.self_attn.qkv_proj for layer in layers],
+            [layer.self_attn.o_proj for layer in layers],
+            [layer.mlp.gate_up_proj for layer in layers],
+            [layer.mlp.down_proj for layer in layers],
+        )
+        stacked = [Packed.stack([pack(_taken(linear), precision) for linear in kind]) for kind in kinds]
         self._multiplications = sum(packed.values.size for packed in stacked)  # of a row
         self._weights = tuple(packed.arrays for packed in stacked)
         self._norms = (
@@ -95,6 +95,13 @@ class NativeStack:
             out,
         )
         return torch.from_numpy(out)
+
+
+def _taken(linear: nn.Linear) -> Tensor:
+    """A projection's weight, which it has no more: all of them twice would be the most memory that loading takes."""
+    weight = linear.weight.detach()
+    del linear.weight
+    return weight
 
 
 def _rows(weights: list[Tensor]) -> Array:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.native.weights import Precision
+from voice_clone.native.weights import PRECISIONS, Precision
 from voice_clone.onnx.session import Runtime
 from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
@@ -196,10 +196,10 @@ def _wants_graphs(settings: Settings) -> bool:
 
 def _precision(settings: Settings) -> Precision:
     cuda = _device(settings) == "cuda"
-    choices: dict[str, Precision] = {"auto": "bf16" if cuda else "fp32", "fp32": "fp32", "bf16": "bf16", "int8": "int8"}
+    choices: dict[str, Precision] = {"auto": "bf16" if cuda else "fp32", **{name: name for name in PRECISIONS}}
     precision = choices[settings.choice("precision", tuple(choices))]
-    if precision == "int8" and cuda:
-        raise InvalidArgument("precision int8 is for CPUs; a GPU takes fp32 or bf16")
+    if precision in ("int8", "int4") and cuda:
+        raise InvalidArgument(f"precision {precision} is for CPUs; a GPU takes fp32 or bf16")
     return precision
 
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
 from voice_clone.native.linear import NativeLinear
-from voice_clone.native.weights import Precision
-from voice_clone.qwen3_tts.code_predictor import CodePredictor
+from voice_clone.native.weights import Precision, of_heads
+from voice_clone.qwen3_tts.code_predictor import CodePredictor, empty_table
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
 from voice_clone.qwen3_tts.native_stack import NativeStack
@@ -43,8 +43,8 @@ class TalkerModel(nn.Module):
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
-        self.codec_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.text_embedding = nn.Embedding(config.text_vocab_size, config.text_hidden_size)
+        self.codec_embedding = empty_table(config.vocab_size, config.hidden_size)
+        self.text_embedding = empty_table(config.text_vocab_size, config.text_hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -62,13 +62,14 @@ class Talker(nn.Module):
         self.native: NativeStack | None = None  # runs instead of the layers
 
     def to_native(self, precision: Precision) -> None:
-        """Run on this CPU as native code from now on, the weights of all layers and heads rounded to `precision`.
+        """Run on this CPU as native code from now on, the weights of all layers and heads rounded to `precision`,
+        the heads' not below int8.
 
         The layers' own weights are given up: the state dict is of no use any more.
         """
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
-        self.codec_head = NativeLinear(self.codec_head, precision)
+        self.codec_head = NativeLinear(self.codec_head, of_heads(precision))
         self.code_predictor.to_native(precision)
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from voice_clone.audio import check_waveform, resample
+from voice_clone.memory import trim
 from voice_clone.qwen3_tts import stages
 from voice_clone.triton_io import Model, call
 
@@ -28,4 +29,5 @@ class TritonPythonModel(Model):
             check_waveform(waveform, rate)
             waveform = resample(waveform, rate, codec.input_sample_rate)
             codes = self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy()
+            trim()
         return {"codec_codes": codes, "fingerprint": self._fingerprint}

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from voice_clone.audio import check_waveform, resample
+from voice_clone.memory import trim
 from voice_clone.qwen3_tts import stages
 from voice_clone.triton_io import Model, call
 
@@ -23,4 +24,5 @@ class TritonPythonModel(Model):
             check_waveform(waveform, rate)
             waveform = resample(waveform, rate, config.sample_rate)
             embedding = self._encoder.embed(torch.from_numpy(waveform)).float().cpu().numpy()
+            trim()
         return {"speaker_embedding": embedding, "fingerprint": self._fingerprint}

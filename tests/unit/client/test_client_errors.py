@@ -30,7 +30,7 @@ def test_every_server_error_has_its_class(error: type[server.VoiceCloneError], p
         ("NOT_FOUND", client.Unsupported),
         ("UNIMPLEMENTED", client.Unsupported),
         ("UNAVAILABLE", client.ConnectionFailed),
-        ("CANCELLED", client.Cancelled),
+        ("CANCELLED", client.ConnectionFailed),
         ("DEADLINE_EXCEEDED", client.DeadlineExceeded),
         ("INTERNAL", client.Internal),
         ("UNKNOWN", client.Internal),
@@ -54,6 +54,11 @@ def test_status_decides_without_a_slug(status: str, error: type[client.VoiceClon
 def test_what_triton_says_on_a_stream_without_a_code(details: str, error: type[client.VoiceCloneError]) -> None:
     caught = client.from_status("INVALID_ARGUMENT", details)
     assert type(caught) is error and details in str(caught)
+
+
+def test_a_call_is_cancelled_by_its_client_or_by_a_server_that_goes_away() -> None:
+    assert type(client.from_status("CANCELLED", "CANCELLED")) is client.ConnectionFailed
+    assert type(client.from_status("CANCELLED", "Stream removed (Channel closed!)")) is client.Cancelled
 
 
 def test_slug_beats_status() -> None:

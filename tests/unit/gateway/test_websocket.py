@@ -468,7 +468,7 @@ def test_an_idle_session_is_closed() -> None:
                 await caller.next()
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
 
-    run(test, session_idle_seconds=0.3)
+    run(test, session_idle_seconds=1.5)
 
 
 def test_a_session_that_only_listens_is_not_idle() -> None:
@@ -479,11 +479,11 @@ def test_a_session_that_only_listens_is_not_idle() -> None:
             await caller.configure()
             await caller.send("input.text", text="Slowly.")
             await caller.send("input.done")
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(2.0)
             gate.release()
             assert audio_of(await caller.until("session.done")) == pcm_of("Slowly.", 0)
 
-    run(test, Double(gate), session_idle_seconds=0.2)
+    run(test, Double(gate), session_idle_seconds=1.5)
 
 
 def test_close() -> None:

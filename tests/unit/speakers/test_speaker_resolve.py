@@ -6,6 +6,7 @@ import builtins
 import io
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -302,19 +303,25 @@ def test_a_failure_in_the_background_is_told_and_the_next_use_tries_again(make_v
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_an_extraction_that_hangs_goes_back_after_its_time(make_voices: Make, force: bool) -> None:  # B3
+def test_an_extraction_that_hangs_goes_back_after_its_time(
+    make_voices: Make, force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # B3
     encoder = Fault()
-    voices = make_voices(encoder=encoder, extraction_timeout=0.2)
+    voices = make_voices(encoder=encoder)
+    flights = voices.cache._memory.flights
     if force:
         voices.upload()
     encoder.hang = threading.Event()
     if force:
-        with pytest.raises(DeadlineExceeded):
+        with monkeypatch.context() as patch, pytest.raises(DeadlineExceeded):
+            patch.setattr(flights, "_timeout", 0.1)  # of this extraction alone
             voices.call("prepare", {"force": True}, name="Ada")
     else:
         speaker = voices.upload(wait=False)
         eventually(lambda: voices.state()["state"] == "processing")
-        eventually(lambda: voices.state()["state"] == "pending")
+        [[flight]] = [by_key.values() for by_key in flights._flights.values()]
+        flight.deadline = time.monotonic()
+        assert voices.state()["state"] == "pending"
         assert speaker["generation"] == 1
     generation = voices.get()["generation"]
     hung, encoder.hang = encoder.hang, None

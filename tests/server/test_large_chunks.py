@@ -1,4 +1,4 @@
-"""A client that leaves, in any way, ends its speech before the next chunk, however large the chunks are."""
+"""A server that speaks in large chunks: the audio is the same, and who leaves ends a speech before its next chunk."""
 
 from __future__ import annotations
 
@@ -7,42 +7,45 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.conftest import CheckpointFactory
+from tests.same_audio import is_same_audio
 from tests.server.talker_calls import Call, metric, until
 from tests.server.test_code2wav_on_server import metric as code2wav
 from tools.triton_server import TritonServer
 
 TEXT = "Every evening the boats came home, and the harbour filled with voices. " * 2
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
-FRAMES = 150
-FIRST, NEXT = 1, 60  # frames of the first chunk and of the others
-# Frames that may follow the first chunk: two after the cancel has reached the server, what is made between two looks
-# after the streams, and what is made while the first chunk is on its way to the client, and the cancel on its way back.
-SOON = 8
+FRAMES = 1600
+FIRST, NEXT = 1, 1500  # frames of the first chunk and of the others
+# Frames that may follow the first chunk: two after the cancel has reached the server, and what is made while the first
+# chunk is on its way to the client and the cancel on its way back, however slow either of them is for a moment.
+SOON = NEXT // 4
 
 
 @pytest.fixture(scope="module")
-def slow(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def slow(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """A server whose every frame costs as much as a full batch, so that a look after the streams is short beside it."""
     settings = {
         "VOICE_CLONE_CHUNK_FRAMES": f"{FIRST},{NEXT}",
         "VOICE_CLONE_DETERMINISTIC": "true",
         "VOICE_CLONE_MAX_STREAMS": "16",
-        "VOICE_CLONE_MAX_LENGTH": "512",
+        "VOICE_CLONE_MAX_LENGTH": "2048",
         "VOICE_CLONE_WARM_UP_SECONDS": "0.1",
     }
     folder = tmp_path_factory.mktemp("slow")
-    with TritonServer(checkpoint_folder("tiny", 0), folder / "voices", log=folder / "log", environment=settings) as it:
+    voices, log = folder / "voices", folder / "log"
+    options = ["--model-control-mode=explicit", "--load-model=qwen3_tts"]  # with its stages, without the encoders
+    with TritonServer(endless_checkpoint, voices, log=log, options=options, environment=settings) as it:
         yield it
         with Client(it.url) as client:
             assert list(client.speak("Good morning.", speaker_embedding=EMBEDDING, max_frames=3))[-1].final
-    assert "'qwen3_tts' (version 1) has" not in (folder / "log").read_text(), "a request was never released"
+    assert "'qwen3_tts' (version 1) has" not in log.read_text(), "a request was never released"
 
 
 def speech(**more: Any) -> dict[str, Any]:
@@ -87,13 +90,24 @@ def a_closed_http_connection(server: TritonServer) -> None:
 
 
 def a_deadline(server: TritonServer) -> None:
-    call = Call(server, speech(), model="qwen3_tts", timeout=0.5)
+    call = Call(server, speech(), model="qwen3_tts", timeout=3.0)
     answer = call.next()
     while not isinstance(answer, str):
         assert not answer.as_numpy("final")[0]
         answer = call.next()
     assert "Deadline Exceeded" in answer
     call.client.close()
+
+
+def test_the_audio_is_that_of_small_chunks(slow: TritonServer, client: Client) -> None:
+    greedy = {"do_sample": False, "subtalker_do_sample": False}
+    given: dict[str, Any] = {"speaker_embedding": EMBEDDING, "max_frames": 30, **greedy}
+    small = list(client.speak("Every evening the boats came home.", **given))
+    with Client(slow.url) as other:
+        large = list(other.speak("Every evening the boats came home.", **given))
+    assert [len(chunk.samples) // 1920 for chunk in large] == [FIRST, 29] and len(small) > 2
+    got, expected = (np.concatenate([chunk.samples for chunk in chunks]) for chunks in (large, small))
+    assert is_same_audio(got, expected)
 
 
 Leave = Callable[[TritonServer], None]
@@ -130,5 +144,5 @@ def test_all_at_once(slow: TritonServer) -> None:
     for call in calls:
         call.leave()
     until(lambda: metric(slow, 'streams_total{reason="cancelled"}') == cancelled + len(calls))
-    assert metric(slow, "frames_total") - made < len(calls) * (FIRST + NEXT)
+    assert metric(slow, "frames_total") - made < len(calls) * NEXT
     until(lambda: code2wav(slow, "streams") == 0)

@@ -1,0 +1,368 @@
+"""What Triton costs: the same speech from the bare engine in this process and through a server, in turns.
+
+    bare     text to ids, engine, code2wav's worker, each with the thread that it has in a server; the voice is in
+             memory. Chunks go from thread to thread as Python objects.
+    server   the same through tritonserver, gRPC and the client, by the name of a registered voice.
+
+Both compute with one thread each in talker and code2wav, which are at work at the same time, in the one process by
+turns wherever they need Python's lock: so the server, whose models are processes, may well be faster from chunk to
+chunk. What it adds to one chunk is seen where nothing overlaps: in speeches of a single chunk, and in the time of all
+processors. Chunks keep to the schedule, and the samples of both must be equal before anything is timed.
+
+Times are milliseconds at the listener. `first chunk` is from the request to its samples, `later chunk` the mean time
+from one to the next, `CPU` the time that all processes of a side spend on a speech, over its chunks; `only chunk` is a
+speech of one frame, whole. `Triton's own` is the difference of the medians, `by the least` that of the shortest
+times, which others on the machine disturb least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import tritonclient.grpc as triton
+from voice_clone_client import Client
+
+from perf import report
+from perf.engines import SCHEDULE, TEXT, endless
+from perf.reference import TRANSCRIPT, fresh_clip
+from tools.triton_server import TritonServer
+from voice_clone.batching.engine import Engine
+from voice_clone.batching.stream import Chunk
+from voice_clone.native.weights import PRECISIONS
+from voice_clone.qwen3_tts import code2wav, stages
+from voice_clone.qwen3_tts.cloned_voice import ClonedVoice, from_cache
+from voice_clone.qwen3_tts.code2wav import Code2Wav, Decoded
+from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker, Report
+from voice_clone.qwen3_tts.config import load_config
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.speech_request import SpeechRequest
+from voice_clone.qwen3_tts.talker_request import TalkerRequest, build_request
+from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.qwen3_tts.warm_up import warm_up
+from voice_clone.settings import Settings
+
+VOICE = "server cost"
+FRAME = 1920  # samples
+GREEDY = {"do_sample": False, "subtalker_do_sample": False}
+PAUSE = 0.1  # seconds between two speeches: what the one before left to be told is told
+MODELS = ("qwen3_tts", "qwen3_tts_prompt", "speaker_cache", "qwen3_tts_talker", "qwen3_tts_code2wav")
+PARTS = ("prompt", "talker", "code2wav", "the way")
+MEASURES = ("first chunk", "later chunk", "only chunk", "CPU")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A speech at its listener: when each chunk came, in ms from the request on, what it was, and what was told."""
+
+    arrivals: list[float]
+    chunks: list[npt.NDArray[np.float32]]
+    info: Mapping[str, Any]
+    cpu: float = 0.0  # ms of all processes
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The first chunk's time by part."""
+        known = [self.info[name] for name in ("prompt_ms", "first_frame_ms", "code2wav_first_ms")]
+        return dict(zip(PARTS, [*known, self.arrivals[0] - sum(known)], strict=True))
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """All but that of the only chunk."""
+        count = len(self.arrivals)
+        later = (self.arrivals[-1] - self.arrivals[0]) / max(1, count - 1)
+        return {"first chunk": self.arrivals[0], "later chunk": later, "CPU": self.cpu / count}
+
+
+class Bare:
+    """Engine and code2wav in this process, wired as the server's models are."""
+
+    def __init__(self, environment: Mapping[str, str], voice: ClonedVoice, tokenizer: Tokenizer) -> None:
+        settings = Settings({}, environment)
+        self._voice, self._tokenizer = voice, tokenizer
+        self._generator = generator = stages.load_generator(settings)
+        self._config = config = generator.config
+        prefill_chunk = stages.prefill_chunk(settings)
+        warm_up(generator, prefill_chunk, 10.0)
+        decoder, _ = stages.load_codec_decoder(settings)
+        codec = config.codec
+        decoding = Code2Wav(decoder, codec.decoder_config.codebook_size, codec.decoder_config.num_quantizers)
+        decoding.warm_up(SCHEDULE, (1,), 20.0)
+        self._worker = Code2WavWorker(
+            decoding, 1, 4096, codec.decode_upsample_rate / codec.output_sample_rate, _Nobody()
+        )
+        self._engine: Engine[TalkerRequest] = Engine(
+            generator,
+            codebooks=config.talker.num_code_groups,
+            schedule=SCHEDULE,
+            max_queue=64,
+            prefill_chunk=prefill_chunk,
+        )
+
+    def speak(self, frames: int) -> Heard:
+        """A speech of so many frames."""
+        listener = _Listener(self._worker, self._voice.codes)
+        began = time.perf_counter()
+        text_ids = self._tokenizer.text_ids(TEXT)
+        prompt = Prompt(
+            role_ids=self._tokenizer.role_ids,
+            text_ids=text_ids,
+            speaker_embedding=self._voice.embedding,
+            reference_ids=self._tokenizer.reference_ids(self._voice.transcript or ""),
+            reference_codes=self._voice.codes,
+            language_id=None,
+        )
+        prompt_ms = 1e3 * (time.perf_counter() - began)
+        request = build_request(prompt, GREEDY, 0, frames, self._config, self._generator.max_length)
+        self._engine.submit(listener.stream_id, request, listener)
+        arrivals, chunks = [], []
+        while (decoded := listener.heard.get()) is not None:
+            arrivals.append(1e3 * (time.perf_counter() - began))
+            chunks.append(decoded.waveform)
+            if len(chunks) == 1:
+                info = {"prompt_ms": prompt_ms, **listener.told, "code2wav_first_ms": decoded.first_ms}
+        return Heard(arrivals, chunks, info)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._engine.close()
+        self._worker.close()
+
+
+class _Listener:
+    """The sink of a stream and the tickets of its chunks."""
+
+    def __init__(self, worker: Code2WavWorker, context: npt.NDArray[np.int32]) -> None:
+        self.stream_id = uuid.uuid4().hex
+        self.told: dict[str, float] = {}
+        self.heard: queue.SimpleQueue[Decoded | None] = queue.SimpleQueue()
+        self._worker = worker
+        self._context = context
+
+    def chunk(self, chunk: Chunk) -> None:
+        context = self._context if chunk.index == 0 else self._context[:0]
+        self.told = self.told or {"first_frame_ms": chunk.timing.first_frame}
+        final = chunk.finish is not None
+        self._worker.submit(
+            code2wav.Chunk(self.stream_id, chunk.index, chunk.codes, context, final), _Ticket(self.heard, final)
+        )
+
+    def cancelled(self) -> bool:
+        return False
+
+    def fail(self, error: BaseException) -> None:
+        raise SystemExit(f"the bare engine failed: {error}")
+
+
+@dataclass(frozen=True)
+class _Ticket:
+    heard: queue.SimpleQueue[Decoded | None]
+    final: bool
+
+    def cancelled(self) -> bool:
+        return False
+
+    def done(self, decoded: Decoded) -> None:
+        self.heard.put(decoded)
+        if self.final:
+            self.heard.put(None)
+
+    def skip(self) -> None:
+        raise AssertionError("no stream is broken here")
+
+    def fail(self, error: BaseException) -> None:
+        raise SystemExit(f"code2wav failed: {error}")
+
+
+class _Nobody:
+    """No observer."""
+
+    def lost(self, stream_id: str) -> None:
+        pass
+
+    def answered(self, stream_id: str) -> None:
+        pass
+
+    def report(self, report: Report) -> None:
+        pass
+
+
+def through_triton(client: Client, frames: int) -> Heard:
+    """The same speech from a server."""
+    arrivals, chunks = [], []
+    info: dict[str, Any] = {}
+    began = time.perf_counter()
+    with client.speak(TEXT, voice=VOICE, max_frames=frames, **GREEDY) as speech:
+        for chunk in speech:
+            arrivals.append(1e3 * (time.perf_counter() - began))
+            chunks.append(chunk.samples)
+            info = info or dict(chunk.info or {})
+    return Heard(arrivals, chunks, info)
+
+
+def cpu_ms(processes: list[psutil.Process]) -> float:
+    """Of so many processes, so far."""
+    return 1e3 * sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def counters(statistics_of: triton.InferenceServerClient) -> dict[str, dict[str, float]]:
+    """Triton's own, by model: requests, and milliseconds of them."""
+    found = {}
+    for model in statistics_of.get_inference_statistics().model_stats:
+        spent = model.inference_stats
+        kinds = ("success", "queue", "compute_input", "compute_infer", "compute_output")
+        found[model.name] = {"requests": float(spent.success.count)} | {
+            kind: getattr(spent, kind).ns / 1e6 for kind in kinds
+        }
+    return found
+
+
+def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Both, in turns."""
+    environment = {
+        "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
+        "VOICE_CLONE_PRECISION": given.precision,
+        "VOICE_CLONE_DEVICE": "cpu",
+        "VOICE_CLONE_MAX_STREAMS": "1",
+        "VOICE_CLONE_MAX_DECODE_BATCH": "1",
+        "VOICE_CLONE_THREADS": "1",
+        "VOICE_CLONE_DETERMINISTIC": "true",  # chunks keep to the schedule, however fast frames come
+    }
+    stages.use_threads(Settings({}, environment))
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "log"
+        with (
+            TritonServer(folder, Path(scratch) / "voices", log=log, environment=environment) as server,
+            Client(server.url, timeout=600.0) as client,
+        ):
+            client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
+            bare = Bare(environment, _voice(server, folder), Tokenizer(folder))
+            try:
+                return in_turns(bare, server, client, given)
+            finally:
+                bare.close()
+
+
+def _voice(server: TritonServer, folder: Path) -> ClonedVoice:
+    """The registered voice as the server has it."""
+    with triton.InferenceServerClient(server.url) as client:
+        inputs = []
+        for name, value in {"operation": "resolve", "model_type": "qwen3_tts", "name": VOICE}.items():
+            inputs.append(triton.InferInput(name, [1], "BYTES"))
+            inputs[-1].set_data_from_numpy(np.array([value.encode()], np.object_))
+        answer = client.infer("speaker_cache", inputs)
+    result, artifacts = json.loads(answer.as_numpy("result")[0]), answer.as_numpy("artifacts")[0]
+    return from_cache(result, artifacts, SpeechRequest(TEXT, VOICE), load_config(folder))
+
+
+def in_turns(bare: Bare, server: TritonServer, client: Client, given: argparse.Namespace) -> dict[str, Any]:
+    assert server.process is not None
+    tree = psutil.Process(server.process.pid)
+    here = [psutil.Process()]
+    sides: dict[str, tuple[Callable[[int], Heard], list[psutil.Process]]] = {
+        "bare": (bare.speak, here),
+        "server": (lambda frames: through_triton(client, frames), [*here, tree, *tree.children(recursive=True)]),
+    }
+    expected = bare.speak(given.frames)
+    for name, (speak, _) in sides.items():
+        check(name, speak(given.frames), expected)
+        speak(1)
+    found: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in (*MEASURES, *PARTS)} for name in sides}
+    with triton.InferenceServerClient(server.url) as asked:
+        before = counters(asked)
+        for _ in range(given.runs):
+            for name, (speak, processes) in sides.items():
+                began = cpu_ms(processes)
+                heard = speak(given.frames)
+                time.sleep(PAUSE)
+                heard = Heard(heard.arrivals, heard.chunks, heard.info, cpu_ms(processes) - began)
+                for kind, value in {**heard.measures, **heard.parts}.items():
+                    found[name][kind].append(value)
+        after = counters(asked)
+    for _ in range(given.runs):
+        for name, (speak, _) in sides.items():
+            found[name]["only chunk"].append(speak(1).arrivals[-1])
+            time.sleep(PAUSE)
+    return {
+        "chunks": len(expected.chunks),
+        **{name: {kind: report.summary(values) for kind, values in kinds.items()} for name, kinds in found.items()},
+        "difference": {
+            kind: report.summary(np.subtract(found["server"][kind], values).tolist())
+            for kind, values in found["bare"].items()
+        },
+        "triton": {model: _spent(before[model], after[model], given.runs) for model in MODELS},
+    }
+
+
+def check(name: str, heard: Heard, expected: Heard) -> None:
+    """Nothing is timed unless both say the same, in the same chunks."""
+    frames = [len(chunk) // FRAME for chunk in heard.chunks]
+    if frames != [len(chunk) // FRAME for chunk in expected.chunks]:
+        raise SystemExit(f"{name}: chunks of {frames} frames")
+    if not np.array_equal(np.concatenate(heard.chunks), np.concatenate(expected.chunks)):
+        raise SystemExit(f"{name}: other samples than the bare engine's; nothing was timed")
+
+
+def _spent(before: Mapping[str, float], after: Mapping[str, float], speeches: int) -> dict[str, float]:
+    """Requests a speech, and milliseconds of a request."""
+    delta = {name: after[name] - before[name] for name in after}
+    requests = delta.pop("requests")
+    return {"requests": requests / speeches, **{name: spent / max(1.0, requests) for name, spent in delta.items()}}
+
+
+def show(found: dict[str, Any], given: argparse.Namespace) -> None:
+    def middle(summary: dict[str, float]) -> str:
+        return f"{summary['p50']:.2f} ({summary['min']:.2f} to {summary['max']:.2f})"
+
+    def lines(kinds: tuple[str, ...]) -> list[list[Any]]:
+        rows = []
+        for kind in kinds:
+            sides = [found[name][kind] for name in ("bare", "server")]
+            costs = [sides[1][which] - sides[0][which] for which in ("p50", "min")]
+            rows.append([kind, *map(middle, sides), *(f"{cost:.2f}" for cost in costs)])
+        return rows
+
+    columns = ("", "bare engine", "through Triton", "Triton's own", "by the least")
+    print(f"\n{given.precision}, {given.frames} frames in {found['chunks']} chunks, ms, median of {given.runs}:\n")
+    print(report.table(columns, lines(MEASURES)))
+    print("\nThe first chunk by part:\n")
+    print(report.table(columns, lines(PARTS)))
+    print("\nTriton's statistics, ms a request, beats included:\n")
+    kinds = ("requests", "success", "queue", "compute_input", "compute_infer", "compute_output")
+    rows = [[model, *(spent[kind] for kind in kinds)] for model, spent in found["triton"].items()]
+    print(report.table(("model", "requests a speech", "whole", "queue", "inputs", "execute", "outputs"), rows))
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="perf/server_cost", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--frames", type=int, default=63, help="of a speech")
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        found = measure(endless(given.checkpoint, Path(scratch) / "endless"), given)
+    show(found, given)
+    arguments = {"precision": given.precision, "frames": given.frames, "runs": given.runs}
+    report.write(given.output, {**arguments, **found})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Memory goes back when it is not needed, and is not taken before."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+
+from tests.conftest import CheckpointFactory
+from tests.talkers import read_config
+from voice_clone.memory import trim
+from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.decoder_layer import KVCache
+from voice_clone.settings import Settings
+
+MB = 1 << 20
+
+
+def resident() -> int:
+    size: int = psutil.Process().memory_info().rss
+    return size
+
+
+def test_trim_gives_back_what_lies_between_what_is_used() -> None:
+    blocks = [np.ones(12_500) for _ in range(1000)]  # 100 kB each: too small for pages of their own
+    used = blocks[::10]
+    del blocks
+    before = resident()
+    trim()
+    assert before - resident() > 50 * MB
+    assert all((block == 1).all() for block in used)
+
+
+def test_a_cache_takes_memory_as_it_is_written_to(tmp_path: Path) -> None:
+    config = read_config("equal", tmp_path).talker
+    before = resident()
+    cache = KVCache(config, 64, 8192, torch.zeros(1))
+    assert cache.nbytes > 500 * MB
+    assert resident() - before < 50 * MB
+    assert not cache.keys[0, 3].any() and not cache.values[-1, 63].any()
+    cache.keys[0, 1, 0, 5] = 1.0
+    assert cache.keys.sum() == config.head_dim and not cache.values[0].any()
+
+
+def test_of_the_checkpoint_only_the_text_embedding_stays_mapped(checkpoint_folder: CheckpointFactory) -> None:
+    folder = checkpoint_folder("tiny", 0)
+    talker, _ = stages.load_talker(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)}))
+    areas = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    [area] = [area for area in areas if f"{folder}/model.safetensors\n" in area]
+    size, mapped = (int(re.search(rf"(?m)^{kind}: +(\d+) kB", area)[1]) for kind in ("Size", "Rss"))  # type: ignore[index]
+    assert size > 4000 and mapped < 500
+    assert talker.model.text_embedding.weight.dtype == torch.bfloat16
+
+
+def test_loading_a_talker_does_not_import_the_compiler_of_torch(checkpoint_folder: CheckpointFactory) -> None:
+    """It would take 100 MB."""
+    code = (
+        "import sys; from voice_clone.qwen3_tts import stages; from voice_clone.settings import Settings;"
+        "stages.load_generator(Settings({})); print('torch._dynamo' in sys.modules)"
+    )
+    environment = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "PATH": "/usr/bin:/bin"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["False"]
