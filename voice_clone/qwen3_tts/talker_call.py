@@ -131,7 +131,8 @@ class TalkerSink:
         self._last_chunks = last_chunks
         self._next_index = 0
         self._frames = 0
-        self._sent: float | None = None  # when anything was, time.monotonic()
+        self._used = False  # whether anything was sent
+        self._asked = time.monotonic()  # when something was sent, or the stream began
         self._no_codes = call.request.prompt.reference_codes[:0]
 
     def chunk(self, chunk: Chunk) -> None:
@@ -144,7 +145,7 @@ class TalkerSink:
 
     def fail(self, error: BaseException) -> None:
         """End the stream with an error."""
-        if self._sent is None:
+        if not self._used:
             self._answer.fail(error)
             return
         if not isinstance(error, VoiceCloneError):
@@ -161,8 +162,8 @@ class TalkerSink:
         """Whether the caller has gone; inside an ensemble a beat asks, and the answer is a call that cancels."""
         if self._answer.cancelled():
             return True
-        if self._sent is None or time.monotonic() - self._sent >= BEAT_SECONDS:
-            context = self._no_codes if self._sent else self._call.request.prompt.reference_codes
+        if time.monotonic() - self._asked >= BEAT_SECONDS:
+            context = self._no_codes if self._used else self._call.request.prompt.reference_codes
             try:
                 self._send(self._no_codes, context, False, "")
             except Exception:
@@ -171,7 +172,7 @@ class TalkerSink:
         return False
 
     def _send(self, codes: NDArray[np.int32], context: NDArray[np.int32], final: bool, told: str) -> None:
-        self._sent = time.monotonic()
+        self._used, self._asked = True, time.monotonic()
         if final:
             self._last_chunks.sent(self._call.stream_id)
         outputs = {
