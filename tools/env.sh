@@ -3,16 +3,16 @@
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
-find_python() { # the newest interpreter this project supports
+find_python() { # an interpreter that the gateway and the tests support; models and client run on 3.10, too
     local candidate
-    for candidate in "${PYTHON:-}" python3.11 python3.12 python3.10 python3; do
+    for candidate in "${PYTHON:-}" python3.11 python3.12 python3; do
         [ -n "$candidate" ] || continue
-        if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null; then
+        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
             echo "$candidate"
             return
         fi
     done
-    echo "Python 3.10, 3.11 or 3.12 is needed; set PYTHON to one." >&2
+    echo "Python 3.11 or 3.12 is needed; set PYTHON to one." >&2
     return 1
 }
 

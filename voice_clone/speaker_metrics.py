@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from voice_clone.speakers.metrics import BUCKETS, COUNTERS
-from voice_clone.triton_io import Metric
+from voice_clone.triton_telemetry import Metric
 
 PREFIX = "voice_clone_speaker_cache_"
 POOLS = ("registered", "inline")

@@ -1,4 +1,4 @@
-"""The one file that touches `triton_python_backend_utils`: requests in, responses out, calls between models.
+"""Requests in, responses out, calls between models: nobody else touches tensors and requests of Triton.
 
 A model.py subclasses `Model`, loads in `load`, and implements `handle`. What it gets from here:
 
@@ -29,16 +29,13 @@ from voice_clone.errors import Cancelled, Internal, InvalidArgument, Unsupported
 from voice_clone.json_text import parse_object
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
+from voice_clone.triton_telemetry import Metric, log_to_triton
 from voice_clone.versions import check_backend, check_versions
 
 Array = NDArray[Any]
 Value = Array | str | bytes | int | float | bool  # what an output may be given as; scalars become shape [1]
 
 log = logging.getLogger(__name__)
-
-# Two metric updates, or two log lines, at once from one process corrupt the memory that it shares with the server, and
-# take either of them down (seen on 2.51).
-_one_at_a_time = threading.Lock()
 
 _DTYPES = {
     "TYPE_FP32": np.float32,
@@ -180,7 +177,7 @@ class Model:
     def initialize(self, args: Mapping[str, str]) -> None:
         """Called by Triton once at load."""
         config = json.loads(args["model_config"])
-        _log_to_triton(args["model_name"])
+        log_to_triton(args["model_name"])
         self._required = [entry["name"] for entry in config["input"] if not entry.get("optional")]
         self._dtypes = {entry["name"]: _DTYPES[entry["data_type"]] for entry in config["output"]}
         self._pool: ThreadPoolExecutor | None = None
@@ -274,56 +271,6 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
     return outputs
 
 
-class Metric:
-    """One series on the server's /metrics. Every update is a call to the server (about 0.1 ms): one a request, at most.
-
-    Args:
-        name: Prometheus name; `_total` for a counter by convention.
-        description: its help text.
-        kind: `counter`, `gauge` or `histogram`.
-        labels: of this series.
-        buckets: upper bounds of a histogram.
-    """
-
-    _families: ClassVar[dict[str, Any]] = {}
-
-    def __init__(
-        self,
-        name: str,
-        description: str,
-        kind: str,
-        labels: Mapping[str, str] | None = None,
-        buckets: Sequence[float] | None = None,
-    ) -> None:
-        more = {} if buckets is None else {"buckets": list(buckets)}
-        with _one_at_a_time:
-            if name not in self._families:
-                number = getattr(pb_utils.MetricFamily, kind.upper())
-                self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=number)
-            self._metric = self._families[name].Metric(labels=dict(labels or {}), **more)
-
-    @classmethod
-    def forget(cls) -> None:
-        """Destroy all that nobody uses any more."""
-        cls._families.clear()
-        gc.collect()  # a model is often part of a cycle
-
-    def add(self, amount: float = 1.0) -> None:
-        """Increase a counter."""
-        with _one_at_a_time:
-            self._metric.increment(amount)
-
-    def set(self, value: float) -> None:
-        """Set a gauge."""
-        with _one_at_a_time:
-            self._metric.set(value)
-
-    def observe(self, value: float) -> None:
-        """Add an observation to a histogram."""
-        with _one_at_a_time:
-            self._metric.observe(value)
-
-
 def _as_array(value: Value, dtype: Any = None) -> Array:
     """A tensor of `value`; without `dtype`, Python numbers become INT32, FP32 or BOOL."""
     if isinstance(value, (str, bytes)):
@@ -337,28 +284,3 @@ def _as_array(value: Value, dtype: Any = None) -> Array:
 
 # Triton adds to a failed load where it was raised; that is no client's business.
 Model.initialize.__code__ = Model.initialize.__code__.replace(co_filename="voice_clone")
-
-
-class _TritonHandler(logging.Handler):
-    def __init__(self, model: str) -> None:
-        super().__init__()
-        self._model = model
-
-    def emit(self, record: logging.LogRecord) -> None:
-        line = f"{self._model}: {self.format(record)}"
-        logger = pb_utils.Logger
-        with _one_at_a_time:
-            if record.levelno >= logging.ERROR:
-                logger.log_error(line)
-            elif record.levelno >= logging.WARNING:
-                logger.log_warn(line)
-            else:
-                logger.log_info(line)
-
-
-def _log_to_triton(model: str) -> None:
-    """Send this process's logging through Triton's log."""
-    root = logging.getLogger("voice_clone")
-    root.handlers = [_TritonHandler(model)]
-    root.setLevel(logging.INFO)
-    root.propagate = False

@@ -192,9 +192,10 @@ def test_a_talker_is_that_with_the_rounded_weights(precision: Precision, config:
         talker.prefill(cache, 0, embeds[:5])
         hidden.append(torch.cat([first, talker.decode(cache, [1, 0], [20, 5], embeds[:2])]))
     torch.testing.assert_close(*hidden, rtol=0, atol={"int8": 1e-3, "int4": 0.1}.get(precision, 1e-5))  # activations
-    same = [(greedy(native, config, s) == greedy(reference, config, s)).all(1).cumprod().sum() for s in range(3)]
-    # frames before the first other code
-    assert sum(same) >= {"int8": 0.5, "int4": 0.0}.get(precision, 1.0) * 3 * FRAMES, same
+    if precision != "int4":  # whose activations, rounded to 8 bits, change codes from the first frame on
+        same = [(greedy(native, config, s) == greedy(reference, config, s)).all(1).cumprod().sum() for s in range(3)]
+        # frames before the first other code
+        assert sum(same) >= (0.5 if precision == "int8" else 1.0) * 3 * FRAMES, same
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -30,7 +30,7 @@ def tile(outputs, rows, ahead=False):
     """An intrinsic: (weights, groups, x, o, n) -> the float32 products of weights[o], weights[o + 1], ... with x[n],
     x[n + 1], ...: all rows of the first output, then of the second.
 
-    weights: [O, I], see kernels.py for what it holds; groups: float32 [O, I / 128], for int8 alone; x: [N, I], float32,
+    weights: [O, I], what it holds: see products.py; groups: float32 [O, I / 128], for int8 alone; x: [N, I], float32,
     with int8 weights int16. `ahead`: fetch the weights of the next tile, which are not in the processor's cache.
     """
 

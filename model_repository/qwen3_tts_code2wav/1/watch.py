@@ -5,7 +5,8 @@ import queue
 import threading
 
 from voice_clone.errors import VoiceCloneError
-from voice_clone.triton_io import Metric, call
+from voice_clone.triton_io import call
+from voice_clone.triton_telemetry import Metric
 
 PREFIX = "voice_clone_code2wav_"
 FRAME_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)  # a frame is 80 ms of speech

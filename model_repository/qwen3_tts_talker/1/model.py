@@ -14,7 +14,8 @@ from voice_clone.qwen3_tts.last_chunks import LastChunks
 from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
 from voice_clone.qwen3_tts.warm_up import warm_up
 from voice_clone.server_stop import HttpEndpoint, ServerStop
-from voice_clone.triton_io import Metric, Model
+from voice_clone.triton_io import Model
+from voice_clone.triton_telemetry import Metric
 
 log = logging.getLogger("voice_clone.talker")
 

@@ -1,0 +1,90 @@
+"""Metrics and log lines of a model's process, through the server's own /metrics and log."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import triton_python_backend_utils as pb_utils
+
+# Two metric updates, or two log lines, at once from one process corrupt the memory that it shares with the server, and
+# take either of them down (seen on 2.51).
+_one_at_a_time = threading.Lock()
+
+
+class Metric:
+    """One series on the server's /metrics. Every update is a call to the server (about 0.1 ms): one a request, at most.
+
+    Args:
+        name: Prometheus name; `_total` for a counter by convention.
+        description: its help text.
+        kind: `counter`, `gauge` or `histogram`.
+        labels: of this series.
+        buckets: upper bounds of a histogram.
+    """
+
+    _families: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        kind: str,
+        labels: Mapping[str, str] | None = None,
+        buckets: Sequence[float] | None = None,
+    ) -> None:
+        more = {} if buckets is None else {"buckets": list(buckets)}
+        with _one_at_a_time:
+            if name not in self._families:
+                number = getattr(pb_utils.MetricFamily, kind.upper())
+                self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=number)
+            self._metric = self._families[name].Metric(labels=dict(labels or {}), **more)
+
+    @classmethod
+    def forget(cls) -> None:
+        """Destroy all that nobody uses any more."""
+        cls._families.clear()
+        gc.collect()  # a model is often part of a cycle
+
+    def add(self, amount: float = 1.0) -> None:
+        """Increase a counter."""
+        with _one_at_a_time:
+            self._metric.increment(amount)
+
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+        with _one_at_a_time:
+            self._metric.set(value)
+
+    def observe(self, value: float) -> None:
+        """Add an observation to a histogram."""
+        with _one_at_a_time:
+            self._metric.observe(value)
+
+
+class _TritonHandler(logging.Handler):
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        self._model = model
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = f"{self._model}: {self.format(record)}"
+        logger = pb_utils.Logger
+        with _one_at_a_time:
+            if record.levelno >= logging.ERROR:
+                logger.log_error(line)
+            elif record.levelno >= logging.WARNING:
+                logger.log_warn(line)
+            else:
+                logger.log_info(line)
+
+
+def log_to_triton(model: str) -> None:
+    """Send this process's logging through Triton's log."""
+    root = logging.getLogger("voice_clone")
+    root.handlers = [_TritonHandler(model)]
+    root.setLevel(logging.INFO)
+    root.propagate = False
