@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,55 +26,54 @@ def threads_stay() -> Any:
     torch.set_num_threads(before)
 
 
-def test_compare_official(
+Measure = Callable[[ModuleType, str], tuple[dict[str, Any], str]]
+
+
+@pytest.fixture
+def measure(
     checkpoint_folder: CheckpointFactory,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
-    how = ["--frames", "3", "--runs", "1", "--streams", "2", "--precision", "fp32", "--no-memory", "--threads", "1"]
-    given = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--json", str(tmp_path / "out.json")]
-    monkeypatch.setattr(sys, "argv", ["compare_official", *how, *given])
-    compare_official.main()
-    found = json.loads((tmp_path / "out.json").read_text())["figures"]["fp32"]
+) -> Measure:
+    """Runs a script with these arguments on the tiny checkpoint; answers its JSON and what it printed."""
+
+    def run(script: ModuleType, arguments: str) -> tuple[dict[str, Any], str]:
+        file = tmp_path / "out.json"
+        given = ["--checkpoint", str(checkpoint_folder("tiny", 0)), *arguments.split(), str(file)]
+        monkeypatch.setattr(sys, "argv", [script.__name__, *given])
+        script.main()
+        return json.loads(file.read_text()), capsys.readouterr().out
+
+    return run
+
+
+def test_compare_official(measure: Measure) -> None:
+    how = "--frames 3 --runs 1 --streams 2 --precision fp32 --no-memory --threads 1 --json"
+    written, printed = measure(compare_official, how)
+    found = written["figures"]["fp32"]
     assert found["equal_frames"] == 3
     assert found["deviation"]["talker_choices"] == 1.0
     assert all(0 < ratio["p50"] < math.inf for ratio in found["ratios"].values())
     assert set(found["ratios"]) == {"first_audio", "prefill", "frame", "code2wav", "total"}
-    assert "| fp32 " in capsys.readouterr().out
+    assert "| fp32 " in printed
 
 
-def test_stages(
-    checkpoint_folder: CheckpointFactory,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    how = ["--runs", "1", "--batch", "2", "--precision", "fp32", "--threads", "1"]
-    given = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "-o", str(tmp_path / "out.json")]
-    monkeypatch.setattr(sys, "argv", ["stages", *how, *given])
-    stages.main()
-    found = json.loads((tmp_path / "out.json").read_text())["stages"]
+def test_stages(measure: Measure) -> None:
+    written, printed = measure(stages, "--runs 1 --batch 2 --precision fp32 --threads 1 -o")
+    found = written["stages"]
     for rows in found.values():
         for row in rows:
             assert row["ms"]["p50"] > 0 and row["bandwidth_ms"] > 0 and row["compute_ms"] > 0, row["stage"]
     names = [row["stage"] for rows in found.values() for row in rows]
     assert {"prefill, 128 positions", "code predictor, batch 2", "code2wav, 12 frames, batch 2"} <= set(names)
-    assert "code predictor, batch 2" in capsys.readouterr().out
+    assert "code predictor, batch 2" in printed
 
 
 @pytest.mark.long  # starts a server
-def test_server_cost(
-    checkpoint_folder: CheckpointFactory,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_server_cost(measure: Measure) -> None:
     """It ends with an error unless the bare engine and the server make the same samples in the same chunks."""
-    given = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "-o", str(tmp_path / "out.json")]
-    monkeypatch.setattr(sys, "argv", ["server_cost", "--frames", "7", "--runs", "1", *given])
-    server_cost.main()
-    found = json.loads((tmp_path / "out.json").read_text())
+    found, printed = measure(server_cost, "--frames 7 --runs 1 -o")
     assert found["chunks"] == 3
     for side in ("bare", "server"):
         assert set(found[side]) == {*server_cost.MEASURES, *server_cost.PARTS}
@@ -82,21 +83,14 @@ def test_server_cost(
     requests = {model: spent["requests"] for model, spent in found["triton"].items()}
     assert requests["qwen3_tts"] == requests["qwen3_tts_prompt"] == requests["speaker_cache"] == 1
     assert requests["qwen3_tts_code2wav"] >= 3
-    assert "| first chunk " in capsys.readouterr().out
+    assert "| first chunk " in printed
 
 
 @pytest.mark.long  # starts a server
-def test_memory(
-    checkpoint_folder: CheckpointFactory,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_memory(checkpoint_folder: CheckpointFactory, measure: Measure) -> None:
     folder = checkpoint_folder("tiny", 0)
-    how = ["--precision", "int8", "--streams", "2", "--frames", "2", "-o", str(tmp_path / "out.json")]
-    monkeypatch.setattr(sys, "argv", ["memory", "--checkpoint", str(folder), *how])
-    memory.main()
-    found = json.loads((tmp_path / "out.json").read_text())["precisions"]["int8"]
+    written, printed = measure(memory, "--precision int8 --streams 2 --frames 2 -o")
+    found = written["precisions"]["int8"]
     models = {path.parent.parent.name for path in MODELS.glob("*/1/model.py")}
     assert set(found["processes"]) == models | {memory.SERVER}
     for name, sizes in found["processes"].items():
@@ -105,4 +99,4 @@ def test_memory(
     exact = memory.weights(folder, "fp32")
     assert found["weights"]["other networks"] == exact["other networks"] > 0
     assert found["weights"]["talker and code predictor"] < 0.3 * exact["talker and code predictor"]
-    assert "| qwen3_tts_talker " in capsys.readouterr().out
+    assert "| qwen3_tts_talker " in printed

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.random_weights import fill_random
+from tests.small_codec import SMALL
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
 from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
 from voice_clone.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
@@ -19,22 +20,6 @@ from voice_clone.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 # whole decode and a streamed one are equally far from the fp64 result, by a peak of up to 4e-5 over 1.5 M samples.
 RMS_TOLERANCE, PEAK_TOLERANCE = 1e-5, 1e-4
 
-SMALL = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than most chunkings
-    codebook_dim=16,
-    head_dim=8,
-    codebook_size=32,
-    hidden_size=16,
-    latent_dim=24,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    sliding_window=9,
-    intermediate_size=32,
-    num_hidden_layers=2,
-    num_quantizers=4,
-    upsample_rates=(3, 2),
-    upsampling_ratios=(2, 2),
-    decoder_dim=32,
-)
 RELEASED_RATES = CodecDecoderConfig(  # 1920 samples a frame and the window of 72, few channels
     codebook_dim=16,
     head_dim=8,

@@ -9,28 +9,12 @@ from torch import Tensor
 
 from tests.graph_safety import NoSynchronisation, Recorder
 from tests.random_weights import fill_random
+from tests.small_codec import SMALL as CONFIG
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
-from voice_clone.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
 from voice_clone.qwen3_tts.graphs import GraphRunner
 
-CONFIG = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than most chunkings
-    codebook_dim=16,
-    head_dim=8,
-    codebook_size=32,
-    hidden_size=16,
-    latent_dim=24,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    sliding_window=9,
-    intermediate_size=32,
-    num_hidden_layers=2,
-    num_quantizers=4,
-    upsample_rates=(3, 2),
-    upsampling_ratios=(2, 2),
-    decoder_dim=32,
-)
 SAMPLES = 24
 FRAMES = (1, 2, 4, 8)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tests.conftest import CheckpointFactory
 from tests.random_weights import fill_random
+from tests.small_codec import SMALL as TINY
 from voice_clone.native.convolution import finisher
 from voice_clone.native.team import Team
 from voice_clone.native.weights import Array
@@ -26,22 +27,6 @@ from voice_clone.settings import Settings
 
 TOLERANCE = 1e-5  # of the waveform's RMS
 
-TINY = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than most streams
-    codebook_dim=16,
-    head_dim=8,
-    codebook_size=32,
-    hidden_size=16,
-    latent_dim=24,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    sliding_window=9,
-    intermediate_size=32,
-    num_hidden_layers=2,
-    num_quantizers=4,
-    upsample_rates=(3, 2),
-    upsampling_ratios=(2, 2),
-    decoder_dim=32,
-)
 ODD = CodecDecoderConfig(  # channels that fill neither vectors nor panels nor blocks of inputs; biased attention
     codebook_dim=36,
     head_dim=6,

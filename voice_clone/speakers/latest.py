@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.record import ArtifactId
+from voice_clone.speakers.store import VOICES
 
 log = logging.getLogger(__name__)
 
@@ -23,16 +24,14 @@ def latest_artifacts(directory: Path, artifact: ArtifactId) -> Iterator[dict[str
 
     Yields: {name that the encoder gave: tensor}.
     """
-    prefix = voice_file.tensor_name(artifact, "")
-    for path in _latest_first(directory / "voices"):
+    for path in _latest_first(directory / VOICES):
         try:
-            header, tensors = voice_file.read(path, lambda name: name.startswith(prefix))
-            voice_file.verify(header, tensors)
+            _, tensors = voice_file.read_artifacts(path, artifact)
         except (OSError, voice_file.Damaged) as error:
             log.info("a voice on disk is passed over: %s", error)
             continue
         if tensors:
-            yield {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+            yield tensors
 
 
 def _latest_first(folder: Path) -> list[Path]:

@@ -32,6 +32,7 @@ from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
+VOICES = "voices"  # the folder of the speakers' files
 _BATCH = 64  # generations reserved by one write; a crash skips those not used
 _FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 
@@ -58,7 +59,7 @@ class SpeakerStore:
     def __init__(self, directory: Path, files: Files | None = None, wait: float = 0.0) -> None:
         self._files = files or Files()
         self._directory = directory
-        self._voices = directory / "voices"
+        self._voices = directory / VOICES
         self._quarantine = directory / "quarantine"
         with _disk_errors("opened"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that exists may serve others, too
@@ -131,10 +132,10 @@ class SpeakerStore:
         Raises:
             Damaged: they are not what was written.
         """
-        prefix = voice_file.tensor_name(artifact, "")
-        header, tensors = self._read(record, lambda name: name.startswith(prefix))
-        voice_file.verify(header, tensors)
-        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        with _disk_errors("read"):
+            header, tensors = voice_file.read_artifacts(self._path(record.key), artifact)
+        _check_generation(header, record)
+        return tensors
 
     def read_all(self, record: SpeakerRecord) -> tuple[voice_file.Header, dict[str, NDArray[Any]]]:
         """The header and all tensors by their names in the file, not yet verified."""
@@ -166,8 +167,7 @@ class SpeakerStore:
     ) -> tuple[voice_file.Header, dict[str, NDArray[Any]]]:
         with _disk_errors("read"):
             header, tensors = voice_file.read(self._path(record.key), wanted)
-        if header.record.generation != record.generation:
-            raise Damaged("the file belongs to another generation")
+        _check_generation(header, record)
         return header, tensors
 
     def _restore_one(self, entry: os.DirEntry[str]) -> SpeakerRecord | None:
@@ -234,6 +234,11 @@ class SpeakerStore:
             with self._users:
                 self._active -= 1
                 self._users.notify_all()
+
+
+def _check_generation(header: voice_file.Header, record: SpeakerRecord) -> None:
+    if header.record.generation != record.generation:
+        raise Damaged("the file belongs to another generation")
 
 
 @contextlib.contextmanager

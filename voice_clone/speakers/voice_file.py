@@ -93,6 +93,17 @@ def read(path: Path, wanted: Callable[[str], bool]) -> tuple[Header, dict[str, N
             raise Damaged(str(error)) from None
 
 
+def read_artifacts(path: Path, artifact: ArtifactId) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """The header, and the verified artifacts under the names the encoder gave them; none if the file has none.
+
+    Raises: as `read_header`; Damaged also if one is not what was written.
+    """
+    prefix = tensor_name(artifact, "")
+    header, tensors = read(path, lambda name: name.startswith(prefix))
+    verify(header, tensors)
+    return header, {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
 def unpack(data: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
     """Header and verified tensors of a file given as bytes.
 
