@@ -32,8 +32,8 @@ import torch
 
 from perf import report
 from perf.deviation import compare, forced_logits
-from perf.engines import Official, Ours, Spent, endless
-from tools.checkpoint_maker import make_checkpoint
+from perf.engines import Official, Ours, Spent
+from tools.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.native.weights import PRECISIONS
 
 FRAME_SECONDS = 0.08
@@ -98,7 +98,7 @@ def main() -> None:
         folder = given.checkpoint or Path(scratch) / "checkpoint"
         if given.checkpoint is None:
             make_checkpoint(given.shape, 0, folder)
-        run(endless(folder, Path(scratch) / "endless"), given)
+        run(make_endless(folder, Path(scratch) / "endless"), given)
 
 
 def run(folder: Path, given: argparse.Namespace) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file, save_file
 
 from perf.reference import CLIP, TRANSCRIPT
 from voice_clone.audio import decode
@@ -22,7 +21,6 @@ from voice_clone.native.weights import Precision
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
-from voice_clone.qwen3_tts.config import load_config
 from voice_clone.qwen3_tts.generator import Generator
 from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
 from voice_clone.qwen3_tts.graphs import GraphRunner
@@ -51,18 +49,6 @@ class Spent:
     frame: float
     code2wav: float
     total: float
-
-
-def endless(folder: Path, target: Path) -> Path:
-    """A checkpoint like `folder`, in the new folder `target`, whose speech never ends by itself."""
-    target.mkdir()
-    for file in folder.iterdir():
-        if file.name != "model.safetensors":
-            (target / file.name).symlink_to(file.resolve())
-    tensors = load_file(folder / "model.safetensors")
-    tensors["talker.codec_head.weight"][load_config(folder).talker.codec_eos_token_id] = 0
-    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
-    return target
 
 
 class Official:

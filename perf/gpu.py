@@ -28,9 +28,9 @@ import numpy as np
 import torch
 
 from perf import report
-from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent, endless
+from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent
 from perf.reference import CLIP, TRANSCRIPT
-from tools.checkpoint_maker import make_checkpoint
+from tools.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.qwen3_tts.generator import Generator
 from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.sampling import SamplingParameters
@@ -88,7 +88,7 @@ def main() -> int:
         folder = given.checkpoint or Path(scratch) / "checkpoint"
         if given.checkpoint is None:
             make_checkpoint(given.shape, 0, folder)
-        folder = endless(folder, Path(scratch) / "endless")
+        folder = make_endless(folder, Path(scratch) / "endless")
         found = {precision: measure(folder, precision, given) for precision in given.precision}
     if given.device == "cuda":
         print(

@@ -19,184 +19,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import queue
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import psutil
 import tritonclient.grpc as triton
 from voice_clone_client import Client
 
 from perf import report
-from perf.engines import SCHEDULE, TEXT, endless
+from perf.bare_engine import GREEDY, PARTS, Bare, Heard
+from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
+from tools.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
-from voice_clone.batching.engine import Engine
-from voice_clone.batching.stream import Chunk
 from voice_clone.native.weights import PRECISIONS
-from voice_clone.qwen3_tts import code2wav, stages
+from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.cloned_voice import ClonedVoice, from_cache
-from voice_clone.qwen3_tts.code2wav import Code2Wav, Decoded
-from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker, Report
 from voice_clone.qwen3_tts.config import load_config
-from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.speech_request import SpeechRequest
-from voice_clone.qwen3_tts.talker_request import TalkerRequest, build_request
 from voice_clone.qwen3_tts.text import Tokenizer
-from voice_clone.qwen3_tts.warm_up import warm_up
 from voice_clone.settings import Settings
 
 VOICE = "server cost"
 FRAME = 1920  # samples
-GREEDY = {"do_sample": False, "subtalker_do_sample": False}
 PAUSE = 0.1  # seconds between two speeches: what the one before left to be told is told
 MODELS = ("qwen3_tts", "qwen3_tts_prompt", "speaker_cache", "qwen3_tts_talker", "qwen3_tts_code2wav")
-PARTS = ("prompt", "talker", "code2wav", "the way")
 MEASURES = ("first chunk", "later chunk", "only chunk", "CPU")
-
-
-@dataclass(frozen=True)
-class Heard:
-    """A speech at its listener: when each chunk came, in ms from the request on, what it was, and what was told."""
-
-    arrivals: list[float]
-    chunks: list[npt.NDArray[np.float32]]
-    info: Mapping[str, Any]
-    cpu: float = 0.0  # ms of all processes
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """The first chunk's time by part."""
-        known = [self.info[name] for name in ("prompt_ms", "first_frame_ms", "code2wav_first_ms")]
-        return dict(zip(PARTS, [*known, self.arrivals[0] - sum(known)], strict=True))
-
-    @property
-    def measures(self) -> dict[str, float]:
-        """All but that of the only chunk."""
-        count = len(self.arrivals)
-        later = (self.arrivals[-1] - self.arrivals[0]) / max(1, count - 1)
-        return {"first chunk": self.arrivals[0], "later chunk": later, "CPU": self.cpu / count}
-
-
-class Bare:
-    """Engine and code2wav in this process, wired as the server's models are."""
-
-    def __init__(self, environment: Mapping[str, str], voice: ClonedVoice, tokenizer: Tokenizer) -> None:
-        settings = Settings({}, environment)
-        self._voice, self._tokenizer = voice, tokenizer
-        self._generator = generator = stages.load_generator(settings)
-        self._config = config = generator.config
-        prefill_chunk = stages.prefill_chunk(settings)
-        warm_up(generator, prefill_chunk, 10.0)
-        decoder, _ = stages.load_codec_decoder(settings)
-        codec = config.codec
-        decoding = Code2Wav(decoder, codec.decoder_config.codebook_size, codec.decoder_config.num_quantizers)
-        decoding.warm_up(SCHEDULE, (1,), 20.0)
-        self._worker = Code2WavWorker(
-            decoding, 1, 4096, codec.decode_upsample_rate / codec.output_sample_rate, _Nobody()
-        )
-        self._engine: Engine[TalkerRequest] = Engine(
-            generator,
-            codebooks=config.talker.num_code_groups,
-            schedule=SCHEDULE,
-            max_queue=64,
-            prefill_chunk=prefill_chunk,
-        )
-
-    def speak(self, frames: int) -> Heard:
-        """A speech of so many frames."""
-        listener = _Listener(self._worker, self._voice.codes)
-        began = time.perf_counter()
-        text_ids = self._tokenizer.text_ids(TEXT)
-        prompt = Prompt(
-            role_ids=self._tokenizer.role_ids,
-            text_ids=text_ids,
-            speaker_embedding=self._voice.embedding,
-            reference_ids=self._tokenizer.reference_ids(self._voice.transcript or ""),
-            reference_codes=self._voice.codes,
-            language_id=None,
-        )
-        prompt_ms = 1e3 * (time.perf_counter() - began)
-        request = build_request(prompt, GREEDY, 0, frames, self._config, self._generator.max_length)
-        self._engine.submit(listener.stream_id, request, listener)
-        arrivals, chunks = [], []
-        while (decoded := listener.heard.get()) is not None:
-            arrivals.append(1e3 * (time.perf_counter() - began))
-            chunks.append(decoded.waveform)
-            if len(chunks) == 1:
-                info = {"prompt_ms": prompt_ms, **listener.told, "code2wav_first_ms": decoded.first_ms}
-        return Heard(arrivals, chunks, info)
-
-    def close(self) -> None:
-        """Stop the threads."""
-        self._engine.close()
-        self._worker.close()
-
-
-class _Listener:
-    """The sink of a stream and the tickets of its chunks."""
-
-    def __init__(self, worker: Code2WavWorker, context: npt.NDArray[np.int32]) -> None:
-        self.stream_id = uuid.uuid4().hex
-        self.told: dict[str, float] = {}
-        self.heard: queue.SimpleQueue[Decoded | None] = queue.SimpleQueue()
-        self._worker = worker
-        self._context = context
-
-    def chunk(self, chunk: Chunk) -> None:
-        context = self._context if chunk.index == 0 else self._context[:0]
-        self.told = self.told or {"first_frame_ms": chunk.timing.first_frame}
-        final = chunk.finish is not None
-        self._worker.submit(
-            code2wav.Chunk(self.stream_id, chunk.index, chunk.codes, context, final), _Ticket(self.heard, final)
-        )
-
-    def cancelled(self) -> bool:
-        return False
-
-    def fail(self, error: BaseException) -> None:
-        raise SystemExit(f"the bare engine failed: {error}")
-
-
-@dataclass(frozen=True)
-class _Ticket:
-    heard: queue.SimpleQueue[Decoded | None]
-    final: bool
-
-    def cancelled(self) -> bool:
-        return False
-
-    def done(self, decoded: Decoded) -> None:
-        self.heard.put(decoded)
-        if self.final:
-            self.heard.put(None)
-
-    def skip(self) -> None:
-        raise AssertionError("no stream is broken here")
-
-    def fail(self, error: BaseException) -> None:
-        raise SystemExit(f"code2wav failed: {error}")
-
-
-class _Nobody:
-    """No observer."""
-
-    def lost(self, stream_id: str) -> None:
-        pass
-
-    def answered(self, stream_id: str) -> None:
-        pass
-
-    def report(self, report: Report) -> None:
-        pass
 
 
 def through_triton(client: Client, frames: int) -> Heard:
@@ -357,7 +210,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        found = measure(endless(given.checkpoint, Path(scratch) / "endless"), given)
+        found = measure(make_endless(given.checkpoint, Path(scratch) / "endless"), given)
     show(found, given)
     arguments = {"precision": given.precision, "frames": given.frames, "runs": given.runs}
     report.write(given.output, {**arguments, **found})

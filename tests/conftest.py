@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -17,9 +15,8 @@ import pytest
 # the models of the servers that the tests start. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from safetensors.torch import load_file, save_file
 
-from tools.checkpoint_maker import make_checkpoint
+from tools.checkpoint_maker import make_checkpoint, make_endless
 from tools.export_onnx import export_all
 from tools.onnx_comparison import Loaded
 
@@ -57,16 +54,6 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> CheckpointFac
             make_checkpoint(shape, seed, made[shape, seed])
         return made[shape, seed]
 
-    return folder
-
-
-def make_endless(checkpoint: Path, folder: Path) -> Path:
-    """Write a copy of a checkpoint whose talker never ends by itself, not even by chance: `folder`."""
-    shutil.copytree(checkpoint, folder)
-    end = json.loads((folder / "config.json").read_text())["talker_config"]["codec_eos_token_id"]
-    tensors = {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
-    tensors["talker.codec_head.weight"][end] = 0  # far from the largest of the logits
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

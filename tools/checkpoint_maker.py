@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from tools.checkpoint_config import (
     CODEC_PREPROCESSOR,
@@ -59,6 +60,21 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def make_endless(checkpoint: Path, folder: Path) -> Path:
+    """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
+
+    It lives as long as the other one, to whose files it links.
+    """
+    folder.mkdir()
+    for file in checkpoint.iterdir():
+        if file.name != "model.safetensors":
+            (folder / file.name).symlink_to(file.resolve())
+    tensors = load_file(checkpoint / "model.safetensors")
+    tensors["talker.codec_head.weight"][load_config(checkpoint).talker.codec_eos_token_id] = 0  # far from the largest
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 def write_configuration(shape: str, folder: Path) -> Qwen3TTSConfig:

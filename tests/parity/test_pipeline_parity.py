@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import CheckpointFactory, make_endless
+from tests.conftest import CheckpointFactory
 from tests.parity.official import quiet, qwen_tts
+from tools.checkpoint_maker import make_endless
 from voice_clone.audio import decode, resample
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
