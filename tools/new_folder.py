@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 
 @contextlib.contextmanager
@@ -14,9 +15,11 @@ def new_folder(output: Path) -> Iterator[Path]:
 
     What `output` holds until then stays untouched till the new folder is whole.
     """
-    with TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as scratch:
-        made, aside = Path(scratch) / "new", Path(scratch) / "old"
-        made.mkdir()
+    # The name is known before the folder is there: a signal right after its making finds what to remove.
+    scratch = output.parent / f".{output.name}-{secrets.token_hex(8)}"
+    made, aside = scratch / "new", scratch / "old"
+    try:
+        made.mkdir(parents=True)
         yield made
         try:
             if output.exists():
@@ -26,6 +29,8 @@ def new_folder(output: Path) -> Iterator[Path]:
             if aside.exists() and not output.exists():
                 aside.rename(output)
             raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def refusal(output: Path, replace: bool, replaceable: Callable[[Path], bool]) -> str | None:

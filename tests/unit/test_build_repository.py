@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -277,6 +278,19 @@ def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     with new_folder(output) as folder:
         (folder / "whole").touch()
     assert [each.name for each in tmp_path.rglob("*")] == ["models", "whole"]
+
+
+def test_a_signal_right_after_its_making_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = os.mkdir
+
+    def stopped(*args: Any) -> None:
+        mkdir(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", stopped)
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "models"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
