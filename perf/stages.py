@@ -28,7 +28,9 @@ from tools.checkpoint_maker import make_checkpoint
 from voice_clone.native.weights import PRECISIONS
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.frame_model import KNOBS, knobs_of
 from voice_clone.qwen3_tts.native_decoder import NativeCodecDecoder
+from voice_clone.qwen3_tts.sampling import Draw, Filters, SamplingParameters
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.settings import Settings
 
@@ -157,7 +159,10 @@ def _decode(talker: Talker, cache: Any, where: list[int], rows: torch.Tensor) ->
 
 
 def _predict(predictor: Any, cache: Any, rows: torch.Tensor, codes: torch.Tensor) -> Callable[[], Any]:
-    return lambda: predictor.predict(cache, rows, codes, rows, lambda logits, _: logits.argmax(-1))
+    knobs = np.tile(knobs_of(SamplingParameters(seed=0, subtalker_do_sample=False))[-KNOBS:], (len(rows), 1))
+    uniform = torch.zeros(len(rows), predictor.config.num_code_groups, dtype=torch.float64)
+    choose = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
+    return lambda: predictor.predict(cache, rows, codes, rows, choose)
 
 
 def _weights(config: Any) -> float:

@@ -74,7 +74,7 @@ def test_a_product_is_that_with_the_rounded_weights(
         * torch.logspace(-4, 4, rows)[:, None, None]
     )
     x[..., 7] *= 100  # activations have outliers
-    got = NativeLinear(layer, precision)(x)
+    got = NativeLinear.of(layer, precision)(x)
     weight = unpack(pack(layer.weight, precision), outputs, inputs).double()
     expected = (rounded_rows(x) if precision == "int4" else x.double()) @ weight.T
     size = expected.std(dim=-1, keepdim=True)
@@ -149,7 +149,7 @@ def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_bad_row_is_seen_and_spoils_no_other(precision: Precision) -> None:
-    layer = NativeLinear(linear(96, 128), precision)
+    layer = NativeLinear.of(linear(96, 128), precision)
     rows = torch.randn(8, 128, generator=torch.Generator().manual_seed(1))
     expected = layer(rows)
     spoilt = rows.clone()

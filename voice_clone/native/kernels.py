@@ -20,6 +20,7 @@ from voice_clone.native.dots import PANEL
 from voice_clone.native.products import multiply, prepare, width
 
 CHUNKS = 16  # of a phase, for each thread: small ones, so that threads end at the same time
+LAYER_PHASES = 5
 SPINS = 4000  # some microseconds; then a thread that waits gives its core away
 
 # Sums may be taken in any order, but NaN and infinity stay what they are: that is how a bad stream is found.
@@ -167,7 +168,7 @@ def _prepared(weights, x, own):
 
 @njit(**_OPTIONS)
 def _multiply(thread, counters, phase, chunks, weights, groups, x, own, out):
-    """A phase: out [N, O] = x [N, inputs] times the weights."""
+    """A phase: out [N, O] = x [N, inputs] times the weights; `out` may have more rows."""
     prepared = _prepared(weights, x, own)
     done = int64(0)
     chunk = _take(counters, phase, chunks, thread)
@@ -226,38 +227,25 @@ def linear(thread, threads, counters, weights, groups, x, own, out):
 
 
 @njit(**_OPTIONS)
-def stack(thread, threads, counters, weights, norms, eps, cache, where, own, common, x, out):
-    """All decoder layers and the last norm, on N new positions of any streams. Five phases a layer.
+def layers(thread, threads, counters, phase, weights, norms, eps, cache, where, own, common, x):
+    """All decoder layers on N new positions of any streams: x [N, C] becomes what goes into the last norm.
 
-    Args:
-        thread, threads: this thread's number and how many there are.
-        counters: int64 [10 L], zeros.
-        weights: of the projections qkv, o, gate and up, down: each the weights of all layers, [L, O, I], and
-            the scales of their groups.
-        norms: before attention and before the feed-forward part [L, C], of queries and of keys [L, D], the last [C].
-        cache: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
-        where: slot and position of each row, int64 [N]. A row sees its slot's positions up to its own, those that
-            come in the same call included.
-        own: of each thread: prepared rows [N * I], their scales, normed rows float32 [N, C], attention scores.
-        common: float32 rows that the threads share: queries, keys and values; the attention's results; gate and up; the
-            feed-forward part between; a product.
-        x: [N, C]; lost.
-        out: [N, C], the normed hidden states.
+    Five phases a layer, from `phase` on. The other arguments are those of `stack`; its memory may be for more rows.
     """
     (qkv, qkv_groups), (o, o_groups), (gate_up, gate_up_groups), (down, down_groups) = weights
-    attention_norm, mlp_norm, query_norm, key_norm, last_norm = norms
+    attention_norm, mlp_norm, query_norm, key_norm, _ = norms
     keys, values, cos, sin = cache
     slots, positions = where
+    count = x.shape[0]
     mine = own[0][thread], own[1][thread]
-    normed, scores = own[2][thread], own[3][thread]
+    normed, scores = own[2][thread][:count], own[3][thread]
     heads, attended, gates, hidden, product = common
+    attended, hidden = attended[:count], hidden[:count]
     dim, kv_heads = cos.shape[1], keys.shape[2]
     query_heads = attended.shape[1] // dim
     ratio = query_heads // kv_heads
-    count = x.shape[0]
     chunks = CHUNKS * threads
     for layer in range(qkv.shape[0]):
-        phase = 5 * layer
         _normalise(x, attention_norm[layer], eps, normed)
         _multiply(thread, counters, phase, chunks, qkv[layer], qkv_groups[layer], normed, mine, heads)
 
@@ -288,5 +276,28 @@ def stack(thread, threads, counters, weights, norms, eps, cache, where, own, com
             thread, counters, phase + 3, chunks, gate_up[layer], gate_up_groups[layer], normed, mine, gates, hidden
         )
         _multiply_add(thread, counters, phase + 4, chunks, down[layer], down_groups[layer], hidden, mine, product, x)
+        phase += LAYER_PHASES
+
+
+@njit(**_OPTIONS)
+def stack(thread, threads, counters, weights, norms, eps, cache, where, own, common, x, out):
+    """All decoder layers and the last norm, on N new positions of any streams.
+
+    Args:
+        thread, threads: this thread's number and how many there are.
+        counters: int64 [10 L], zeros.
+        weights: of the projections qkv, o, gate and up, down: each the weights of all layers, [L, O, I], and
+            the scales of their groups.
+        norms: before attention and before the feed-forward part [L, C], of queries and of keys [L, D], the last [C].
+        cache: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
+        where: slot and position of each row, int64 [N]. A row sees its slot's positions up to its own, those that
+            come in the same call included.
+        own: of each thread: prepared rows [N * I], their scales, normed rows float32 [N, C], attention scores.
+        common: float32 rows that the threads share: queries, keys and values; the attention's results; gate and up; the
+            feed-forward part between; a product.
+        x: [N, C]; lost.
+        out: [N, C], the normed hidden states.
+    """
+    layers(thread, threads, counters, 0, weights, norms, eps, cache, where, own, common, x)
     if thread == 0:
-        _normalise(x, last_norm, eps, out)
+        _normalise(x, norms[4], eps, out)

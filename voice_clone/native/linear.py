@@ -30,26 +30,37 @@ class Work:
 
 
 class NativeLinear(nn.Module):
-    """As `nn.Linear`, fp32 in and out, the weight at some precision."""
+    """As `nn.Linear`, fp32 in and out, the weight in one of the forms of weights.py.
 
-    def __init__(self, linear: nn.Module, precision: Precision) -> None:
+    Attributes:
+        packed: the weight.
+        bias: [O], if there is one.
+    """
+
+    def __init__(self, packed: Packed, outputs: int, bias: Tensor | None = None) -> None:
         super().__init__()
+        self.packed = packed
+        self.bias = bias
+        self._outputs = outputs
+        self._work = Work(packed)
+
+    @classmethod
+    def of(cls, linear: nn.Module, precision: Precision) -> NativeLinear:
+        """A layer of torch's, its weight rounded to `precision`."""
         assert isinstance(linear, nn.Linear)
-        self._packed = pack(linear.weight.detach(), precision)
-        self._outputs = linear.out_features
-        self._bias = None if linear.bias is None else linear.bias.detach().float()
-        self._work = Work(self._packed)
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        return cls(pack(linear.weight.detach(), precision), linear.out_features, bias)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weight."""
-        return self._packed.nbytes
+        return self.packed.nbytes
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
         rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
         out = np.empty((rows.shape[0], self._outputs), np.float32)
         self._work.resize(rows.shape[0])
-        team().run(kernels.linear, 1, rows.size * out.shape[1], *self._packed.arrays, rows, self._work.own, out)
+        team().run(kernels.linear, 1, rows.size * out.shape[1], *self.packed.arrays, rows, self._work.own, out)
         result = torch.from_numpy(out).view(*x.shape[:-1], -1)
-        return result if self._bias is None else result.add_(self._bias)
+        return result if self.bias is None else result.add_(self.bias)

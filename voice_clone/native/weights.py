@@ -60,6 +60,10 @@ class Packed:
         """How many scales a row of them has."""
         return 2 * int(self.groups.shape[-1]) if self.values.dtype == np.uint8 else 1
 
+    def __getitem__(self, index: int) -> Packed:
+        """One of several matrices; the memory is the same."""
+        return Packed(self.values[index], self.groups[index])
+
     @staticmethod
     def stack(parts: list[Packed]) -> Packed:
         """Matrices of one shape and form, one after the other."""

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
 from voice_clone.native.linear import NativeLinear
-from voice_clone.native.weights import Precision, of_heads
+from voice_clone.native.weights import Packed, Precision, of_heads, pack
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
+from voice_clone.qwen3_tts.native_predictor import NativePredictor
 from voice_clone.qwen3_tts.native_stack import NativeStack
+from voice_clone.qwen3_tts.sampling import Draw
 
 Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V], codebook index) -> codes int64 [B]."""
@@ -56,14 +58,22 @@ class CodePredictor(nn.Module):
         if config.hidden_size != talker.hidden_size:  # 1.7B
             self.small_to_mtp_projection = nn.Linear(talker.hidden_size, config.hidden_size)
         self.native: NativeStack | None = None  # runs instead of the layers
+        self._loop: NativePredictor | None = None  # runs instead of all
 
     def to_native(self, precision: Precision) -> None:
         """As `Talker.to_native`."""
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
-        self.lm_head = nn.ModuleList(NativeLinear(head, of_heads(precision)) for head in self.lm_head)
+        kept = of_heads(precision)
+        heads = Packed.stack([pack(head.weight.detach(), kept) for head in self.lm_head])  # type: ignore[operator]
+        size = self.config.vocab_size
+        self.lm_head = nn.ModuleList(NativeLinear(heads[index], size) for index in range(len(self.lm_head)))
+        projection = None
         if isinstance(self.small_to_mtp_projection, nn.Linear):
-            self.small_to_mtp_projection = NativeLinear(self.small_to_mtp_projection, of_heads(precision))
+            self.small_to_mtp_projection = projection = NativeLinear.of(self.small_to_mtp_projection, kept)
+        tables = torch.stack([table.weight.detach() for table in self.model.codec_embedding])  # type: ignore[operator]
+        self.model.codec_embedding = nn.ModuleList(nn.Embedding.from_pretrained(table) for table in tables)  # type: ignore[no-untyped-call]
+        self._loop = NativePredictor(self.native, heads, size, tables, projection)
 
     def new_cache(self, slots: int) -> KVCache:
         """A cache for up to `slots` frames at once; `predict` overwrites what it reads, so it serves all calls."""
@@ -79,7 +89,8 @@ class CodePredictor(nn.Module):
             hidden: [B, C], the talker's hidden state from which code 0 was chosen.
             code0: int64 [B].
             embed0: [B, C], code 0 embedded by the talker.
-            choose: picks each stream's code from its logits; called with codebook index 1, 2, ..., 15.
+            choose: picks each stream's code from its logits; called with codebook index 1, 2, ..., 15. A `Draw` native
+                code makes by itself, with the same result.
 
         Returns:
             int64 [B, 16], code 0 first.
@@ -87,6 +98,8 @@ class CodePredictor(nn.Module):
         books = self.config.num_code_groups
         codes = [code0]
         x = torch.stack([hidden, embed0], dim=1)  # [B, 2, C]
+        if self._loop is not None and isinstance(choose, Draw):
+            return self._loop(cache, self.small_to_mtp_projection(x), code0, choose)
         start = 0
         for book in range(1, books):
             out = self._run(self.small_to_mtp_projection(x), start, cache)

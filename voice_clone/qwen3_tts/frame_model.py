@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.sampling import Filters, Sampler, SamplingParameters, penalise, suppressed_ids
+from voice_clone.qwen3_tts.sampling import Draw, Filters, Sampler, SamplingParameters, penalise, suppressed_ids
 from voice_clone.qwen3_tts.talker import Talker
 
 Codes = npt.NDArray[np.int32]
@@ -171,15 +171,7 @@ class FrameModel:
 
         Of a row that stops with code 0 the rest counts for nothing: it is called finite.
         """
-        finite = torch.ones_like(code0, dtype=torch.bool)
-        draw = Sampler(table.others, filters)
-
-        def choose(logits: Tensor, book: int) -> Tensor:
-            nonlocal finite
-            logits = logits.float()
-            finite = finite & torch.isfinite(logits).all(dim=-1)
-            return draw(logits, table.uniform[:, book])
-
+        draw = Draw(table.others, filters, table.uniform)
         embed0 = self.talker.model.codec_embedding(code0)
-        codes = self.talker.code_predictor.predict(self.predictor_cache, hidden, code0, embed0, choose)
-        return codes, finite | (code0 == self.config.talker.codec_eos_token_id)
+        codes = self.talker.code_predictor.predict(self.predictor_cache, hidden, code0, embed0, draw)
+        return codes, draw.finite | (code0 == self.config.talker.codec_eos_token_id)

@@ -16,7 +16,9 @@ from voice_clone.native.weights import Array, Packed, Precision, pack
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache
 
 
-class _StackWork(Work):
+class StackWork(Work):
+    """What a stack computes with, besides."""
+
     def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed) -> None:
         super().__init__(*matrices)
         self._size = size
@@ -42,6 +44,11 @@ class NativeStack:
         modules: the decoder layers, whose projections are packed one after the other and given up.
         norm: the last norm.
         precision: of the projections.
+
+    Attributes:
+        weights, norms, eps: as `kernels.stack` takes them.
+        work: what it computes with.
+        multiplications: of a row.
     """
 
     def __init__(self, modules: Iterable[nn.Module], norm: RMSNorm, precision: Precision) -> None:
@@ -53,44 +60,44 @@ class NativeStack:
             [layer.mlp.down_proj for layer in layers],
         )
         stacked = [Packed.stack([pack(_taken(linear), precision) for linear in kind]) for kind in kinds]
-        self._multiplications = sum(packed.values.size for packed in stacked)  # of a row
-        self._weights = tuple(packed.arrays for packed in stacked)
-        self._norms = (
+        self.multiplications = sum(packed.values.size for packed in stacked)  # of a row
+        self.weights = tuple(packed.arrays for packed in stacked)
+        self.norms = (
             _rows([layer.input_layernorm.weight for layer in layers]),
             _rows([layer.post_attention_layernorm.weight for layer in layers]),
             _rows([layer.self_attn.q_norm.weight for layer in layers]),
             _rows([layer.self_attn.k_norm.weight for layer in layers]),
             _rows([norm.weight])[0],
         )
-        self._eps = np.float32(norm.eps)
+        self.eps = np.float32(norm.eps)
         attention, inner = layers[0].self_attn, layers[0].mlp.inner
         queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
         size = len(norm.weight)
-        self._work = _StackWork(size, (queries + 2 * keys, queries, 2 * inner, inner, size), *stacked)
+        self.work = StackWork(size, (queries + 2 * keys, queries, 2 * inner, inner, size), *stacked)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed projections."""
-        return sum(array.nbytes for arrays in self._weights for array in arrays)
+        return sum(array.nbytes for arrays in self.weights for array in arrays)
 
     def __call__(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor) -> Tensor:
         """N new positions of any streams: x [N, C], slots and positions int64 [N] -> normed hidden states [N, C].
 
         A row sees its slot's positions up to its own, also those that come in the same call.
         """
-        self._work.resize_to(x.shape[0], cache.cos.shape[0])
+        self.work.resize_to(x.shape[0], cache.cos.shape[0])
         out = np.empty(tuple(x.shape), np.float32)
         team().run(
             kernels.stack,
-            5 * len(self._norms[0]),
-            len(x) * self._multiplications,
-            self._weights,
-            self._norms,
-            self._eps,
+            5 * len(self.norms[0]),
+            len(x) * self.multiplications,
+            self.weights,
+            self.norms,
+            self.eps,
             tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
             (slots.numpy(), positions.numpy()),
-            self._work.own,
-            self._work.common,
+            self.work.own,
+            self.work.common,
             np.array(x.numpy()),
             out,
         )

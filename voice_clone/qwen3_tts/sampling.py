@@ -171,6 +171,28 @@ class Sampler:
         return scores.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), -torch.inf)
 
 
+class Draw:
+    """Chooses the codes of codebooks 1, 2, ... of B frames, one codebook after the other.
+
+    Attributes:
+        knobs: fp32 [B, 4], each stream's `others`.
+        uniform: fp64 [B, K], the draws.
+        finite: bool [B], whether all logits were that were seen.
+    """
+
+    def __init__(self, knobs: Tensor, filters: Filters, uniform: Tensor) -> None:
+        self.knobs = knobs
+        self.uniform = uniform
+        self.finite = torch.ones(knobs.shape[0], dtype=torch.bool, device=knobs.device)
+        self._sampler = Sampler(knobs, filters)
+
+    def __call__(self, logits: Tensor, book: int) -> Tensor:
+        """logits [B, V] of a codebook -> codes int64 [B]."""
+        logits = logits.float()
+        self.finite = self.finite & torch.isfinite(logits).all(dim=-1)
+        return self._sampler(logits, self.uniform[:, book])
+
+
 def suppressed_ids(config: TalkerConfig, device: torch.device) -> Tensor:
     """The ids codebook 0 may never take: control tokens but for end of speech. bool [V]."""
     mask = torch.zeros(config.vocab_size, dtype=torch.bool, device=device)

@@ -69,7 +69,7 @@ class Talker(nn.Module):
         """
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
-        self.codec_head = NativeLinear(self.codec_head, of_heads(precision))
+        self.codec_head = NativeLinear.of(self.codec_head, of_heads(precision))
         self.code_predictor.to_native(precision)
 
     @property
