@@ -12,7 +12,8 @@ processors. Chunks keep to the schedule, and the samples of both must be equal b
 Times are milliseconds at the listener. `first chunk` is from the request to its samples, `later chunk` the mean time
 from one to the next, `CPU` the time that all processes of a side spend on a speech, over its chunks; `only chunk` is a
 speech of one frame, whole. `Triton's own` is the difference of the medians, `by the least` that of the shortest
-times, which others on the machine disturb least.
+times, which others on the machine disturb least. Below stands what Triton takes at least for such a wiring: the first
+answer of the same ensemble with models that do nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ import psutil
 import tritonclient.grpc as triton
 from voice_clone_client import Client
 
-from perf import report
+from perf import empty_models, report
 from perf.bare_engine import GREEDY, PARTS, Bare, Heard
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
@@ -103,9 +104,18 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
             bare = Bare(environment, _voice(server, folder), Tokenizer(folder))
             try:
-                return in_turns(bare, server, client, given)
+                found = in_turns(bare, server, client, given)
             finally:
                 bare.close()
+        return {**found, "empty models": report.summary(nothing(Path(scratch), folder, given.runs))}
+
+
+def nothing(scratch: Path, folder: Path, runs: int) -> Sequence[float]:
+    """The first answer of models that do nothing."""
+    models = scratch / "models"
+    empty_models.write(models)
+    with TritonServer(folder, scratch / "voices", log=scratch / "empty.log", models=models) as server:
+        return empty_models.first_answers(server.url, runs, PAUSE)
 
 
 def _voice(server: TritonServer, folder: Path) -> ClonedVoice:
@@ -190,6 +200,7 @@ def show(found: dict[str, Any], given: argparse.Namespace) -> None:
     columns = ("", "bare engine", "through Triton", "Triton's own", "by the least")
     print(f"\n{given.precision}, {given.frames} frames in {found['chunks']} chunks, ms, median of {given.runs}:\n")
     print(report.table(columns, lines(MEASURES)))
+    print(f"\nThe first answer of models that do nothing, wired alike: {middle(found['empty models'])}")
     print("\nThe first chunk by part:\n")
     print(report.table(columns, lines(PARTS)))
     print("\nTriton's statistics, ms a request, beats included:\n")

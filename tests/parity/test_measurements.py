@@ -74,6 +74,7 @@ def test_stages(measure: Measure) -> None:
 def test_server_cost(measure: Measure) -> None:
     """It ends with an error unless the bare engine and the server make the same samples in the same chunks."""
     found, printed = measure(server_cost, "--frames 7 --runs 1 -o")
+    assert found["empty models"]["p50"] > 0 and "models that do nothing" in printed
     assert found["chunks"] == 3
     for side in ("bare", "server"):
         assert set(found[side]) == {*server_cost.MEASURES, *server_cost.PARTS}
