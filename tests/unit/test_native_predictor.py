@@ -106,12 +106,3 @@ def test_the_loop_makes_the_codes_of_single_steps(
         codes, finite = frames(predictor, (cache, spoilt, *inputs[2:]), knobs, whole=True)
         assert not finite[0] and finite[1:].all() and torch.equal(codes[1:], one_by_one[0][1:])
         assert ((codes >= 0) & (codes < 2048)).all()
-
-
-def test_embeddings_are_in_memory_once(tmp_path: Path) -> None:
-    talker = make_talker(read_config("equal", tmp_path / "checkpoint"), 0)
-    before = [table.weight.clone() for table in talker.code_predictor.model.codec_embedding]  # type: ignore[operator]
-    talker.to_native("int8")
-    tables: list[Any] = list(talker.code_predictor.model.codec_embedding)
-    assert all(torch.equal(table.weight, weight) for table, weight in zip(tables, before, strict=True))
-    assert len({table.weight.untyped_storage().data_ptr() for table in tables}) == 1

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.layers.fused_linear import fused_linear
+from voice_clone.layers.fused import fused_linear
 
 
 class RMSNorm(nn.Module):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
+from voice_clone.layers.fused import fused_tables
 from voice_clone.native.linear import NativeLinear
 from voice_clone.native.weights import Packed, Precision, of_heads, pack
 from voice_clone.qwen3_tts.config import TalkerConfig
@@ -26,20 +27,15 @@ Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V], codebook index) -> codes int64 [B]."""
 
 
-def empty_table(rows: int, size: int) -> nn.Embedding:
-    """An embedding to be loaded. Drawing values for it on the meta device would import 100 MB of torch's compiler."""
-    table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size))  # type: ignore[no-untyped-call]
-    return table
-
-
 class CodePredictorModel(nn.Module):
-    """Tables and layers; codebook i (1..15) is embedded by `codec_embedding[i - 1]`, in the talker's hidden size."""
+    """Tables and layers; the tables of codebook 1, 2, ... are in the talker's hidden size."""
 
     def __init__(self, talker: TalkerConfig) -> None:
         super().__init__()
         config = talker.code_predictor_config
-        books = config.num_code_groups - 1
-        self.codec_embedding = nn.ModuleList(empty_table(config.vocab_size, talker.hidden_size) for _ in range(books))
+        self.codec_embedding = fused_tables(
+            self, "codec_embedding", config.num_code_groups - 1, config.vocab_size, talker.hidden_size
+        )
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -71,9 +67,14 @@ class CodePredictor(nn.Module):
         projection = None
         if isinstance(self.small_to_mtp_projection, nn.Linear):
             self.small_to_mtp_projection = projection = NativeLinear.of(self.small_to_mtp_projection, kept)
-        tables = torch.stack([table.weight.detach() for table in self.model.codec_embedding])  # type: ignore[operator]
-        self.model.codec_embedding = nn.ModuleList(nn.Embedding.from_pretrained(table) for table in tables)  # type: ignore[no-untyped-call]
+        tables = self.model.codec_embedding.weight.view(len(self.lm_head), size, -1)
         self._loop = NativePredictor(self.native, heads, size, tables, projection)
+
+    def embed(self, codes: Tensor, book: int = 1) -> Tensor:
+        """Codes of codebook `book` and those behind it, int64 [N, K] -> [N, K, the talker's hidden size]."""
+        books = torch.arange(book - 1, book - 1 + codes.shape[1], device=codes.device)
+        embedded: Tensor = self.model.codec_embedding(codes + books * self.config.vocab_size)
+        return embedded
 
     def new_cache(self, slots: int) -> KVCache:
         """A cache for up to `slots` frames at once; `predict` overwrites what it reads, so it serves all calls."""
@@ -106,7 +107,7 @@ class CodePredictor(nn.Module):
             codes.append(choose(self.lm_head[book - 1](out), book))
             start += x.shape[1]
             if book < books - 1:
-                x = self.model.codec_embedding[book - 1](codes[-1])[:, None]  # [B, 1, C]
+                x = self.embed(codes[-1][:, None], book)  # [B, 1, C]
         return torch.stack(codes, dim=1)
 
     def _run(self, x: Tensor, start: int, cache: KVCache) -> Tensor:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import GatedMLP, RMSNorm, apply_rotary, normalise, rotary_cos_sin
-from voice_clone.layers.fused_linear import fused_linear
+from voice_clone.layers.fused import fused_linear
 from voice_clone.qwen3_tts.config import CodePredictorConfig, TalkerConfig
 
 

@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
+from voice_clone.layers.fused import empty_table
 from voice_clone.native.linear import NativeLinear
 from voice_clone.native.weights import Precision, of_heads
-from voice_clone.qwen3_tts.code_predictor import CodePredictor, empty_table
+from voice_clone.qwen3_tts.code_predictor import CodePredictor
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
 from voice_clone.qwen3_tts.native_stack import NativeStack
@@ -164,8 +165,8 @@ class Talker(nn.Module):
 
     def embed_frames(self, codes: Tensor) -> Tensor:
         """Codec frames, int64 [N, 16] -> [N, C]: the sum of the 16 codes' embeddings."""
-        tables = [self.model.codec_embedding, *self.code_predictor.model.codec_embedding]
-        return torch.stack([table(codes[:, book]) for book, table in enumerate(tables)], dim=1).sum(1)
+        first = self.model.codec_embedding(codes[:, :1])
+        return torch.cat([first, self.code_predictor.embed(codes[:, 1:])], dim=1).sum(1)
 
     def embed_text(self, ids: Tensor) -> Tensor:
         """Text tokens, int64 [N] -> [N, C]. The table may be of another dtype or device: only N rows are moved."""

@@ -1,4 +1,4 @@
-"""Several projections of one input as one matrix product.
+"""Several projections of one input as one matrix product, several tables of embeddings as one.
 
 In a state dict they keep the names that they have on disk; in memory their weights lie one under the other.
 """
@@ -21,6 +21,24 @@ def fused_linear(
 
     `owner.state_dict()` has the parts' weights instead of the layer's own, and `owner.load_state_dict` takes them.
     """
+    _keep_names(owner, name, parts)
+    return nn.Linear(in_features, sum(parts.values()), bias=bias)
+
+
+def fused_tables(owner: nn.Module, name: str, tables: int, rows: int, size: int) -> nn.Embedding:
+    """An embedding for the attribute `name` of `owner`, as it were a list of so many tables; to be loaded."""
+    _keep_names(owner, name, {f"{name}.{index}": rows for index in range(tables)})
+    return empty_table(tables * rows, size)
+
+
+def empty_table(rows: int, size: int) -> nn.Embedding:
+    """An embedding to be loaded. Drawing values for it on the meta device would import 100 MB of torch's compiler."""
+    table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size))  # type: ignore[no-untyped-call]
+    return table
+
+
+def _keep_names(owner: nn.Module, name: str, parts: Mapping[str, int]) -> None:
+    """Let the attribute `name` be `parts` in a state dict, each with its number of rows."""
 
     def part(_: nn.Module, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         for kind in KINDS:
@@ -38,4 +56,3 @@ def fused_linear(
     hooks: Any = owner  # whose methods torch leaves without types
     hooks.register_state_dict_post_hook(part)
     hooks.register_load_state_dict_pre_hook(join)
-    return nn.Linear(in_features, sum(parts.values()), bias=bias)
