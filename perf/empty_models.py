@@ -1,84 +1,53 @@
-"""The least that Triton takes for the first answer of a speech: the server's wiring with models that do nothing.
+"""The server's wiring with models that do nothing: what Triton takes at least for a speech.
 
-The models of a model repository are written to a folder: one that asks a second, two that answer as decoupled models
-do, and the ensemble of them, with one short text from each to the next.
+Ensemble and configurations are the real ones, so the same tensors go the same way; each model answers at once, with
+zeros, and the prompt asks the speaker cache before.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import shutil
 from pathlib import Path
 
-import grpc
+from tools.triton_server import MODELS
+
+_MODEL = '''"""Answers with one zero for each output."""
+
+import json
+
 import numpy as np
-import tritonclient.grpc as triton
-from tritonclient.grpc import service_pb2, service_pb2_grpc
-
-ENSEMBLE = "empty"
-STEPS = ("empty_prompt", "empty_talker", "empty_code2wav")
-ASKED = "empty_cache"
-
-_TENSORS = """
-input [ { name: "text" data_type: TYPE_STRING dims: [ 1 ] } ]
-output [ { name: "answer" data_type: TYPE_STRING dims: [ 1 ] } ]
-"""
-_DECOUPLED = "model_transaction_policy { decoupled: true }\n"
-_MODEL = """
 import triton_python_backend_utils as triton
 
+KINDS = {"TYPE_FP32": np.float32, "TYPE_INT32": np.int32, "TYPE_BOOL": np.bool_, "TYPE_STRING": np.object_}
+
+
 class TritonPythonModel:
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        self._outputs = [(each["name"], KINDS[each["data_type"]], len(each["dims"])) for each in config["output"]]
+        self._asks = config["name"] == "qwen3_tts_prompt"
+
     def execute(self, requests):
         for request in requests:
-            values = request.inputs()[0].as_numpy().copy()
-{asks}
-            answer = triton.InferenceResponse([triton.Tensor("answer", values)])
+            for tensor in request.inputs():
+                tensor.as_numpy().copy()
+            if self._asks:
+                operation = triton.Tensor("operation", np.array([b"resolve"], np.object_))
+                asked = triton.InferenceRequest(
+                    model_name="speaker_cache", inputs=[operation], requested_output_names=[]
+                )
+                [tensor.as_numpy().copy() for tensor in asked.exec().output_tensors()]
+            answer = triton.InferenceResponse([self._zero(*output) for output in self._outputs])
             request.get_response_sender().send(answer, flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-_ASKS = f"""
-            asked = triton.InferenceRequest(
-                model_name="{ASKED}", inputs=[triton.Tensor("text", values)], requested_output_names=["answer"]
-            )
-            values = asked.exec().output_tensors()[0].as_numpy().copy()
-"""
+
+    def _zero(self, name, kind, dimensions):
+        value = b"" if kind is np.object_ else name == "final"
+        return triton.Tensor(name, np.full([1] * dimensions, value, kind))
+'''
 
 
 def write(folder: Path) -> None:
-    """Fill an empty folder with the repository."""
-    for name in (*STEPS, ASKED):
-        config = f'name: "{name}"\nbackend: "python"\nmax_batch_size: 0\n{_TENSORS}'
-        config += "instance_group [ { count: 1 kind: KIND_CPU } ]\n"
-        (folder / name / "1").mkdir(parents=True)
-        (folder / name / "config.pbtxt").write_text(config + (_DECOUPLED if name in STEPS[1:] else ""))
-        (folder / name / "1" / "model.py").write_text(_MODEL.format(asks=_ASKS if name == STEPS[0] else ""))
-    names = ["text", *(f"after_{name}" for name in STEPS[:-1]), "answer"]
-    steps = ", ".join(
-        f'{{ model_name: "{step}" model_version: -1 input_map {{ key: "text" value: "{before}" }} '
-        f'output_map {{ key: "answer" value: "{after}" }} }}'
-        for step, before, after in zip(STEPS, names[:-1], names[1:], strict=True)
-    )
-    (folder / ENSEMBLE / "1").mkdir(parents=True)
-    config = f'name: "{ENSEMBLE}"\nplatform: "ensemble"\nmax_batch_size: 0\n{_DECOUPLED}{_TENSORS}'
-    (folder / ENSEMBLE / "config.pbtxt").write_text(f"{config}ensemble_scheduling {{ step [ {steps} ] }}\n")
-
-
-def first_answers(url: str, runs: int, pause: float) -> Sequence[float]:
-    """Milliseconds from the request to the answer, of so many requests with a pause between them."""
-    text = triton.InferInput("text", [1], "BYTES")
-    text.set_data_from_numpy(np.array([b"nothing"], np.object_))
-    request = service_pb2.ModelInferRequest(model_name=ENSEMBLE)
-    request.inputs.append(text._get_tensor())
-    request.raw_input_contents.append(text._get_content())
-    spent = []
-    with grpc.insecure_channel(url) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        for _ in range(runs + 1):
-            time.sleep(pause)
-            began = time.perf_counter()
-            arrivals = []
-            for message in stub.ModelStreamInfer(iter([request])):
-                if message.error_message:
-                    raise SystemExit(message.error_message)
-                arrivals.append(1e3 * (time.perf_counter() - began))
-            spent.append(arrivals[0])
-    return spent[1:]
+    """Make a model repository of a folder that is not there yet."""
+    shutil.copytree(MODELS, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    for model in MODELS.glob("*/1/model.py"):
+        (folder / model.relative_to(MODELS)).write_text(_MODEL)

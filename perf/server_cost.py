@@ -12,8 +12,8 @@ processors. Chunks keep to the schedule, and the samples of both must be equal b
 Times are milliseconds at the listener. `first chunk` is from the request to its samples, `later chunk` the mean time
 from one to the next, `CPU` the time that all processes of a side spend on a speech, over its chunks; `only chunk` is a
 speech of one frame, whole. `Triton's own` is the difference of the medians, `by the least` that of the shortest
-times, which others on the machine disturb least. Below stands what Triton takes at least for such a wiring: the first
-answer of the same ensemble with models that do nothing.
+times, which others on the machine disturb least. Below stands what Triton takes at least: the only chunk of the same
+ensemble, with the same tensors, where the models do nothing.
 """
 
 from __future__ import annotations
@@ -111,11 +111,18 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def nothing(scratch: Path, folder: Path, runs: int) -> Sequence[float]:
-    """The first answer of models that do nothing."""
+    """The only chunk of models that do nothing."""
     models = scratch / "models"
     empty_models.write(models)
-    with TritonServer(folder, scratch / "voices", log=scratch / "empty.log", models=models) as server:
-        return empty_models.first_answers(server.url, runs, PAUSE)
+    with (
+        TritonServer(folder, scratch / "voices", log=scratch / "empty.log", models=models) as server,
+        Client(server.url, timeout=600.0) as client,
+    ):
+        spent = []
+        for _ in range(runs + 1):
+            time.sleep(PAUSE)
+            spent.append(through_triton(client, 1).arrivals[0])
+    return spent[1:]
 
 
 def _voice(server: TritonServer, folder: Path) -> ClonedVoice:
@@ -200,7 +207,7 @@ def show(found: dict[str, Any], given: argparse.Namespace) -> None:
     columns = ("", "bare engine", "through Triton", "Triton's own", "by the least")
     print(f"\n{given.precision}, {given.frames} frames in {found['chunks']} chunks, ms, median of {given.runs}:\n")
     print(report.table(columns, lines(MEASURES)))
-    print(f"\nThe first answer of models that do nothing, wired alike: {middle(found['empty models'])}")
+    print(f"\nThe only chunk of models that do nothing, wired alike: {middle(found['empty models'])}")
     print("\nThe first chunk by part:\n")
     print(report.table(columns, lines(PARTS)))
     print("\nTriton's statistics, ms a request, beats included:\n")
