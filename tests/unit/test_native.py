@@ -18,6 +18,7 @@ from tests.conftest import CheckpointFactory
 from tests.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.errors import InvalidArgument
 from voice_clone.native import dots
+from voice_clone.native.exponential import LEAST, MOST, exponential
 from voice_clone.native.linear import NativeLinear
 from voice_clone.native.team import Team, team
 from voice_clone.native.weights import PRECISIONS, Packed, Precision, of_heads, pack, unpack
@@ -145,6 +146,20 @@ def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(found[0], expected, atol=1e-2)
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
+
+
+def test_the_exponential_function() -> None:
+    x = np.concatenate([np.linspace(LEAST, MOST, 400_001), [0, 1e-30]]).astype(np.float32)
+
+    @njit
+    def each(values):  # type: ignore[no-untyped-def]
+        return [exponential(value) for value in values]
+
+    exact = np.exp(x.astype(np.float64))
+    assert np.abs(each(x) / exact - 1).max() < 3e-7
+    beyond = each(np.float32([-1e9, 1e9, np.nan, np.inf, -np.inf]))
+    np.testing.assert_allclose(beyond[:2], np.exp([LEAST, MOST], dtype=np.float64), rtol=1e-6)
+    assert np.isnan(beyond[2:]).all()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

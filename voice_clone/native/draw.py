@@ -8,11 +8,10 @@ alike at the limit of top-p all stay.
 # mypy: ignore-errors
 # What follows is numba's language, whose types are those of the arguments.
 
-import math
-
 import numpy as np
 from numba import float32, float64, int32, int64, njit
 
+from voice_clone.native.exponential import LEAST, exponential
 from voice_clone.native.kernels import _OPTIONS
 from voice_clone.native.products import _bits
 
@@ -39,10 +38,10 @@ def _within(below, limit):
 
 @njit(**_OPTIONS)
 def _weigh(below, limit, weights):
-    """Unnormalised probabilities; 0 beyond the limit. Returns their sum."""
+    """Unnormalised probabilities of the codes so far below; 0 beyond the limit. Returns their sum."""
     total = float32(0)
     for i in range(below.shape[0]):
-        weights[i] = math.exp(-weights[i]) if below[i] <= limit else float32(0)
+        weights[i] = exponential(-weights[i]) if below[i] <= limit and weights[i] < -LEAST else float32(0)
         total += weights[i]
     return total
 

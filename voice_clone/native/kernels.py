@@ -17,6 +17,7 @@ from numba import float32, int64, njit, types
 from numba.extending import intrinsic
 
 from voice_clone.native.dots import PANEL
+from voice_clone.native.exponential import exponential
 from voice_clone.native.products import multiply, prepare, width
 
 CHUNKS = 16  # of a phase, for each thread: small ones, so that threads end at the same time
@@ -135,10 +136,11 @@ def _attend(query, keys, values, length, scores, out):
         out[i] = float32(0)
     whole = float32(0)
     for s in range(length):
-        share = math.exp(scores[s] - largest)
-        whole += share
+        scores[s] = exponential(scores[s] - largest)
+        whole += scores[s]
+    for s in range(length):
         for i in range(size):
-            out[i] += share * values[s, i]
+            out[i] += scores[s] * values[s, i]
     for i in range(size):
         out[i] /= whole
 
@@ -213,7 +215,7 @@ def _multiply_gated(thread, counters, phase, chunks, weights, groups, x, own, pr
         for n in range(x.shape[0]):
             for i in range(first, last):
                 gate = product[n, i]
-                out[n, i] = gate / (float32(1) + math.exp(-gate)) * product[n, inner + i]
+                out[n, i] = gate / (float32(1) + exponential(-gate)) * product[n, inner + i]
         done += 1
         chunk = _take(counters, phase, chunks, thread)
     _add(counters, 2 * phase + 1, done)
