@@ -3,6 +3,7 @@
 Every layer of a convolutional network over channel-last rows is such a product. A convolution's row n is the rows
 n, n + d, ... of its input, one for each tap, d its dilation: nothing is copied, the taps are read where they are. A
 transposed convolution of stride r and kernel 2 r takes rows n and n + 1 and makes r rows at once, one after the other.
+Some convolutions do with fewer multiplications: see minimal_filtering.py.
 
 A panel is `PANEL` outputs, fewer in the last one: all weights of the first input, then of the second, and so on. A
 tile of rows times a panel stays in registers while the inputs pass by. An output's sum has its inputs' order, in

@@ -51,7 +51,7 @@ class NativeCodecDecoder:
 
     @property
     def multiplications(self) -> int:
-        """Of a frame, in products."""
+        """Of a frame, in products; less than the layers' definition has, by those that minimal filtering saves."""
         return self._latent.multiplications + self._waveform.multiplications
 
     @torch.inference_mode()
