@@ -45,6 +45,11 @@ def test_a_cache_takes_memory_as_it_is_written_to(tmp_path: Path) -> None:
     assert not cache.keys[0, 3].any() and not cache.values[-1, 63].any()
     cache.keys[0, 1, 0, 5] = 1.0
     assert cache.keys.sum() == config.head_dim and not cache.values[0].any()
+    cache.values.fill_(1.0)
+    filled = resident()
+    cache.clear()
+    assert filled - resident() > 200 * MB
+    assert not cache.keys.any() and not cache.values[:, ::7].any()
 
 
 def test_of_the_checkpoint_only_the_text_embedding_stays_mapped(checkpoint_folder: CheckpointFactory) -> None:

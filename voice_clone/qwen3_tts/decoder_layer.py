@@ -52,7 +52,8 @@ class KVCache:
     def __init__(self, config: TalkerConfig | CodePredictorConfig, slots: int, max_length: int, like: Tensor) -> None:
         """`like` gives dtype and device."""
         shape = (config.num_hidden_layers, slots, config.num_key_value_heads, max_length, config.head_dim)
-        self.keys, self.values = _zeros(shape, like), _zeros(shape, like)
+        (self.keys, key_pages), (self.values, value_pages) = _zeros(shape, like), _zeros(shape, like)
+        self._pages = key_pages, value_pages
         positions = torch.arange(max_length, device=like.device)
         cos, sin = rotary_cos_sin(positions, config.head_dim, config.rope_theta)
         self.cos, self.sin = cos.to(like.dtype), sin.to(like.dtype)
@@ -80,14 +81,22 @@ class KVCache:
         self.keys[:, slot, :, :length] = 0
         self.values[:, slot, :, :length] = 0
 
+    def clear(self) -> None:
+        """Zero all; on a CPU the memory goes back to the system."""
+        for tensor, pages in zip((self.keys, self.values), self._pages, strict=True):
+            if pages is None:
+                tensor.zero_()
+            else:
+                pages.madvise(mmap.MADV_DONTNEED)
 
-def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, mmap.mmap | None]:
     """Zeros of the dtype and on the device of `like`; on a CPU pages that do not exist before they are written to."""
     if like.device.type != "cpu":
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+        return torch.zeros(shape, dtype=like.dtype, device=like.device), None
     size = math.prod(shape) * like.element_size()
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return torch.frombuffer(pages, dtype=like.dtype).view(shape)
+    return torch.frombuffer(pages, dtype=like.dtype).view(shape), pages
 
 
 class Attention(nn.Module):

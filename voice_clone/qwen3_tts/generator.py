@@ -194,10 +194,9 @@ class Generator:
             self._model.cache.wipe(slot, stream.position + 1)
 
     def reset(self) -> None:
-        """Forget all streams, whatever state they are in."""
-        streams, self._streams = self._streams, {}
-        for slot, stream in streams.items():
-            self._model.cache.wipe(slot, stream.position + 1)
+        """Forget all streams, whatever state they are in, and all that they have written."""
+        self._streams = {}
+        self._model.cache.clear()
 
     def _frame(self, stream: _Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame:
         if not finite:
