@@ -60,8 +60,8 @@ class Packed:
         """How many scales a row of them has."""
         return 2 * int(self.groups.shape[-1]) if self.values.dtype == np.uint8 else 1
 
-    def __getitem__(self, index: int) -> Packed:
-        """One of several matrices; the memory is the same."""
+    def __getitem__(self, index: int | slice) -> Packed:
+        """One or some of several matrices, or of one's outputs; the memory is the same."""
         return Packed(self.values[index], self.groups[index])
 
     @staticmethod

@@ -10,7 +10,7 @@ from voice_clone.native import predictor
 from voice_clone.native.kernels import LAYER_PHASES
 from voice_clone.native.linear import NativeLinear, Work
 from voice_clone.native.team import team
-from voice_clone.native.weights import Array, Packed, pack
+from voice_clone.native.weights import Array, Packed
 from voice_clone.qwen3_tts.decoder_layer import KVCache
 from voice_clone.qwen3_tts.native_stack import NativeStack
 from voice_clone.qwen3_tts.sampling import Draw
@@ -34,7 +34,7 @@ class NativePredictor:
         self._heads, self._vocabulary = heads, vocabulary
         self._tables: Array = tables.numpy()
         size = tables.shape[2]
-        self._projection = pack(torch.empty(0, size), "fp32") if projection is None else projection.packed
+        self._projection = heads[0][:0] if projection is None else projection.packed
         bias = None if projection is None else projection.bias
         self._bias: Array = np.zeros(size if bias is None else len(bias), np.float32) if bias is None else bias.numpy()
         self._head_work, self._projection_work = Work(heads[0]), Work(self._projection)
