@@ -19,7 +19,8 @@ def forget_other_sources(folder: Path) -> None:
         digest.update(source.name.encode() + b"\0" + hashlib.sha256(source.read_bytes()).digest())
     kept = folder / "__pycache__"
     stamp = kept / "sources.sha256"
-    with contextlib.suppress(OSError):  # where nothing can be written numba keeps nothing
+    # What is read-only was installed as a whole, with new times of all files; those numba sees.
+    with contextlib.suppress(OSError):
         if stamp.is_file() and stamp.read_text() == digest.hexdigest():
             return
         kept.mkdir(exist_ok=True)

@@ -5,10 +5,9 @@
 
 import math
 
-import numpy as np
 from numba import float32, njit
 
-from voice_clone.native.kernels import _OPTIONS
+from voice_clone.native.kernels import _OPTIONS, _attend
 from voice_clone.native.table import CHANNELS, HEADS, KV_HEADS, SIZE, STATE, WINDOW
 
 
@@ -20,30 +19,6 @@ def _turn(head, cos, sin):
         a, b = head[i], head[half + i]
         head[i] = a * cos[i] - b * sin[i]
         head[half + i] = b * cos[i] + a * sin[i]
-
-
-@njit(**_OPTIONS)
-def _look(query, keys, values, scores, out):
-    """One query [D] over keys and values [S * D] -> out [D]; scores: memory for S numbers."""
-    dim = query.shape[0]
-    scale = float32(1) / math.sqrt(float32(dim))
-    largest = float32(-np.inf)
-    for s in range(scores.shape[0]):
-        total = float32(0)
-        for i in range(dim):
-            total += query[i] * keys[s * dim + i]
-        scores[s] = total * scale
-        largest = max(largest, scores[s])
-    whole = float32(0)
-    for i in range(dim):
-        out[i] = float32(0)
-    for s in range(scores.shape[0]):
-        share = math.exp(scores[s] - largest)
-        whole += share
-        for i in range(dim):
-            out[i] += share * values[s * dim + i]
-    for i in range(dim):
-        out[i] /= whole
 
 
 @njit(**_OPTIONS)
@@ -86,7 +61,8 @@ def attention(layer, x, stream, group, rows, past, next_past, position, cos, sin
             query = x[start : start + dim]
             _turn(query, cos[stream, n], sin[stream, n])
             start = (stream * rows + n) * width + h * dim
-            _look(query, keys[first:last], values[first:last], scores[:seen], target[start : start + dim])
+            seen_keys, seen_values = keys[first:last].reshape(seen, dim), values[first:last].reshape(seen, dim)
+            _attend(query, seen_keys, seen_values, seen, scores, target[start : start + dim])
 
 
 @njit(**_OPTIONS)

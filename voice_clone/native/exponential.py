@@ -1,4 +1,4 @@
-"""The exponential function of float32, in a form that the compiler makes vectors of; that of the C library it does not.
+"""The exponential function of float32, and silu, in a form that the compiler makes vectors of, unlike the C library's.
 
 Cody and Waite 1980: exp(x) = 2 ** n exp(r), with r within half of log 2, where a series does.
 """
@@ -31,3 +31,9 @@ def exponential(x):
     for coefficient in _SERIES[1:]:
         series = series * r + coefficient
     return (series * r * r + r + float32(1)) * _number(int32(int32(n) + 127) << 23) + (x - x)
+
+
+@register_jitable
+def silu(x):
+    """x times its sigmoid."""
+    return x / (float32(1) + exponential(-x))

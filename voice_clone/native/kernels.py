@@ -17,7 +17,7 @@ from numba import float32, int64, njit, types
 from numba.extending import intrinsic
 
 from voice_clone.native.dots import PANEL
-from voice_clone.native.exponential import exponential
+from voice_clone.native.exponential import exponential, silu
 from voice_clone.native.products import multiply, prepare, width
 
 CHUNKS = 16  # of a phase, for each thread: small ones, so that threads end at the same time
@@ -214,8 +214,7 @@ def _multiply_gated(thread, counters, phase, chunks, weights, groups, x, own, pr
         multiply(weights, groups, prepared, own[1], inner + first, inner + last, product)
         for n in range(x.shape[0]):
             for i in range(first, last):
-                gate = product[n, i]
-                out[n, i] = gate / (float32(1) + exponential(-gate)) * product[n, inner + i]
+                out[n, i] = silu(product[n, i]) * product[n, inner + i]
         done += 1
         chunk = _take(counters, phase, chunks, thread)
     _add(counters, 2 * phase + 1, done)

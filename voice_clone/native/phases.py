@@ -20,6 +20,7 @@ from numba import float32, njit
 from voice_clone.native.attention import attention
 from voice_clone.native.convolution import PANEL, ROWS
 from voice_clone.native.dense import product
+from voice_clone.native.exponential import silu
 from voice_clone.native.kernels import _OPTIONS, _claim, _done, _normalise, _share, _wait
 from voice_clone.native.minimal_filtering import filtered, transform
 from voice_clone.native.table import (
@@ -187,8 +188,7 @@ def run(thread, threads, counters, layers, weights, parameters, buffers, residua
                         )
                     elif kind == GATE:
                         for i in range(channels // 2):
-                            gate = x[start + i]
-                            target[t + i] = gate / (float32(1) + math.exp(-gate)) * x[start + channels // 2 + i]
+                            target[t + i] = silu(x[start + i]) * x[start + channels // 2 + i]
                     else:
                         _depthwise(layer, parameters, x[start : start + layer[TAPS] * size], target[t : t + channels])
                     for i in range(t + after[CHANNELS], t + after[SIZE]):
