@@ -25,7 +25,7 @@ def nothing_is_left(server: TritonServer) -> bool:
 
 
 def test_deadline(server: TritonServer, client: Client, voice: str) -> None:
-    call = Call(server, speech(voice), model="qwen3_tts", deadline_ms=1000)
+    call = Call(server, speech(voice), model="qwen3_tts", deadline_ms=250)
     error = None
     while error is None:
         result = call.next()
