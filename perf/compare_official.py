@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -33,21 +32,12 @@ import torch
 from perf import report
 from perf.deviation import compare, forced_logits
 from perf.engines import Official, Ours, Spent
+from perf.machine import bandwidth
 from tools.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.native.weights import PRECISIONS
 
 FRAME_SECONDS = 0.08
 OFFICIAL = "official"
-
-
-def bandwidth() -> float:
-    """Bytes a second that all threads together read of a large array."""
-    array, times = torch.ones(1 << 26), []
-    for _ in range(5):
-        began = time.perf_counter()
-        array.sum()
-        times.append(time.perf_counter() - began)
-    return array.nbytes / min(times)
 
 
 def weight_bytes(talker: Any, config: Any) -> int:
@@ -135,7 +125,7 @@ def timed(official: Official, speak: Callable[[int], Spent], given: argparse.Nam
     """Runs in turns; ratios of neighbours."""
     theirs, ours, together, reads = [], [], [], []
     for _ in range(given.runs):
-        reads.append(bandwidth())
+        reads.append(bandwidth(0.3))
         theirs.append(official.speak(given.frames)[1])
         ours.append(speak(1))
         if given.streams > 1:

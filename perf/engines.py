@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from perf.machine import give_threads
 from perf.reference import CLIP, TRANSCRIPT
 from voice_clone.audio import decode
+from voice_clone.native.team import take_threads
 from voice_clone.native.weights import Precision
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
@@ -57,6 +59,7 @@ class Official:
     def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         from tests.parity.official import quiet, qwen_tts  # here, since it takes long and talks
 
+        give_threads()
         self._quiet = quiet
         with quiet():
             self.model = qwen_tts.Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype, device_map=device)
@@ -82,6 +85,7 @@ class Official:
             with _clock(spent, "code2wav"):
                 return real(encoded)
 
+        give_threads()
         inner.talker.forward, tokenizer.decode = timed_forward, timed_decode
         began = time.perf_counter()
         try:
@@ -110,6 +114,7 @@ class Ours:
     """
 
     def __init__(self, folder: Path, precision: Precision, device: str = "cpu", slots: int = 0) -> None:
+        give_threads()
         settings = Settings(
             {},
             {
@@ -147,6 +152,7 @@ class Ours:
 
     def speak(self, prompt: Prompt, frames: int, streams: int = 1) -> tuple[Codes, Spent]:
         """The codes of the first stream. `streams` speak the same side by side."""
+        take_threads()
         generator = self.generator(streams)
         codec = self.config.codec.decoder_config
         code2wav = Code2Wav(self.decoder, codec.codebook_size, codec.num_quantizers)

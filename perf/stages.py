@@ -24,7 +24,9 @@ import torch
 from torch import nn
 
 from perf import report
+from perf.machine import arithmetic, bandwidth, give_threads
 from tools.checkpoint_maker import make_checkpoint
+from voice_clone.native.team import take_threads
 from voice_clone.native.weights import PRECISIONS
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
@@ -48,34 +50,14 @@ class Stage:
         run: does it once.
         bytes: of weights that it must read.
         multiplications: each with an addition.
+        by_torch: whether torch computes it; the others are native code.
     """
 
     name: str
     run: Callable[[], Any]
     bytes: float
     multiplications: float
-
-
-def bandwidth(seconds: float = 1.0) -> float:
-    """Bytes a second that all threads together read of a large array."""
-    array = torch.ones(1 << 27)
-    return array.nbytes / _fastest(lambda: array.sum(), seconds)
-
-
-def arithmetic(seconds: float = 1.0) -> float:
-    """Multiplications a second of a large fp32 matrix product."""
-    size = 1536
-    a, b = torch.rand(size, size), torch.rand(size, size)
-    return size**3 / _fastest(lambda: a @ b, seconds)
-
-
-def _fastest(run: Callable[[], Any], seconds: float) -> float:
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        began = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - began)
-    return best
+    by_torch: bool = False
 
 
 def convolutions(module: nn.Module, run: Callable[[], Any]) -> float:
@@ -106,7 +88,7 @@ def encoders(settings: Settings) -> list[Stage]:
     waveform = 0.1 * torch.from_numpy(samples)
     runs = {"speaker encoder": lambda: speaker.embed(waveform), "codec encoder": lambda: codec.encode(waveform)}
     return [
-        Stage(f"{name}, {REFERENCE_SECONDS} s", run, _bytes(network), convolutions(network, run))
+        Stage(f"{name}, {REFERENCE_SECONDS} s", run, _bytes(network), convolutions(network, run), by_torch=True)
         for (name, run), network in zip(runs.items(), networks, strict=True)
     ]
 
@@ -208,6 +190,7 @@ def measure(all_stages: Sequence[Stage], runs: int) -> list[dict[str, Any]]:
         for _ in range(runs):
             rates.append((bandwidth(0.3), arithmetic(0.3)))
             for stage, spent in zip(all_stages, times, strict=True):
+                (give_threads if stage.by_torch else take_threads)()
                 began = time.perf_counter()
                 stage.run()
                 spent.append(1e3 * (time.perf_counter() - began))

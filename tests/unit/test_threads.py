@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from tools.checkpoint_maker import make_checkpoint
 from voice_clone.errors import InvalidArgument
-from voice_clone.qwen3_tts.stages import use_threads
+from voice_clone.native.team import team
+from voice_clone.qwen3_tts.stages import load_codec_decoder, load_generator, use_threads
 from voice_clone.settings import Settings
 
 
@@ -30,3 +33,14 @@ def test_the_setting_counts_and_else_a_share_of_what_there_is(given: str, share:
 def test_no_threads_are_none() -> None:
     with pytest.raises(InvalidArgument, match="threads"):
         use_threads(Settings({}, {"VOICE_CLONE_THREADS": "0"}))
+
+
+@pytest.mark.parametrize("load", [load_generator, load_codec_decoder])
+def test_once_loaded_native_code_has_the_threads_and_torch_one(
+    load: Callable[[Settings], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's others would spin behind a step's small operations, on cores that native threads need for the next."""
+    monkeypatch.setattr("voice_clone.native.team._team", None)
+    make_checkpoint("tiny", 0, tmp_path / "checkpoint")
+    load(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(tmp_path / "checkpoint"), "VOICE_CLONE_DEVICE": "cpu"}))
+    assert (team().threads, torch.get_num_threads()) == (5, 1)

@@ -55,3 +55,13 @@ def team() -> Team:
     if _team is None:
         _team = Team(torch.get_num_threads())
     return _team
+
+
+def take_threads() -> None:
+    """Leave this process's threads to native code: torch computes with one from now on.
+
+    Its others, behind anything that they had a part in, spin for milliseconds on cores that native threads need. Call
+    it when what takes torch long, loading, is over.
+    """
+    team()
+    torch.set_num_threads(1)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.native.team import take_threads
 from voice_clone.native.weights import PRECISIONS, Precision
 from voice_clone.onnx.session import Runtime
 from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
@@ -91,7 +92,9 @@ def load_codec_decoder(
         graphed.prepare()
         return graphed, config
     if _device(settings) == "cpu":
-        return NativeCodecDecoder(decoder), config
+        native = NativeCodecDecoder(decoder)
+        take_threads()
+        return native, config
     return decoder, config
 
 
@@ -127,6 +130,8 @@ def load_talker(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
 def load_generator(settings: Settings) -> Generator:
     """The talker with the memory of its streams."""
     talker, config = load_talker(settings)
+    if talker.native is not None:
+        take_threads()
     runaway_frames = None
     if settings.text("runaway_seconds"):
         frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate

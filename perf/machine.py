@@ -1,0 +1,44 @@
+"""What this machine can do at best, and who computes on it.
+
+torch and native code share the cores by turns: torch's threads spin for a while behind their last work, on cores that
+the next native code needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from voice_clone.native.team import team
+
+
+def give_threads() -> None:
+    """Let torch have as many threads as native code; `take_threads` takes them back."""
+    torch.set_num_threads(team().threads)
+
+
+def bandwidth(seconds: float = 1.0) -> float:
+    """Bytes a second that all threads together read of a large array."""
+    give_threads()
+    array = torch.ones(1 << 27)
+    return array.nbytes / _fastest(lambda: array.sum(), seconds)
+
+
+def arithmetic(seconds: float = 1.0) -> float:
+    """Multiplications a second of a large fp32 matrix product."""
+    give_threads()
+    size = 1536
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    return size**3 / _fastest(lambda: a @ b, seconds)
+
+
+def _fastest(run: Callable[[], Any], seconds: float) -> float:
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - began)
+    return best
