@@ -104,7 +104,7 @@ def test_voices_survive_a_crash(private_server: TritonServer, reference_clip: by
         voice = client.upload("Keeper", reference_clip, reference_text=reference_text, wait=True)
         client.upload("Gone", reference_clip, wait=True)
         client.delete("Gone")
-        spoken, _ = say(client, "Keeper")
+        spoken, first = say(client, "Keeper")
     server.kill()
     server.start()
     with Client(server.url) as client:
@@ -112,7 +112,10 @@ def test_voices_survive_a_crash(private_server: TritonServer, reference_clip: by
         assert client.get("Keeper") == voice
         again, info = say(client, "Keeper")
         assert info["cache"] == "restored" and info["generation"] == voice.generation
-        assert say(client, "Keeper")[1]["cache"] == "hit"
+        # The talker has read what its prompts begin with while the server started.
+        assert info["prompt_positions"] <= first["prompt_positions"] - first["reference_tokens"]
+        more = say(client, "Keeper")[1]
+        assert more["cache"] == "hit" and more["prompt_positions"] == info["prompt_positions"]
         assert client.stats()["extractions"] == 0
         assert is_same_audio(again, spoken)
         assert client.upload("Later", reference_clip).generation > (voice.generation or 0)

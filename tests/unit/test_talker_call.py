@@ -81,7 +81,7 @@ def read(config: Qwen3TTSConfig, **given: Any) -> TalkerCall:
 
 
 def chunk(index: int, frames: int, finish: str | None = None) -> Chunk:
-    return Chunk(index, np.full((frames, 16), index, np.int32), frames, finish, TIMING)
+    return Chunk(index, np.full((frames, 16), index, np.int32), frames, finish, 9, TIMING)
 
 
 def test_knobs_and_seed(config: Qwen3TTSConfig) -> None:
@@ -135,6 +135,7 @@ def test_chunks(config: Qwen3TTSConfig) -> None:
     assert json.loads(last) == {
         "mode": "icl",
         "seed": 3,
+        "prompt_positions": 9,
         "frames": 3,
         "finish_reason": "stop",
         "queue_ms": 1.0,

@@ -161,7 +161,7 @@ class Engine(Generic[R]):
         for slot, stream in joining:
             stream.started = time.monotonic()
             try:
-                stream.unread = self._source.start(slot, stream.request)
+                stream.unread = stream.prompt_positions = self._source.start(slot, stream.request)
             except Exception as error:
                 with self._changed:
                     del self._live[slot]

@@ -35,7 +35,9 @@ class FrameSource(Protocol[R]):
         """How many streams can be live at once."""
 
     def start(self, slot: int, request: R) -> int:
-        """Give a free slot to a stream; returns the positions of its prompt. Nothing is changed if this raises."""
+        """Give a free slot to a stream; returns the positions of its prompt that `prefill` is to read. Nothing is
+        changed if this raises.
+        """
 
     def prefill(self, slot: int, count: int) -> None:
         """Read the next `count` positions of a started stream's prompt."""
@@ -72,6 +74,7 @@ class Chunk:
     codes: NDArray[np.int32]  # [frames, codebooks]
     frames: int  # of the stream so far, this chunk included
     finish: str | None
+    prompt_positions: int  # that had to be read; the source may have known the others
     timing: Timing
 
 
@@ -103,7 +106,8 @@ class Stream(Generic[R]):
     frame_seconds: float = 0.0  # how long a frame is heard; 0: chunks keep to the schedule
     deadline: float | None = None  # time.monotonic()
     stopped: VoiceCloneError | None = None  # by others, with this error
-    unread: int = 0  # positions of the prompt that are still to be prefilled
+    prompt_positions: int = 0  # to be prefilled
+    unread: int = 0  # of them, still
     unsent: int = 0  # chunks that the sink has not taken yet
     frames: int = 0
     chunks: int = 0
@@ -150,7 +154,7 @@ class Stream(Generic[R]):
             self.gap = max(self.gap, now - self.last_chunk)
         self.last_chunk = now
         codes: NDArray[Any] = np.array(self.pending, dtype=np.int32).reshape(len(self.pending), self.codebooks)
-        chunk = Chunk(self.chunks, codes, self.frames, frame.finish, self.timing(now))
+        chunk = Chunk(self.chunks, codes, self.frames, frame.finish, self.prompt_positions, self.timing(now))
         self.pending = []
         self.chunks += 1
         return chunk

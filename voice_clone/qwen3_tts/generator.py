@@ -13,7 +13,9 @@ request with a seed gives the same codes, bit for bit, alone and in any company.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,8 +30,10 @@ from voice_clone.qwen3_tts.frame_model import FrameModel, Row, knobs_of
 from voice_clone.qwen3_tts.graphs import GraphRunner
 from voice_clone.qwen3_tts.philox import Draws
 from voice_clone.qwen3_tts.prefill import TalkerInput, build_talker_input, prefill_length
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.prompt_prefixes import PromptPrefixes
 from voice_clone.qwen3_tts.repetition import Repetition
-from voice_clone.qwen3_tts.sampling import MIN_FRAMES
+from voice_clone.qwen3_tts.sampling import MIN_FRAMES, SamplingParameters
 from voice_clone.qwen3_tts.static_step import StaticStep
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
@@ -54,6 +58,7 @@ class Frame:
 
 @dataclass
 class _Stream:
+    prompt: Prompt
     text: TalkerInput
     knobs: npt.NDArray[np.float64]
     draws: Draws
@@ -97,6 +102,7 @@ class Generator:
         deterministic: bool = False,
         runaway_frames: int | None = None,
         runner: GraphRunner | None = None,
+        prefix_bytes: int = 0,
     ) -> None:
         """Preallocates all key-value memory, on the device and in the dtype of the talker's weights.
 
@@ -106,6 +112,8 @@ class Generator:
             deterministic: neighbours change no bit of a stream; costs the work of all slots in every step.
             runaway_frames: a stream that repeats itself for so many frames after its text ends; None: never.
             runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
+            prefix_bytes: for what was read of voices, so that their next prompts need not read it again; for a native
+                talker alone.
         """
         self.talker = talker
         self.config = config
@@ -114,6 +122,7 @@ class Generator:
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
         self._streams: dict[int, _Stream] = {}
+        self._prefixes = PromptPrefixes(prefix_bytes if talker.native is not None else 0)
         self._model = FrameModel(talker, config, slots, max_length, idle_rows=deterministic or runner is not None)
         self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
         if runner is not None:
@@ -136,10 +145,34 @@ class Generator:
             self._step.prepare()
 
     @torch.inference_mode()
+    def learn(self, prompts: Iterable[Prompt], seconds: float) -> int:
+        """Read what prompts say of their voices, the most wanted first, as many as fit and as `seconds` allow. For use
+        without streams.
+
+        Returns: how many.
+        """
+        deadline = time.monotonic() + seconds
+        learned: list[Prompt] = []
+        for prompt in prompts:
+            if time.monotonic() > deadline or not self._prefixes.has_room(prompt, self._model.cache):
+                break
+            with contextlib.suppress(InvalidArgument):  # it belongs to another checkpoint
+                self.start(0, TalkerRequest(prompt, SamplingParameters(seed=0), 1))
+                unread = self._prefixes.length(prompt) - self._streams[0].read
+                if unread:
+                    self.prefill(0, unread)
+                del self._streams[0]
+                learned.append(prompt)
+        for prompt in reversed(learned):  # the most wanted is the last to go
+            self._prefixes.read(prompt, self._model.cache, 0)
+        self._model.cache.clear()
+        return len(learned)
+
+    @torch.inference_mode()
     def start(self, slot: int, request: TalkerRequest) -> int:
         """Give a free slot to a stream. Nothing is changed if this raises.
 
-        Returns: the positions of its prompt, which `prefill` reads.
+        Returns: the positions of its prompt that are not known of the voice yet, which `prefill` reads.
         Raises:
             InvalidArgument: the prompt does not suit the checkpoint, or prompt and frames do not fit the slot.
         """
@@ -158,8 +191,9 @@ class Generator:
         text = build_talker_input(self.talker, self.config, prompt)
         self._model.used[slot] = False
         draws = Draws(request.sampling.seed, self.config.talker.num_code_groups)
-        self._streams[slot] = _Stream(text, knobs_of(request.sampling), draws, max_frames)
-        return length
+        known = self._prefixes.read(prompt, self._model.cache, slot)
+        self._streams[slot] = _Stream(prompt, text, knobs_of(request.sampling), draws, max_frames, known)
+        return length - known
 
     @torch.inference_mode()
     def prefill(self, slot: int, count: int) -> None:
@@ -167,7 +201,9 @@ class Generator:
         stream = self._streams[slot]
         embeds = stream.text.embeds[stream.read : stream.read + count]
         self._model.hidden[slot] = self.talker.prefill(self._model.cache, slot, embeds, stream.read)
-        stream.read += count
+        before, stream.read = stream.read, stream.read + count
+        if before < self._prefixes.length(stream.prompt) <= stream.read:
+            self._prefixes.keep(stream.prompt, self._model.cache, slot)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int]) -> list[Frame]:
@@ -196,6 +232,7 @@ class Generator:
     def reset(self) -> None:
         """Forget all streams, whatever state they are in, and all that they have written."""
         self._streams = {}
+        self._prefixes.clear()
         self._model.cache.clear()
 
     def _frame(self, stream: _Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame:

@@ -21,6 +21,7 @@ from voice_clone.qwen3_tts.codec_decoder import (
 )
 
 PIECE_FRAMES = 12  # decoded at once: more would go through more memory and be no faster
+FINE_FRAMES = 2  # of a piece, where rows are many and matrices small: so the rows stay in the processor's cache
 
 
 class NativeCodecDecoder:
@@ -37,7 +38,7 @@ class NativeCodecDecoder:
         self.memory = decoder.memory
         self._first, self._rest = _codebooks(decoder.quantizer.rvq_first), _codebooks(decoder.quantizer.rvq_rest)
         self._latent = _latent(decoder)
-        self._waveform = _waveform(decoder)
+        self._coarse, self._fine = _waveform(decoder)
 
     @property
     def device(self) -> torch.device:
@@ -47,18 +48,19 @@ class NativeCodecDecoder:
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights."""
-        return self._latent.nbytes + self._waveform.nbytes
+        return self._latent.nbytes + self._coarse.nbytes + self._fine.nbytes
 
     @property
     def multiplications(self) -> int:
         """Of a frame, in products; less than the layers' definition has, by those that minimal filtering saves."""
-        return self._latent.multiplications + self._waveform.multiplications
+        return self._latent.multiplications + self._coarse.multiplications + self._fine.multiplications
 
     @torch.inference_mode()
     def new_state(self, batch: int) -> DecoderState:
         """The state of `batch` streams before their first frame."""
         position = torch.zeros(batch, dtype=torch.int64)
-        return DecoderState(position, [self._latent.new_state(batch), self._waveform.new_state(batch)])
+        chains = self._latent, self._coarse, self._fine
+        return DecoderState(position, [chain.new_state(batch) for chain in chains])
 
     @torch.inference_mode()
     def decode_chunk(self, codes: Tensor, state: DecoderState) -> Tensor:
@@ -72,13 +74,15 @@ class NativeCodecDecoder:
 
     def _decode(self, codes: Tensor, state: DecoderState, kept: int) -> Tensor:
         """The samples of the last `kept` frames."""
-        latent, past = state.buffers
+        latent, coarse, fine = state.buffers
         x, latent = self._latent(self._vectors(codes), latent, state.position)
         samples = []
         for piece in torch.split(x[:, -kept:], PIECE_FRAMES, dim=1):
-            waveform, past = self._waveform(piece, past, state.position)
-            samples.append(waveform[..., 0].clamp(-1, 1))
-        state.position, state.buffers = state.position + codes.shape[-1], [latent, past]
+            x, coarse = self._coarse(piece, coarse, state.position)
+            for rows in torch.split(x, FINE_FRAMES * self._coarse.rate, dim=1):
+                waveform, fine = self._fine(rows, fine, state.position)
+                samples.append(waveform[..., 0].clamp(-1, 1))
+        state.position, state.buffers = state.position + codes.shape[-1], [latent, coarse, fine]
         return torch.cat(samples, dim=-1)
 
     def _vectors(self, codes: Tensor) -> Tensor:
@@ -133,8 +137,8 @@ def _latent(decoder: CodecDecoder) -> Chain:
     return chain
 
 
-def _waveform(decoder: CodecDecoder) -> Chain:
-    """From the latent to samples."""
+def _waveform(decoder: CodecDecoder) -> tuple[Chain, Chain]:
+    """From the latent to samples: blocks with large matrices, and those with many rows."""
     chain = Chain(decoder.pre_transformer.config.latent_dim)
     for upsampled in decoder.upsample:
         upsample, block = upsampled.children()
@@ -149,7 +153,11 @@ def _waveform(decoder: CodecDecoder) -> Chain:
     blocks = [block.block for block in rest if isinstance(block, DecoderBlock)]
     snakes = [*(block[0] for block in blocks), snake]
     _convolution(chain, first, snakes[0])
-    for block, following in zip(blocks, snakes[1:], strict=True):
+    coarse = chain
+    for number, (block, following) in enumerate(zip(blocks, snakes[1:], strict=True)):
+        if number == len(blocks) // 2:
+            coarse.close()
+            chain = Chain(coarse.size, coarse.rate)
         units = [unit for unit in block if isinstance(unit, ResidualUnit)]
         _transposed(chain, block[1], units[0].act1, residual="set")
         for unit, after in zip(units, [*(unit.act1 for unit in units[1:]), following], strict=True):
@@ -157,7 +165,7 @@ def _waveform(decoder: CodecDecoder) -> Chain:
             _convolution(chain, unit.conv2, after, residual="added")
     _convolution(chain, last)
     chain.close()
-    return chain
+    return coarse, chain
 
 
 def _convolution(

@@ -46,12 +46,23 @@ class TalkerInput:
 
 def prefill_length(prompt: Prompt) -> int:
     """T, the number of prefill positions of `prompt`."""
-    head = 3 + (3 if prompt.language_id is None else 4) + 2  # role; think tokens; speaker and text bos
     frames = prompt.reference_codes.shape[0]
     text = prompt.reference_ids.shape[0] + prompt.text_ids.shape[0] + 1  # with eos
     if prompt.non_streaming_mode:
-        return head + text + 1 + frames
-    return head + 1 + frames
+        return _head_length(prompt) + text + 1 + frames
+    return _head_length(prompt) + 1 + frames
+
+
+def voice_length(prompt: Prompt) -> int:
+    """How many of the first positions depend on role, language and voice alone: those before the text."""
+    transcript = prompt.reference_ids.shape[0]
+    if not prompt.non_streaming_mode:
+        transcript = min(transcript, 1 + prompt.reference_codes.shape[0])
+    return _head_length(prompt) + transcript
+
+
+def _head_length(prompt: Prompt) -> int:
+    return 3 + (3 if prompt.language_id is None else 4) + 2  # role; think tokens; speaker and text bos
 
 
 @torch.inference_mode()

@@ -144,6 +144,7 @@ def load_generator(settings: Settings) -> Generator:
         deterministic=settings.choice("deterministic", ("false", "true")) == "true",
         runaway_frames=runaway_frames,
         runner=GraphRunner.on(talker.device) if _wants_graphs(settings) else None,
+        prefix_bytes=settings.integer("prefix_bytes", 128 << 20),
     )
 
 

@@ -197,7 +197,8 @@ class TalkerSink:
             told["chunk_gap_ms"] = timing.gap
         rounded: dict[str, Any] = {name: round(ms, 3) for name, ms in told.items()}
         end = {} if chunk.finish is None else {"finish_reason": chunk.finish}
-        return {**self._call.info, "frames": chunk.frames, **rounded, **end}
+        positions = {"prompt_positions": chunk.prompt_positions}
+        return {**self._call.info, **positions, "frames": chunk.frames, **rounded, **end}
 
 
 def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:

@@ -10,8 +10,10 @@ import logging
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.qwen3_tts import stages
+from voice_clone.qwen3_tts.known_voices import known_prompts
 from voice_clone.qwen3_tts.last_chunks import LastChunks
 from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
+from voice_clone.qwen3_tts.text import Tokenizer
 from voice_clone.qwen3_tts.warm_up import warm_up
 from voice_clone.server_stop import HttpEndpoint, ServerStop
 from voice_clone.triton_io import Model
@@ -30,6 +32,9 @@ class TritonPythonModel(Model):
         prefill_chunk = stages.prefill_chunk(settings)
         took = warm_up(generator, prefill_chunk, settings.number("warm_up_seconds", 10.0))
         log.info("warmed up in %.1f s", took)
+        voices = known_prompts(settings.voice_dir, Tokenizer(settings.checkpoint_dir))
+        learned = generator.learn(voices, settings.number("restore_seconds", 10.0))
+        log.info("restored what the talker has read of %d voices", learned)
         codec = generator.config.codec
         # A chunk sent early moves its samples by rounding, which a deterministic engine must not do.
         pace = 0.0 if generator.deterministic else codec.decode_upsample_rate / codec.output_sample_rate

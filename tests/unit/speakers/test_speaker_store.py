@@ -443,7 +443,8 @@ def test_others_see_the_artifacts_of_the_speakers_on_disk(voices: Voices) -> Non
     (voices.directory / "voices" / f"{'0' * 64}.safetensors").write_bytes(b"nonsense")
     (voices.directory / "voices" / "folder.safetensors").mkdir()
     found = list(latest_artifacts(voices.directory, wanted))
-    assert [set(each) for each in found] == [{"codec_codes", "speaker_embedding"}] * 3
-    for each, name in zip(found, ("third", "second", "first"), strict=True):
+    assert [record.name for record, _ in found] == ["third", "second", "first"]
+    assert [set(each) for _, each in found] == [{"codec_codes", "speaker_embedding"}] * 3
+    for (_, each), name in zip(found, ("third", "second", "first"), strict=True):
         resolved = load(voices.resolve(name).artifacts or b"")
         np.testing.assert_array_equal(each["codec_codes"], resolved["codec_codes"])

@@ -1,0 +1,156 @@
+"""What was read of a voice is not read again, and no bit of a stream shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.talkers import codes_of, make_prompt, make_talker, read_config
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.generator import Generator
+from voice_clone.qwen3_tts.prefill import prefill_length, voice_length
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.sampling import SamplingParameters
+from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.qwen3_tts.talker_request import TalkerRequest
+
+MAX_LENGTH = 96
+HOW = SamplingParameters(seed=7)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
+    return read_config("equal", tmp_path_factory.mktemp("checkpoint") / "folder")
+
+
+@pytest.fixture(scope="module")
+def talker(config: Qwen3TTSConfig) -> Talker:
+    talker = make_talker(config, 0)
+    talker.to_native("fp32")
+    return talker
+
+
+def generator_of(talker: Talker, config: Qwen3TTSConfig, prefix_bytes: int) -> Generator:
+    return Generator(talker, config, 2, MAX_LENGTH, prefix_bytes=prefix_bytes)
+
+
+def positions_of(config: Qwen3TTSConfig, count: int) -> int:
+    """Bytes of their keys and values."""
+    talker = config.talker
+    return count * 2 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim * 4
+
+
+def unread(generator: Generator, prompt: Prompt) -> int:
+    """Positions that a stream with this prompt has to read; they are read."""
+    count = generator.start(0, TalkerRequest(prompt, HOW, 4))
+    generator.prefill(0, count)
+    generator.free(0)
+    return count
+
+
+VOICES: list[dict[str, Any]] = [
+    {},
+    {"non_streaming": True, "language": "german"},
+    {"icl": True},
+    {"icl": True, "language": "english"},
+    {"icl": True, "non_streaming": True},
+]
+
+
+@pytest.mark.parametrize("piece", [1, 5, MAX_LENGTH])
+@pytest.mark.parametrize("kinds", VOICES, ids=str)
+def test_a_voice_is_read_once_and_no_bit_shows_it(
+    talker: Talker, config: Qwen3TTSConfig, kinds: dict[str, Any], piece: int
+) -> None:
+    """Another text in another slot, read in pieces of any size."""
+    first = make_prompt(config, 3, **kinds)
+    again = replace(first, text_ids=make_prompt(config, 4).text_ids)
+    keeping, forgetful = generator_of(talker, config, 1 << 20), generator_of(talker, config, 0)
+    assert unread(keeping, first) == prefill_length(first)
+    states, codes = [], []
+    for generator, known in ((keeping, voice_length(first)), (forgetful, 0)):
+        left = generator.start(1, TalkerRequest(again, HOW, 12))
+        assert left == prefill_length(again) - known
+        while left:
+            count = min(left, piece)
+            generator.prefill(1, count)
+            left -= count
+        states.append(generator._model.hidden[1].clone())
+        codes.append(codes_of(generator, 1))
+    assert torch.equal(*states)
+    assert len(codes[0]) == 12
+    np.testing.assert_array_equal(*codes)
+
+
+def test_a_transcript_longer_than_its_clip(talker: Talker, config: Qwen3TTSConfig) -> None:
+    """The rest of it comes frame by frame, and the last position is always read: the first frame comes from it."""
+    prompt = make_prompt(config, 3, icl=True)
+    short = replace(prompt, reference_codes=prompt.reference_codes[:2], reference_ids=np.arange(9, dtype=np.int32))
+    assert voice_length(short) == prefill_length(short)
+    generator = generator_of(talker, config, 1 << 20)
+    assert [unread(generator, short), unread(generator, short)] == [prefill_length(short), 1]
+
+
+def test_whatever_is_of_the_voice_tells_it_from_others(talker: Talker, config: Qwen3TTSConfig) -> None:
+    prompt = make_prompt(config, 3, icl=True, language="english")
+    generator = generator_of(talker, config, 1 << 20)
+    others = [
+        prompt,
+        replace(prompt, role_ids=prompt.role_ids + 1),
+        replace(prompt, speaker_embedding=prompt.speaker_embedding + np.float32(1)),
+        replace(prompt, reference_ids=prompt.reference_ids + 1),
+        replace(prompt, reference_ids=prompt.reference_ids[:-1]),
+        replace(prompt, reference_codes=prompt.reference_codes[::-1].copy()),
+        replace(prompt, language_id=None),
+        replace(prompt, non_streaming_mode=True),
+    ]
+    for other in others:
+        assert unread(generator, other) == prefill_length(other)
+    for other in others:
+        assert unread(generator, other) < prefill_length(other)
+
+
+def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(talker: Talker, config: Qwen3TTSConfig) -> None:
+    one, two, three = (make_prompt(config, seed) for seed in (1, 2, 3))
+    length = voice_length(one)
+    generator = generator_of(talker, config, positions_of(config, 2 * length) + 1)
+    for prompt in (one, two, one, three):
+        unread(generator, prompt)
+    assert generator._prefixes.nbytes == positions_of(config, 2 * length)
+    known = [prefill_length(prompt) - unread(generator, prompt) for prompt in (one, three, two)]
+    assert known == [length, length, 0]
+    small = generator_of(talker, config, positions_of(config, length) - 1)
+    assert unread(small, one) == unread(small, one) == prefill_length(one)
+    assert (len(small._prefixes), small._prefixes.nbytes) == (0, 0)
+
+
+def test_a_reset_forgets(talker: Talker, config: Qwen3TTSConfig) -> None:
+    prompt = make_prompt(config, 1)
+    generator = generator_of(talker, config, 1 << 20)
+    unread(generator, prompt)
+    generator.reset()
+    assert generator._prefixes.nbytes == 0 and unread(generator, prompt) == prefill_length(prompt)
+
+
+def test_only_of_native_code(config: Qwen3TTSConfig) -> None:
+    """Elsewhere the bits of a position depend on how many are read with it."""
+    generator, prompt = generator_of(make_talker(config, 0), config, 1 << 20), make_prompt(config, 1)
+    assert unread(generator, prompt) == unread(generator, prompt) == prefill_length(prompt)
+
+
+def test_voices_are_learned_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:
+    """As many as fit; the most wanted is the last to go; what belongs to another checkpoint is passed over."""
+    prompts = [make_prompt(config, seed) for seed in range(4)]
+    foreign = replace(prompts[0], speaker_embedding=prompts[0].speaker_embedding[:-1])
+    length = voice_length(prompts[0])
+    generator = generator_of(talker, config, positions_of(config, 2 * length))
+    assert generator.learn(iter([foreign, *prompts]), 60.0) == 2
+    assert generator.live == frozenset()
+    unread(generator, prompts[3])
+    known = [prefill_length(prompt) - unread(generator, prompt) for prompt in prompts[:2]]
+    assert known == [length, 0]
+    assert generator_of(talker, config, 1 << 20).learn(iter(prompts), 1e-9) == 0
