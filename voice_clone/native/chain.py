@@ -46,20 +46,16 @@ def wide(size: int) -> int:
 class Chain:
     """Layers in the order in which they were added; each takes what the one before it makes.
 
-    Rows are channel-last, [B, T, C]; a stream's T is a number of frames times the `rate`, which transposed convolutions
+    Rows are channel-last, [B, T, C]; a stream's T is a number of frames times `rate`, which transposed convolutions
     multiply. A stream's rows are the same, bit for bit, in chunks of any size and beside any other streams.
 
     Args:
         size: channels of the rows that come in.
-        rate: of these rows.
-
-    Attributes:
-        size, rate: those of the rows that the last layer makes.
     """
 
-    def __init__(self, size: int, rate: int = 1) -> None:
-        self.rate = rate
-        self._inputs = self.size = size
+    def __init__(self, size: int) -> None:
+        self.rate = 1
+        self._inputs = self._size = size
         self._table: list[list[int]] = []
         self._parameters: list[Tensor] = []
         self._panels: list[Array] = []  # each layer's, until they are joined
@@ -130,23 +126,23 @@ class Chain:
     def gate(self) -> None:
         """silu(first half of the channels) * second half."""
         self._add(table.GATE)
-        self.size //= 2
+        self._size //= 2
 
     def attention(self, heads: int, kv_heads: int, window: int, theta: float) -> None:
         """Causal attention over a window with rotary embedding; rows are queries, keys and values."""
-        dim = self.size // (heads + 2 * kv_heads)
+        dim = self._size // (heads + 2 * kv_heads)
         self._add(table.ATTENTION, state=2 * kv_heads * (window - 1) * dim)
         self._table[-1][table.HEADS : table.WINDOW + 1] = [heads, kv_heads, window]
         exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
         self._frequencies = (1.0 / np.float32(theta) ** exponents).astype(np.float32)
         self._window, self._dim = window, dim
-        self.size = heads * dim
+        self._size = heads * dim
 
     def depthwise(self, weight: Tensor, bias: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float) -> None:
         """A causal depthwise convolution, weight [C, 1, K], and a layer norm."""
         taps = weight.shape[-1]
         parameters = [weight[:, 0].T.flatten(), bias, norm_weight, norm_bias, torch.tensor([eps])]
-        self._add(table.DEPTHWISE, parameters, memory=(taps - 1) * wide(self.size))
+        self._add(table.DEPTHWISE, parameters, memory=(taps - 1) * wide(self._size))
         self._table[-1][table.TAPS] = taps
 
     def _product(
@@ -215,15 +211,15 @@ class Chain:
         layer[table.RESIDUAL] = _RESIDUALS[residual]
         layer[table.ACTIVATION] = _ACTIVATIONS[type(activation)]
         self._panels.append(torch.cat([panel.flatten() for panel in panels]).numpy())
-        self.size = outputs
+        self._size = outputs
         return layer
 
     def _add(self, kind: int, parameters: list[Tensor] | None = None, memory: int = 0, state: int = 0) -> None:
         layer = [0] * table.FIELDS
         layer[table.KIND] = kind
         layer[table.RATE] = self.rate
-        layer[table.SIZE] = wide(self.size)
-        layer[table.CHANNELS] = self.size
+        layer[table.SIZE] = wide(self._size)
+        layer[table.CHANNELS] = self._size
         layer[table.MEMORY] = memory
         layer[table.STATE] = self._state
         layer[table.PARAMETERS] = sum(parameter.numel() for parameter in self._parameters)
@@ -260,20 +256,17 @@ class Chain:
         """The next rows of B streams.
 
         Args:
-            x: float32 [B, T, C].
+            x: float32 [B, T, C], T frames.
             state: [B, S]; stays as it is.
             position: int64 [B], of the first frame.
 
-        Returns: rows [B, T', C'], which the next call overwrites, and the next state.
+        Returns: rows [B, T * rate, C'], which the next call overwrites, and the next state.
         """
-        batch, rows, _ = x.shape
-        frames, memory = rows // int(self._layers[0, table.RATE]), int(self._layers[0, table.MEMORY])
+        batch, frames, _ = x.shape
         self._resize(batch, frames)
-        first = self._buffers[0][: batch * (memory + rows * wide(self._inputs))].reshape(batch, -1)
-        first[:, :memory] = state.numpy()[:, :memory]
-        new = first[:, memory:].reshape(batch, rows, -1)
-        new[..., : self._inputs] = x.numpy()
-        new[..., self._inputs :] = 0
+        first = self._buffers[0][: batch * frames * wide(self._inputs)].reshape(batch, frames, -1)
+        first[..., : self._inputs] = x.numpy()
+        first[..., self._inputs :] = 0
         cos, sin = (np.empty((batch, frames, self._dim // 2), np.float32) for _ in range(2))
         where = position.numpy()
         angles(where, self._frequencies, cos, sin)
@@ -295,7 +288,7 @@ class Chain:
         )
         rows, size = frames * self._layers[-1, table.RATE], self._layers[-1, table.SIZE]
         result = self._buffers[count % 2][: batch * rows * size].reshape(batch, rows, size)
-        return torch.from_numpy(result[..., : self.size]), next_state
+        return torch.from_numpy(result[..., : self._size]), next_state
 
     def _resize(self, batch: int, frames: int) -> None:
         """Memory for so many rows at least; it stays for the next call."""

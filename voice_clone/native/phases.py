@@ -94,8 +94,8 @@ def run(thread, threads, counters, layers, weights, parameters, buffers, residua
         layers: int64 [L + 1, FIELDS], the last of kind END.
         weights: the products' matrices, one after the other.
         parameters: float32, all others.
-        buffers: two, float32; the first has what the first layer reads. The result is in the first if the number of
-            layers is even, else in the second.
+        buffers: two, float32; the first has the rows that the first layer reads, which remembers nothing. The result
+            is in the first if the number of layers is even, else in the second.
         residual: float32.
         own: of each thread: sums of a block of rows; keys; values; attention scores; the forms of a block of groups.
         frames: of each stream.

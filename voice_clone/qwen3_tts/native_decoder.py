@@ -21,7 +21,6 @@ from voice_clone.qwen3_tts.codec_decoder import (
 )
 
 PIECE_FRAMES = 12  # decoded at once: more would go through more memory and be no faster
-FINE_FRAMES = 2  # of a piece, where rows are many and matrices small: so the rows stay in the processor's cache
 
 
 class NativeCodecDecoder:
@@ -38,7 +37,7 @@ class NativeCodecDecoder:
         self.memory = decoder.memory
         self._first, self._rest = _codebooks(decoder.quantizer.rvq_first), _codebooks(decoder.quantizer.rvq_rest)
         self._latent = _latent(decoder)
-        self._coarse, self._fine = _waveform(decoder)
+        self._waveform = _waveform(decoder)
 
     @property
     def device(self) -> torch.device:
@@ -48,19 +47,18 @@ class NativeCodecDecoder:
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights."""
-        return self._latent.nbytes + self._coarse.nbytes + self._fine.nbytes
+        return self._latent.nbytes + self._waveform.nbytes
 
     @property
     def multiplications(self) -> int:
         """Of a frame, in products; less than the layers' definition has, by those that minimal filtering saves."""
-        return self._latent.multiplications + self._coarse.multiplications + self._fine.multiplications
+        return self._latent.multiplications + self._waveform.multiplications
 
     @torch.inference_mode()
     def new_state(self, batch: int) -> DecoderState:
         """The state of `batch` streams before their first frame."""
         position = torch.zeros(batch, dtype=torch.int64)
-        chains = self._latent, self._coarse, self._fine
-        return DecoderState(position, [chain.new_state(batch) for chain in chains])
+        return DecoderState(position, [self._latent.new_state(batch), self._waveform.new_state(batch)])
 
     @torch.inference_mode()
     def decode_chunk(self, codes: Tensor, state: DecoderState) -> Tensor:
@@ -74,15 +72,13 @@ class NativeCodecDecoder:
 
     def _decode(self, codes: Tensor, state: DecoderState, kept: int) -> Tensor:
         """The samples of the last `kept` frames."""
-        latent, coarse, fine = state.buffers
+        latent, past = state.buffers
         x, latent = self._latent(self._vectors(codes), latent, state.position)
         samples = []
         for piece in torch.split(x[:, -kept:], PIECE_FRAMES, dim=1):
-            x, coarse = self._coarse(piece, coarse, state.position)
-            for rows in torch.split(x, FINE_FRAMES * self._coarse.rate, dim=1):
-                waveform, fine = self._fine(rows, fine, state.position)
-                samples.append(waveform[..., 0].clamp(-1, 1))
-        state.position, state.buffers = state.position + codes.shape[-1], [latent, coarse, fine]
+            waveform, past = self._waveform(piece, past, state.position)
+            samples.append(waveform[..., 0].clamp(-1, 1))
+        state.position, state.buffers = state.position + codes.shape[-1], [latent, past]
         return torch.cat(samples, dim=-1)
 
     def _vectors(self, codes: Tensor) -> Tensor:
@@ -137,8 +133,8 @@ def _latent(decoder: CodecDecoder) -> Chain:
     return chain
 
 
-def _waveform(decoder: CodecDecoder) -> tuple[Chain, Chain]:
-    """From the latent to samples: blocks with large matrices, and those with many rows."""
+def _waveform(decoder: CodecDecoder) -> Chain:
+    """From the latent to samples."""
     chain = Chain(decoder.pre_transformer.config.latent_dim)
     for upsampled in decoder.upsample:
         upsample, block = upsampled.children()
@@ -153,11 +149,7 @@ def _waveform(decoder: CodecDecoder) -> tuple[Chain, Chain]:
     blocks = [block.block for block in rest if isinstance(block, DecoderBlock)]
     snakes = [*(block[0] for block in blocks), snake]
     _convolution(chain, first, snakes[0])
-    coarse = chain
-    for number, (block, following) in enumerate(zip(blocks, snakes[1:], strict=True)):
-        if number == len(blocks) // 2:
-            coarse.close()
-            chain = Chain(coarse.size, coarse.rate)
+    for block, following in zip(blocks, snakes[1:], strict=True):
         units = [unit for unit in block if isinstance(unit, ResidualUnit)]
         _transposed(chain, block[1], units[0].act1, residual="set")
         for unit, after in zip(units, [*(unit.act1 for unit in units[1:]), following], strict=True):
@@ -165,7 +157,7 @@ def _waveform(decoder: CodecDecoder) -> tuple[Chain, Chain]:
             _convolution(chain, unit.conv2, after, residual="added")
     _convolution(chain, last)
     chain.close()
-    return coarse, chain
+    return chain
 
 
 def _convolution(
