@@ -31,8 +31,8 @@ class TextProjection(nn.Module):
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
-        self.linear_fc1 = nn.Linear(config.text_hidden_size, config.text_hidden_size)
-        self.linear_fc2 = nn.Linear(config.text_hidden_size, config.hidden_size)
+        self.linear_fc1: nn.Module = nn.Linear(config.text_hidden_size, config.text_hidden_size)
+        self.linear_fc2: nn.Module = nn.Linear(config.text_hidden_size, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear_fc2(F.silu(self.linear_fc1(x)))
@@ -64,13 +64,16 @@ class Talker(nn.Module):
 
     def to_native(self, precision: Precision) -> None:
         """Run on this CPU as native code from now on, the weights of all layers and heads rounded to `precision`,
-        the heads' not below int8.
+        the heads' not below int8. The projection of the text stays as it is: a prompt needs it once.
 
         The layers' own weights are given up: the state dict is of no use any more.
         """
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
         self.codec_head = NativeLinear.of(self.codec_head, of_heads(precision))
+        projection = self.text_projection
+        projection.linear_fc1 = NativeLinear.of(projection.linear_fc1, "fp32")
+        projection.linear_fc2 = NativeLinear.of(projection.linear_fc2, "fp32")
         self.code_predictor.to_native(precision)
 
     @property
