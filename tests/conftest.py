@@ -26,19 +26,29 @@ CheckpointFactory = Callable[[str, int], Path]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-FIRST = ("server", "parity")  # the folders whose files take longest
+LONG = ("server", "parity")  # the folders whose files take longest
+PURE = ("client", "gateway", "speakers")  # those of tests/unit that need no native code
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, those with few tests last: where several processes share the files, all end at about once.
 
-    The tests of a file keep the random order that they have here.
+    While the first server compiles native code, which all others then find, the other processes have files that need
+    none: else each would compile it. The tests of a file keep the random order that they have here.
     """
     tests = Counter(item.path for item in items)
+    folders = {path: path.relative_to(Path(__file__).parent).parts for path in tests}
+    servers = [path for path, parts in folders.items() if parts[0] == "server"]
+    first = max(servers, key=lambda path: tests[path], default=None)
 
     def place(item: pytest.Item) -> tuple[int, int]:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        return FIRST.index(folder) if folder in FIRST else len(FIRST), -tests[item.path]
+        folder, inner = folders[item.path][0], folders[item.path][1]
+        rank = len(LONG) if folder not in LONG else LONG.index(folder)
+        if item.path == first:
+            rank = -2
+        elif folder == "unit" and inner in PURE:
+            rank = -1
+        return rank, -tests[item.path]
 
     items.sort(key=place)
 
