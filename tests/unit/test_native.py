@@ -183,6 +183,9 @@ def rounded(talker: Talker, precision: Precision) -> Talker:
             if isinstance(module, nn.Linear) and "text_projection" not in name:
                 kept = of_heads(precision) if "head" in name else precision
                 module.weight.copy_(unpack(pack(module.weight, kept), *module.weight.shape))
+        if precision != "fp32":
+            table = talker.code_predictor.model.codec_embedding.weight
+            table.copy_(table.bfloat16())
     return talker
 
 

@@ -140,6 +140,7 @@ def test_only_of_native_code(config: Qwen3TTSConfig) -> None:
     """Elsewhere the bits of a position depend on how many are read with it."""
     generator, prompt = generator_of(make_talker(config, 0), config, 1 << 20), make_prompt(config, 1)
     assert unread(generator, prompt) == unread(generator, prompt) == prefill_length(prompt)
+    assert generator.learn(iter([prompt]), 60.0) == 0
 
 
 def test_voices_are_learned_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:

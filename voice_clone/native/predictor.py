@@ -9,7 +9,8 @@ Shapes: N streams, K codebooks, V codes of each, C hidden size, H size of the em
 # mypy: ignore-errors
 # What follows is numba's language, whose types are those of the arguments.
 
-from numba import njit
+from numba import int32, njit, types
+from numba.extending import overload
 
 from voice_clone.native.draw import draw, is_finite
 from voice_clone.native.kernels import (
@@ -24,8 +25,28 @@ from voice_clone.native.kernels import (
     _wait,
     layers,
 )
+from voice_clone.native.products import _number
 
 OWN_PHASES = 3  # of a codebook, behind those of the layers: head, draw, projection
+
+
+def _embed(row, out):
+    """out [H] = a row of a table."""
+
+
+@overload(_embed)
+def _embed_overload(row, out):
+    return _widen if row.dtype == types.uint16 else _copy
+
+
+def _widen(row, out):
+    for i in range(out.shape[0]):
+        out[i] = _number(int32(int32(row[i]) << 16))
+
+
+def _copy(row, out):
+    for i in range(out.shape[0]):
+        out[i] = row[i]
 
 
 @njit(**_OPTIONS)
@@ -58,7 +79,7 @@ def predict(
             their scales, and logits [N, V].
         projection: from embeddings to hidden states: weights [C, I] and scales, memory as above, bias [C], embeddings
             [N, H]. Without rows of weights there is none, and H is C.
-        tables: embeddings of codebook 1, 2, ..., float32 [K - 1, V, H].
+        tables: embeddings of codebook 1, 2, ..., float32 or the upper halves (bf16) as uint16 [K - 1, V, H].
         choice: knobs float32 [N, 4], uniform float64 [N, K], memory of each thread int32 and float32 [V]: see draw.py.
         x: [2 N, C], of each stream the hidden state and code 0 as the layers take them; lost.
         codes: int64 [N, K]; the first column is given.
@@ -91,10 +112,10 @@ def predict(
             code = draw(logits[n], knobs[n], uniform[n, book + 1], below[thread], probabilities[thread])
             codes[n, book + 1] = code
             if not ends and projects:
-                embeddings[n] = tables[book, code]
+                _embed(tables[book, code], embeddings[n])
                 x[n] = bias
             elif not ends:
-                x[n] = tables[book, code]
+                _embed(tables[book, code], x[n])
             _done(counters, phase + 1)
             n = _claim(counters, phase + 1)
         _wait(counters, phase + 1, count)

@@ -57,7 +57,7 @@ class CodePredictor(nn.Module):
         self._loop: NativePredictor | None = None  # runs instead of all
 
     def to_native(self, precision: Precision) -> None:
-        """As `Talker.to_native`."""
+        """As `Talker.to_native`; the embeddings are rounded to bf16 at any precision but fp32."""
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
         kept = of_heads(precision)
@@ -67,6 +67,9 @@ class CodePredictor(nn.Module):
         projection = None
         if isinstance(self.small_to_mtp_projection, nn.Linear):
             self.small_to_mtp_projection = projection = NativeLinear.of(self.small_to_mtp_projection, kept)
+        if precision != "fp32":
+            rounded = self.model.codec_embedding.weight.bfloat16()
+            self.model.codec_embedding = nn.Embedding.from_pretrained(rounded)  # type: ignore[no-untyped-call]
         tables = self.model.codec_embedding.weight.view(len(self.lm_head), size, -1)
         self._loop = NativePredictor(self.native, heads, size, tables, projection)
 
@@ -74,7 +77,7 @@ class CodePredictor(nn.Module):
         """Codes of codebook `book` and those behind it, int64 [N, K] -> [N, K, the talker's hidden size]."""
         books = torch.arange(book - 1, book - 1 + codes.shape[1], device=codes.device)
         embedded: Tensor = self.model.codec_embedding(codes + books * self.config.vocab_size)
-        return embedded
+        return embedded.to(self.model.norm.weight.dtype)
 
     def new_cache(self, slots: int) -> KVCache:
         """A cache for up to `slots` frames at once; `predict` overwrites what it reads, so it serves all calls."""

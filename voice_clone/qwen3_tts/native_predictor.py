@@ -23,7 +23,7 @@ class NativePredictor:
         stack: the layers.
         heads: of each codebook, [K - 1, V, C].
         vocabulary: V.
-        tables: fp32 [K - 1, V, H], embeddings of codebook 1, 2, ...; they stay where they are.
+        tables: fp32 or bf16 [K - 1, V, H], embeddings of codebook 1, 2, ...; they stay where they are.
         projection: from embeddings to hidden states, if there is one.
     """
 
@@ -32,7 +32,7 @@ class NativePredictor:
     ) -> None:
         self._stack = stack
         self._heads, self._vocabulary = heads, vocabulary
-        self._tables: Array = tables.numpy()
+        self._tables: Array = (tables.view(torch.uint16) if tables.dtype == torch.bfloat16 else tables).numpy()
         size = tables.shape[2]
         self._projection = heads[0][:0] if projection is None else projection.packed
         bias = None if projection is None else projection.bias

@@ -69,9 +69,10 @@ class PromptPrefixes:
         self.nbytes += size
 
     def has_room(self, prompt: Prompt, cache: KVCache) -> bool:
-        """Whether its shared positions are here or fit without another's going."""
-        position = cache.nbytes // (cache.keys.shape[1] * cache.keys.shape[3])
-        return _key(prompt) in self._entries or self.nbytes + self.length(prompt) * position <= self._max_bytes
+        """Whether its shared positions, of which there are some, are here or fit without another's going."""
+        length = self.length(prompt)
+        size = length * (cache.nbytes // (cache.keys.shape[1] * cache.keys.shape[3]))
+        return length > 0 and (_key(prompt) in self._entries or self.nbytes + size <= self._max_bytes)
 
     def clear(self) -> None:
         """Forget all."""
