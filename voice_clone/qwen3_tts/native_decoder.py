@@ -20,7 +20,7 @@ from voice_clone.qwen3_tts.codec_decoder import (
     TransformerLayer,
 )
 
-PIECE_FRAMES = 12  # decoded at once: more would go through more memory and be no faster
+PIECE_FRAMES = 24  # decoded at once, of all streams together: more would take more memory and be no faster
 
 
 class NativeCodecDecoder:
@@ -75,7 +75,7 @@ class NativeCodecDecoder:
         latent, past = state.buffers
         x, latent = self._latent(self._vectors(codes), latent, state.position)
         samples = []
-        for piece in torch.split(x[:, -kept:], PIECE_FRAMES, dim=1):
+        for piece in torch.split(x[:, -kept:], max(1, PIECE_FRAMES // len(x)), dim=1):
             waveform, past = self._waveform(piece, past, state.position)
             samples.append(waveform[..., 0].clamp(-1, 1))
         state.position, state.buffers = state.position + codes.shape[-1], [latent, past]
