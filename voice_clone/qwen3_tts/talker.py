@@ -64,7 +64,7 @@ class Talker(nn.Module):
 
     def to_native(self, precision: Precision) -> None:
         """Run on this CPU as native code from now on, the weights of all layers and heads rounded to `precision`,
-        the heads' not below int8. The projection of the text stays as it is: a prompt needs it once.
+        the heads' not below int8. The text's projection stays fp32: a prompt needs it once.
 
         The layers' own weights are given up: the state dict is of no use any more.
         """
