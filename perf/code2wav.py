@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 
+from perf.machine import give_threads, keep_threads
 from tests.random_weights import fill_random
 from voice_clone.qwen3_tts.code2wav import StreamDecoder
 from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
@@ -44,7 +45,7 @@ def milliseconds(runs: dict[str, Run], device: str, times: int) -> dict[str, lis
     spent: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(times + 1):
         for name, run in runs.items():
-            time.sleep(0.02)  # torch's threads spin for a while behind their last work, and would slow the next down
+            (give_threads if name == "torch" else keep_threads)()
             began = time.perf_counter()
             run()
             if device == "cuda":

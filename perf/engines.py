@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from perf.machine import give_threads
+from perf.machine import give_threads, keep_threads
 from perf.reference import CLIP, TRANSCRIPT
 from voice_clone.audio import decode
-from voice_clone.native.team import take_threads
 from voice_clone.native.weights import Precision
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
@@ -152,7 +151,7 @@ class Ours:
 
     def speak(self, prompt: Prompt, frames: int, streams: int = 1) -> tuple[Codes, Spent]:
         """The codes of the first stream. `streams` speak the same side by side."""
-        take_threads()
+        keep_threads()
         generator = self.generator(streams)
         codec = self.config.codec.decoder_config
         code2wav = Code2Wav(self.decoder, codec.codebook_size, codec.num_quantizers)

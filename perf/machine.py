@@ -12,12 +12,20 @@ from typing import Any
 
 import torch
 
-from voice_clone.native.team import team
+from voice_clone.native.team import take_threads, team
+
+SPINNING = 0.02  # seconds
 
 
 def give_threads() -> None:
-    """Let torch have as many threads as native code; `take_threads` takes them back."""
+    """torch's turn: it has as many threads as native code."""
     torch.set_num_threads(team().threads)
+
+
+def keep_threads() -> None:
+    """Native code's turn, as in a server; torch's threads have come to rest."""
+    take_threads()
+    time.sleep(SPINNING)
 
 
 def bandwidth(seconds: float = 1.0) -> float:

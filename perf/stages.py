@@ -24,9 +24,8 @@ import torch
 from torch import nn
 
 from perf import report
-from perf.machine import arithmetic, bandwidth, give_threads
+from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools.checkpoint_maker import make_checkpoint
-from voice_clone.native.team import take_threads
 from voice_clone.native.weights import PRECISIONS
 from voice_clone.qwen3_tts import stages
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
@@ -190,7 +189,7 @@ def measure(all_stages: Sequence[Stage], runs: int) -> list[dict[str, Any]]:
         for _ in range(runs):
             rates.append((bandwidth(0.3), arithmetic(0.3)))
             for stage, spent in zip(all_stages, times, strict=True):
-                (give_threads if stage.by_torch else take_threads)()
+                (give_threads if stage.by_torch else keep_threads)()
                 began = time.perf_counter()
                 stage.run()
                 spent.append(1e3 * (time.perf_counter() - began))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,24 @@ FRAMES = 3000
 LONG = "Every evening the boats came home, and the harbour filled with voices. " * 8
 
 
+@pytest.fixture(scope="module")
+def server(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server whose speeches do not end by themselves."""
+    folder = tmp_path_factory.mktemp("endless-server")
+    with TritonServer(endless_checkpoint, folder / "voices", log=folder / "log") as server:
+        yield server
+        assert server.ready()
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def voice(server: TritonServer, reference_clip: bytes, reference_text: str) -> str:
+    """Name of a registered voice with a transcript."""
+    with Client(server.url) as client:
+        client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
+    return "Harbour"
+
+
 def speech(voice: str) -> dict[str, Any]:
     """Inputs of a speech that takes far longer than any test waits for."""
     return {"text": LONG, "voice": voice, "seed": np.array([4], np.uint64), "max_frames": np.array([FRAMES], np.int32)}
@@ -25,7 +45,7 @@ def nothing_is_left(server: TritonServer) -> bool:
 
 
 def test_deadline(server: TritonServer, client: Client, voice: str) -> None:
-    call = Call(server, speech(voice), model="qwen3_tts", deadline_ms=250)
+    call = Call(server, speech(voice), model="qwen3_tts", deadline_ms=1000)
     error = None
     while error is None:
         result = call.next()

@@ -125,7 +125,7 @@ def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(talker: Ta
     assert known == [length, length, 0]
     small = generator_of(talker, config, positions_of(config, length) - 1)
     assert unread(small, one) == unread(small, one) == prefill_length(one)
-    assert (len(small._prefixes), small._prefixes.nbytes) == (0, 0)
+    assert small._prefixes.nbytes == 0
 
 
 def test_a_reset_forgets(talker: Talker, config: Qwen3TTSConfig) -> None:
@@ -140,18 +140,18 @@ def test_only_of_native_code(config: Qwen3TTSConfig) -> None:
     """Elsewhere the bits of a position depend on how many are read with it."""
     generator, prompt = generator_of(make_talker(config, 0), config, 1 << 20), make_prompt(config, 1)
     assert unread(generator, prompt) == unread(generator, prompt) == prefill_length(prompt)
-    assert generator.learn(iter([prompt]), 60.0) == 0
+    assert generator.restore(iter([prompt]), 60.0) == 0
 
 
-def test_voices_are_learned_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:
+def test_voices_are_restored_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:
     """As many as fit; the most wanted is the last to go; what belongs to another checkpoint is passed over."""
     prompts = [make_prompt(config, seed) for seed in range(4)]
     foreign = replace(prompts[0], speaker_embedding=prompts[0].speaker_embedding[:-1])
     length = voice_length(prompts[0])
     generator = generator_of(talker, config, positions_of(config, 2 * length))
-    assert generator.learn(iter([foreign, *prompts]), 60.0) == 2
+    assert generator.restore(iter([foreign, *prompts]), 60.0) == 2
     assert generator.live == frozenset()
     unread(generator, prompts[3])
     known = [prefill_length(prompt) - unread(generator, prompt) for prompt in prompts[:2]]
     assert known == [length, 0]
-    assert generator_of(talker, config, 1 << 20).learn(iter(prompts), 1e-9) == 0
+    assert generator_of(talker, config, 1 << 20).restore(iter(prompts), 1e-9) == 0

@@ -67,7 +67,7 @@ class EagerStep:
     def _sample(self, slots: Tensor, table: RowTable, filters: tuple[Filters, Filters]) -> Tensor:
         """int64 [B, K + 1]: the codes, then whether all was finite."""
         model, hidden = self._model, self._model.hidden[slots]
-        code0, finite = model.first_code(hidden, model.used.index_select(0, slots), table, filters[0])
+        code0, finite = model.first_code(hidden, model.used[slots], table, filters[0])
         going = self._going(code0)
         if len(going) == len(code0):
             codes, fine = model.other_codes(hidden, code0, table, filters[1])

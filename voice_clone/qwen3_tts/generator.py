@@ -31,7 +31,7 @@ from voice_clone.qwen3_tts.graphs import GraphRunner
 from voice_clone.qwen3_tts.philox import Draws
 from voice_clone.qwen3_tts.prefill import TalkerInput, build_talker_input, prefill_length
 from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.prompt_prefixes import PromptPrefixes
+from voice_clone.qwen3_tts.prompt_prefixes import Prefix, PromptPrefixes
 from voice_clone.qwen3_tts.repetition import Repetition
 from voice_clone.qwen3_tts.sampling import MIN_FRAMES, SamplingParameters
 from voice_clone.qwen3_tts.static_step import StaticStep
@@ -58,7 +58,7 @@ class Frame:
 
 @dataclass
 class _Stream:
-    prompt: Prompt
+    prefix: Prefix
     text: TalkerInput
     knobs: npt.NDArray[np.float64]
     draws: Draws
@@ -122,8 +122,8 @@ class Generator:
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
         self._streams: dict[int, _Stream] = {}
-        self._prefixes = PromptPrefixes(prefix_bytes if talker.native is not None else 0)
         self._model = FrameModel(talker, config, slots, max_length, idle_rows=deterministic or runner is not None)
+        self._prefixes = PromptPrefixes(self._model.cache, prefix_bytes if talker.native is not None else 0)
         self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
         if runner is not None:
             self._step = StaticStep(self._model, runner, deterministic)
@@ -145,26 +145,26 @@ class Generator:
             self._step.prepare()
 
     @torch.inference_mode()
-    def learn(self, prompts: Iterable[Prompt], seconds: float) -> int:
+    def restore(self, prompts: Iterable[Prompt], seconds: float) -> int:
         """Read what prompts say of their voices, the most wanted first, as many as fit and as `seconds` allow. For use
         without streams.
 
         Returns: how many.
         """
         deadline = time.monotonic() + seconds
-        learned: list[Prompt] = []
+        learned: list[Prefix] = []
         for prompt in prompts:
-            if time.monotonic() > deadline or not self._prefixes.has_room(prompt, self._model.cache):
+            prefix = Prefix.of(prompt)
+            if time.monotonic() > deadline or not self._prefixes.has_room(prefix):
                 break
             with contextlib.suppress(InvalidArgument):  # it belongs to another checkpoint
                 self.start(0, TalkerRequest(prompt, SamplingParameters(seed=0), 1))
-                unread = self._prefixes.length(prompt) - self._streams[0].read
-                if unread:
+                if unread := prefix.length - self._streams[0].read:
                     self.prefill(0, unread)
                 del self._streams[0]
-                learned.append(prompt)
-        for prompt in reversed(learned):  # the most wanted is the last to go
-            self._prefixes.read(prompt, self._model.cache, 0)
+                learned.append(prefix)
+        for prefix in reversed(learned):  # the most wanted is the last to go
+            self._prefixes.read(prefix, 0)
         self._model.cache.clear()
         return len(learned)
 
@@ -191,8 +191,9 @@ class Generator:
         text = build_talker_input(self.talker, self.config, prompt)
         self._model.used[slot] = False
         draws = Draws(request.sampling.seed, self.config.talker.num_code_groups)
-        known = self._prefixes.read(prompt, self._model.cache, slot)
-        self._streams[slot] = _Stream(prompt, text, knobs_of(request.sampling), draws, max_frames, known)
+        prefix = Prefix.of(prompt)
+        known = self._prefixes.read(prefix, slot)
+        self._streams[slot] = _Stream(prefix, text, knobs_of(request.sampling), draws, max_frames, known)
         return length - known
 
     @torch.inference_mode()
@@ -202,8 +203,8 @@ class Generator:
         embeds = stream.text.embeds[stream.read : stream.read + count]
         self._model.hidden[slot] = self.talker.prefill(self._model.cache, slot, embeds, stream.read)
         before, stream.read = stream.read, stream.read + count
-        if before < self._prefixes.length(stream.prompt) <= stream.read:
-            self._prefixes.keep(stream.prompt, self._model.cache, slot)
+        if before < stream.prefix.length <= stream.read:
+            self._prefixes.keep(stream.prefix, slot)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int]) -> list[Frame]:

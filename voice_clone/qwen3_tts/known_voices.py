@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from voice_clone.errors import InvalidArgument
 from voice_clone.qwen3_tts.cloned_voice import CODES, EMBEDDING
 from voice_clone.qwen3_tts.prompt import Prompt
@@ -13,11 +16,19 @@ from voice_clone.qwen3_tts.text import Tokenizer
 from voice_clone.speakers.latest import latest_artifacts
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 
+ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
+
+
+def known_references(directory: Path) -> Iterator[NDArray[np.int32]]:
+    """The reference codes of each voice with a transcript, the latest first."""
+    for _, artifacts in latest_artifacts(directory, ARTIFACT):
+        yield artifacts[CODES]
+
 
 def known_prompts(directory: Path, tokenizer: Tokenizer) -> Iterator[Prompt]:
-    """A prompt with some text of each voice with a transcript, the latest first; their language is left open."""
-    for record, artifacts in latest_artifacts(directory, ArtifactId("qwen3_tts", IN_CONTEXT)):
-        with contextlib.suppress(InvalidArgument, KeyError):  # they belong to another checkpoint
+    """A prompt with some text of each of these voices, the latest first; their language is left open."""
+    for record, artifacts in latest_artifacts(directory, ARTIFACT):
+        with contextlib.suppress(InvalidArgument):  # they belong to another checkpoint
             reference_ids = tokenizer.reference_ids(record.reference_text or "")
             role_ids = tokenizer.role_ids
             yield Prompt(role_ids, role_ids[-1:], artifacts[EMBEDDING], reference_ids, artifacts[CODES])

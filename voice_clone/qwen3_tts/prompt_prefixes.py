@@ -10,82 +10,88 @@ name), until newer ones need the room.
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from voice_clone.qwen3_tts.decoder_layer import KVCache
+from voice_clone.qwen3_tts.kept import Kept, digest
 from voice_clone.qwen3_tts.prefill import prefill_length, voice_length
 from voice_clone.qwen3_tts.prompt import Prompt
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """The beginning of a prompt.
+
+    Attributes:
+        key: the digest of all that it comes from.
+        length: positions; a prompt's last one is never among them, for it is read in any case.
+    """
+
+    key: bytes
+    length: int
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> Prefix:
+        """What a prompt shares with all others in its voice."""
+        language = -1 if prompt.language_id is None else prompt.language_id
+        key = digest(
+            prompt.role_ids,
+            prompt.speaker_embedding,
+            prompt.reference_ids,
+            prompt.reference_codes,
+            np.array([language, prompt.non_streaming_mode]),
+        )
+        return cls(key, min(voice_length(prompt), prefill_length(prompt) - 1))
+
+
 class PromptPrefixes:
-    """A map from the voice of a prompt to the keys and values of its positions, bounded in bytes, least recently used
-    going first.
+    """Keys and values of prefixes.
 
     Only for a talker whose values do not depend on how many positions are read at once, as native code's do not: for
     others a stream would change in its last bits with what was here.
 
     Args:
-        max_bytes: of all together; what is larger alone is not kept.
-
-    For one thread.
+        cache: whose slots they are taken from and written to.
+        max_bytes: as of `Kept`.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._entries: OrderedDict[bytes, tuple[Tensor, Tensor]] = OrderedDict()  # least recently used first
-        self.nbytes = 0
+    def __init__(self, cache: KVCache, max_bytes: int) -> None:
+        self._cache = cache
+        self._kept: Kept[tuple[Tensor, Tensor]] = Kept(max_bytes)
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all keys and values."""
+        return self._kept.nbytes
 
-    def length(self, prompt: Prompt) -> int:
-        """How many positions of a prompt are shared with all others in its voice; its last one is read in any case."""
-        return min(voice_length(prompt), prefill_length(prompt) - 1) if self._max_bytes else 0
-
-    def read(self, prompt: Prompt, cache: KVCache, slot: int) -> int:
-        """Write the positions that are here to a slot; returns how many that are, all or none."""
-        entry = self._entries.get(key := _key(prompt))
+    def read(self, prefix: Prefix, slot: int) -> int:
+        """Write a prefix to a slot if it is here; returns how many positions are written, all or none."""
+        entry = self._kept.get(prefix.key)
         if entry is None:
             return 0
-        self._entries.move_to_end(key)
-        length = entry[0].shape[2]
-        cache.keys[:, slot, :, :length], cache.values[:, slot, :, :length] = entry
-        return length
+        keys, values = self._positions(prefix, slot)
+        keys[:], values[:] = entry
+        return prefix.length
 
-    def keep(self, prompt: Prompt, cache: KVCache, slot: int) -> None:
-        """Take the shared positions of a prompt from a slot that has read them, if they can fit."""
-        length, key = self.length(prompt), _key(prompt)
-        entry = cache.keys[:, slot, :, :length], cache.values[:, slot, :, :length]
-        size = sum(part.numel() * part.element_size() for part in entry)
-        if key in self._entries or size > self._max_bytes:
-            return
-        while self.nbytes + size > self._max_bytes:
-            self._drop(next(iter(self._entries)))
-        self._entries[key] = entry[0].clone(), entry[1].clone()
-        self.nbytes += size
+    def keep(self, prefix: Prefix, slot: int) -> None:
+        """Take a prefix from a slot that has read it, if it can fit."""
+        if self._bytes(prefix) <= self._kept.max_bytes:
+            keys, values = self._positions(prefix, slot)
+            self._kept.put(prefix.key, (keys.clone(), values.clone()), self._bytes(prefix))
 
-    def has_room(self, prompt: Prompt, cache: KVCache) -> bool:
-        """Whether its shared positions, of which there are some, are here or fit without another's going."""
-        length = self.length(prompt)
-        size = length * (cache.nbytes // (cache.keys.shape[1] * cache.keys.shape[3]))
-        return length > 0 and (_key(prompt) in self._entries or self.nbytes + size <= self._max_bytes)
+    def has_room(self, prefix: Prefix) -> bool:
+        """Whether it is here or fits without another's going."""
+        return prefix.key in self._kept or self.nbytes + self._bytes(prefix) <= self._kept.max_bytes
 
     def clear(self) -> None:
         """Forget all."""
-        self._entries.clear()
-        self.nbytes = 0
+        self._kept.clear()
 
-    def _drop(self, key: bytes) -> None:
-        self.nbytes -= sum(part.nbytes for part in self._entries.pop(key))
+    def _positions(self, prefix: Prefix, slot: int) -> tuple[Tensor, Tensor]:
+        return self._cache.keys[:, slot, :, : prefix.length], self._cache.values[:, slot, :, : prefix.length]
 
-
-def _key(prompt: Prompt) -> bytes:
-    """The digest of all that the shared positions come from; how many there are follows from the same."""
-    digest = hashlib.sha256(repr((prompt.language_id, prompt.non_streaming_mode)).encode())
-    for part in (prompt.role_ids, prompt.speaker_embedding, prompt.reference_ids, prompt.reference_codes):
-        digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
-    return digest.digest()
+    def _bytes(self, prefix: Prefix) -> int:
+        return prefix.length * (self._cache.nbytes // (self._cache.keys.shape[1] * self._cache.keys.shape[3]))

@@ -13,11 +13,9 @@ from watch import Watch
 
 from voice_clone.errors import from_message
 from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.cloned_voice import CODES
 from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
 from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker
-from voice_clone.speakers.latest import latest_artifacts
-from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
+from voice_clone.qwen3_tts.known_voices import known_references
 from voice_clone.triton_io import Model
 
 log = logging.getLogger("voice_clone.code2wav")
@@ -46,8 +44,7 @@ class TritonPythonModel(Model):
         log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
         frames = settings.integers("chunk_frames", (1, 2, 4, 8, 12))
         code2wav.warm_up(frames, sorted({1, max_batch}), settings.number("warm_up_seconds", 20.0))
-        on_disk = latest_artifacts(settings.voice_dir, ArtifactId("qwen3_tts", IN_CONTEXT))
-        references = (artifacts[CODES] for _, artifacts in on_disk)
+        references = known_references(settings.voice_dir)
         restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
         log.info("restored the decoder's state after the references of %d voices", restored)
         self._watch = Watch()

@@ -33,8 +33,8 @@ class TritonPythonModel(Model):
         took = warm_up(generator, prefill_chunk, settings.number("warm_up_seconds", 10.0))
         log.info("warmed up in %.1f s", took)
         voices = known_prompts(settings.voice_dir, Tokenizer(settings.checkpoint_dir))
-        learned = generator.learn(voices, settings.number("restore_seconds", 10.0))
-        log.info("restored what the talker has read of %d voices", learned)
+        restored = generator.restore(voices, settings.number("restore_seconds", 10.0))
+        log.info("restored what the talker has read of %d voices", restored)
         codec = generator.config.codec
         # A chunk sent early moves its samples by rounding, which a deterministic engine must not do.
         pace = 0.0 if generator.deterministic else codec.decode_upsample_rate / codec.output_sample_rate
