@@ -23,7 +23,7 @@ from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from voice_clone.native.dots import WIDTH, _accumulate, _index, _load, _splat, _variable
+from voice_clone.native.dots import WIDTH, _accumulate, _fma, _index, _load, _splat, _variable
 
 VECTORS = 3  # of a panel
 PANEL = VECTORS * WIDTH
@@ -168,9 +168,3 @@ def _store(builder, data, at, vector):
 
 def _constant(value):
     return _splat(_FLOAT, float(np.float32(value)), WIDTH)
-
-
-def _fma(builder, a, b, c):
-    """a * b + c, rounded once."""
-    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{WIDTH}f32"), [a, b, c])

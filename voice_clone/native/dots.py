@@ -215,9 +215,10 @@ def _accumulate(builder, total, a, b):
 
 
 def _fma(builder, a, b, c):
-    """a * b + c, rounded once."""
+    """a * b + c, rounded once; of numbers or of vectors."""
     kind = ir.FunctionType(a.type, [a.type] * 3)
-    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{a.type.count}f32")
+    name = "f32" if a.type == _FLOAT else f"v{a.type.count}f32"
+    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.{name}")
     return builder.call(fma, [a, b, c])
 
 

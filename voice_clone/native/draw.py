@@ -11,6 +11,7 @@ alike at the limit of top-p all stay.
 import numpy as np
 from numba import float32, float64, int32, int64, njit
 
+from voice_clone.native.arithmetic import total, total_from
 from voice_clone.native.exponential import LEAST, exponential
 from voice_clone.native.kernels import _OPTIONS
 from voice_clone.native.products import _bits
@@ -38,22 +39,9 @@ def _within(below, limit):
 
 @njit(**_OPTIONS)
 def _weigh(below, limit, weights):
-    """Unnormalised probabilities of the codes so far below; 0 beyond the limit. Returns their sum."""
-    total = float32(0)
+    """Unnormalised probabilities of the codes so far below; 0 beyond the limit."""
     for i in range(below.shape[0]):
         weights[i] = exponential(-weights[i]) if below[i] <= limit and weights[i] < -LEAST else float32(0)
-        total += weights[i]
-    return total
-
-
-@njit(**_OPTIONS)
-def _mass_from(below, limit, weights):
-    """The probabilities of the codes from a limit on."""
-    total = float32(0)
-    for i in range(below.shape[0]):
-        if below[i] >= limit:
-            total += weights[i]
-    return total
 
 
 @njit(**_OPTIONS)
@@ -84,13 +72,13 @@ def draw(logits, knobs, uniform, below, weights):
                 least = middle
             else:
                 limit = middle
-    total = _weigh(below, limit, weights)
+    _weigh(below, limit, weights)
     if knobs[3] < 1:  # the greatest limit from which on there is more than what top-p leaves out
-        rest = (float32(1) - knobs[3]) * total
+        rest = (float32(1) - knobs[3]) * total(weights)
         least, beyond = int32(0), int32(limit + 1)
         while beyond - least > 1:
             middle = int32(least + (beyond - least) // 2)
-            if _mass_from(below, middle, weights) > rest:
+            if total_from(weights, below, middle) > rest:
                 least = middle
             else:
                 beyond = middle

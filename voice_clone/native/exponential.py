@@ -12,6 +12,7 @@ import numpy as np
 from numba import float32, int32
 from numba.extending import register_jitable
 
+from voice_clone.native.arithmetic import fma
 from voice_clone.native.products import _number
 
 LEAST, MOST = np.float32(-87.3), np.float32(88.3)  # of these results neither is 0 or infinity
@@ -25,12 +26,12 @@ _SERIES = tuple(np.float32(1 / math.factorial(n)) for n in range(7, 1, -1))
 def exponential(x):
     """exp(x), relative error below 3e-7; beyond LEAST and MOST as there. Of NaN and of infinity NaN."""
     bounded = min(max(x, LEAST), MOST)
-    n = np.floor(bounded * _PER_LOG_2 + float32(0.5))
-    r = bounded - n * _LOG_2 - n * _LOG_2_REST
+    n = np.floor(fma(bounded, _PER_LOG_2, float32(0.5)))
+    r = fma(n, -_LOG_2_REST, fma(n, -_LOG_2, bounded))
     series = _SERIES[0]
     for coefficient in _SERIES[1:]:
-        series = series * r + coefficient
-    return (series * r * r + r + float32(1)) * _number(int32(int32(n) + 127) << 23) + (x - x)
+        series = fma(series, r, coefficient)
+    return fma(series, r * r, r + float32(1)) * _number(int32(int32(n) + 127) << 23) + (x - x)
 
 
 @register_jitable

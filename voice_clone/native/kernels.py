@@ -16,6 +16,7 @@ import numpy as np
 from numba import float32, int64, njit, types
 from numba.extending import intrinsic
 
+from voice_clone.native.arithmetic import dot, fma, total
 from voice_clone.native.dots import PANEL
 from voice_clone.native.exponential import exponential, silu
 from voice_clone.native.products import multiply, prepare, width
@@ -24,9 +25,7 @@ CHUNKS = 16  # of a phase, for each thread: small ones, so that threads end at t
 LAYER_PHASES = 5
 SPINS = 4000  # some microseconds; then a thread that waits gives its core away
 
-# Sums may be taken in any order, but NaN and infinity stay what they are: that is how a bad stream is found.
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
-_OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
+_OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}  # no fast arithmetic: see arithmetic.py
 
 _yield = types.ExternalFunction("sched_yield", types.int32())  # of the C library
 
@@ -96,10 +95,7 @@ def _normalise(x, weight, eps, out):
     """Root-mean-square norm of rows [N, C]."""
     size = x.shape[1]
     for n in range(x.shape[0]):
-        squares = float32(0)
-        for i in range(size):
-            squares += x[n, i] * x[n, i]
-        factor = float32(1) / math.sqrt(squares / float32(size) + eps)
+        factor = float32(1) / math.sqrt(dot(x[n], x[n]) / float32(size) + eps)
         for i in range(size):
             out[n, i] = weight[i] * (x[n, i] * factor)
 
@@ -109,10 +105,7 @@ def _turn(head, weight, eps, cos, sin):
     """Norm and rotary embedding of one head [D], in place; the first half of sin is negated."""
     size = head.shape[0]
     half = size // 2
-    squares = float32(0)
-    for i in range(size):
-        squares += head[i] * head[i]
-    factor = float32(1) / math.sqrt(squares / float32(size) + eps)
+    factor = float32(1) / math.sqrt(dot(head, head) / float32(size) + eps)
     for i in range(half):
         a = weight[i] * (head[i] * factor)
         b = weight[half + i] * (head[half + i] * factor)
@@ -127,22 +120,18 @@ def _attend(query, keys, values, length, scores, out):
     scale = float32(1) / math.sqrt(float32(size))
     largest = float32(-np.inf)
     for s in range(length):
-        total = float32(0)
-        for i in range(size):
-            total += query[i] * keys[s, i]
-        scores[s] = total * scale
+        scores[s] = dot(query, keys[s]) * scale
         largest = max(largest, scores[s])
     for i in range(size):
         out[i] = float32(0)
-    whole = float32(0)
     for s in range(length):
         scores[s] = exponential(scores[s] - largest)
-        whole += scores[s]
     for s in range(length):
         for i in range(size):
-            out[i] += scores[s] * values[s, i]
+            out[i] = fma(scores[s], values[s, i], out[i])
+    part = float32(1) / total(scores[:length])
     for i in range(size):
-        out[i] /= whole
+        out[i] *= part
 
 
 @njit(**_OPTIONS)

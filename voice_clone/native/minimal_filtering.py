@@ -28,9 +28,9 @@ from numba import float32, int64, njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from voice_clone.native.convolution import _FLOATS, PANEL, ROWS, _constant, _fma, _store
+from voice_clone.native.convolution import _FLOATS, PANEL, ROWS, _constant, _store
 from voice_clone.native.dense import add_tile, finish
-from voice_clone.native.dots import WIDTH, _index, _load
+from voice_clone.native.dots import WIDTH, _fma, _index, _load
 from voice_clone.native.kernels import _OPTIONS
 from voice_clone.native.table import COLUMNS, DILATION, GROUPS, RATE, SIZE, WEIGHTS
 

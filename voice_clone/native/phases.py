@@ -17,6 +17,7 @@ import math
 
 from numba import float32, njit
 
+from voice_clone.native.arithmetic import dot, fma, total
 from voice_clone.native.attention import attention
 from voice_clone.native.convolution import PANEL, ROWS
 from voice_clone.native.dense import product
@@ -53,22 +54,17 @@ def _depthwise(layer, parameters, x, out):
     size, channels, taps = layer[SIZE], layer[CHANNELS], layer[TAPS]
     start = layer[PARAMETERS]
     bias, norm = start + taps * channels, start + (taps + 1) * channels
-    total = float32(0)
     for i in range(channels):
         out[i] = parameters[bias + i]
     for tap in range(taps):
         for i in range(channels):
-            out[i] += parameters[start + tap * channels + i] * x[tap * size + i]
-    for i in range(channels):
-        total += out[i]
-    mean = total / float32(channels)
-    total = float32(0)
+            out[i] = fma(parameters[start + tap * channels + i], x[tap * size + i], out[i])
+    mean = total(out) / float32(channels)
     for i in range(channels):
         out[i] -= mean
-        total += out[i] * out[i]
-    factor = float32(1) / math.sqrt(total / float32(channels) + parameters[norm + 2 * channels])
+    factor = float32(1) / math.sqrt(dot(out, out) / float32(channels) + parameters[norm + 2 * channels])
     for i in range(channels):
-        out[i] = out[i] * factor * parameters[norm + i] + parameters[norm + channels + i]
+        out[i] = fma(out[i] * factor, parameters[norm + i], parameters[norm + channels + i])
 
 
 @njit(**_OPTIONS)
@@ -115,7 +111,7 @@ def run(thread, threads, counters, layers, weights, parameters, buffers, residua
         span = layer[MEMORY] + rows * size
         lead = after[MEMORY]
         length = lead + after[RATE] * frames * after[SIZE]
-        total = batch * rows
+        rows_of_all = batch * rows
         things, most = batch * ((rows + ROWS - 1) // ROWS), TILES
         if kind == FILTERED:
             things, most = batch * frames * layer[GROUPS], MOST_GROUPS
@@ -127,7 +123,7 @@ def run(thread, threads, counters, layers, weights, parameters, buffers, residua
         elif kind == ATTENTION:
             chunks = batch * layer[KV_HEADS]
         else:
-            chunks = min(total, CHUNKS * threads)
+            chunks = min(rows_of_all, CHUNKS * threads)
         held = -1  # the block whose forms this thread has
         chunk = _claim(counters, phase)
         while chunk < chunks + 1:
@@ -174,7 +170,7 @@ def run(thread, threads, counters, layers, weights, parameters, buffers, residua
                 attention(layer, x, stream, group, rows, past, next_past, position, cos, sin, mine, target, after[SIZE])
             else:
                 channels = layer[CHANNELS]
-                first, last = _share(total, chunk, chunks)
+                first, last = _share(rows_of_all, chunk, chunks)
                 for row in range(first, last):
                     start = row // rows * span + row % rows * size
                     t = row // rows * length + lead + row % rows * after[SIZE]
