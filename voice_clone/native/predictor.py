@@ -9,10 +9,10 @@ Shapes: N streams, K codebooks, V codes of each, C hidden size, H size of the em
 # mypy: ignore-errors
 # What follows is numba's language, whose types are those of the arguments.
 
-from numba import int32, njit, types
-from numba.extending import overload
+from numba import njit
 
 from voice_clone.native.draw import draw, is_finite
+from voice_clone.native.embedding import embed
 from voice_clone.native.kernels import (
     _OPTIONS,
     CHUNKS,
@@ -25,28 +25,8 @@ from voice_clone.native.kernels import (
     _wait,
     layers,
 )
-from voice_clone.native.products import _number
 
 OWN_PHASES = 3  # of a codebook, behind those of the layers: head, draw, projection
-
-
-def _embed(row, out):
-    """out [H] = a row of a table."""
-
-
-@overload(_embed)
-def _embed_overload(row, out):
-    return _widen if row.dtype == types.uint16 else _copy
-
-
-def _widen(row, out):
-    for i in range(out.shape[0]):
-        out[i] = _number(int32(int32(row[i]) << 16))
-
-
-def _copy(row, out):
-    for i in range(out.shape[0]):
-        out[i] = row[i]
 
 
 @njit(**_OPTIONS)
@@ -112,10 +92,10 @@ def predict(
             code = draw(logits[n], knobs[n], uniform[n, book + 1], below[thread], probabilities[thread])
             codes[n, book + 1] = code
             if not ends and projects:
-                _embed(tables[book, code], embeddings[n])
+                embed(tables[book, code], embeddings[n])
                 x[n] = bias
             elif not ends:
-                _embed(tables[book, code], x[n])
+                embed(tables[book, code], x[n])
             _done(counters, phase + 1)
             n = _claim(counters, phase + 1)
         _wait(counters, phase + 1, count)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.native_first_code import NativeFirstCode
 from voice_clone.qwen3_tts.sampling import Draw, Filters, Sampler, SamplingParameters, penalise, suppressed_ids
 from voice_clone.qwen3_tts.talker import Talker
 
@@ -141,6 +142,9 @@ class FrameModel:
         self.used = torch.zeros(slots, ids.vocab_size, dtype=torch.bool, device=self.device)
         self.no_text = torch.zeros(ids.hidden_size, dtype=dtype, device=self.device)
         self._suppressed = suppressed_ids(ids, self.device)
+        self._native_first: NativeFirstCode | None = None
+        if talker.native is not None:
+            self._native_first = NativeFirstCode(self._suppressed, ids.codec_eos_token_id)
 
     def advance(self, slots: Tensor, table: RowTable, text: Tensor, decode: Callable[[Tensor], Tensor]) -> None:
         """Read the newest frame of the rows that move, so that `hidden` and `used` are those of the next one.
@@ -159,6 +163,10 @@ class FrameModel:
 
     def first_code(self, hidden: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
         """Hidden states [B, C] -> codebook 0 int64 [B], and whether all was finite, bool [B]."""
+        if self._native_first is not None:
+            logits = self.talker.codec_head(hidden)
+            how = table.penalty, table.may_stop, table.first, table.uniform[:, 0]
+            return self._native_first(logits, used, *how)
         logits = penalise(self.talker.codec_head(hidden).float(), used, table.penalty)
         finite = torch.isfinite(logits).all(dim=-1)
         logits = logits.masked_fill(self._suppressed, -torch.inf)

@@ -16,6 +16,12 @@ from voice_clone.qwen3_tts.native_stack import NativeStack
 from voice_clone.qwen3_tts.sampling import Draw
 
 
+def as_kept(table: Tensor) -> Array:
+    """Embeddings as native code takes them: fp32, of bf16 the bits."""
+    array: Array = (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
+    return array
+
+
 class NativePredictor:
     """Draws codebooks 1 to K - 1 of N frames.
 
@@ -32,7 +38,7 @@ class NativePredictor:
     ) -> None:
         self._stack = stack
         self._heads, self._vocabulary = heads, vocabulary
-        self._tables: Array = (tables.view(torch.uint16) if tables.dtype == torch.bfloat16 else tables).numpy()
+        self._tables = as_kept(tables)
         size = tables.shape[2]
         self._projection = heads[0][:0] if projection is None else projection.packed
         bias = None if projection is None else projection.bias

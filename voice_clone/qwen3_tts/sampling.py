@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -184,7 +185,11 @@ class Draw:
         self.knobs = knobs
         self.uniform = uniform
         self.finite = torch.ones(knobs.shape[0], dtype=torch.bool, device=knobs.device)
-        self._sampler = Sampler(knobs, filters)
+        self._filters = filters
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return Sampler(self.knobs, self._filters)
 
     def __call__(self, logits: Tensor, book: int) -> Tensor:
         """logits [B, V] of a codebook -> codes int64 [B]."""

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import RMSNorm
 from voice_clone.layers.fused import empty_table
+from voice_clone.native import embedding
 from voice_clone.native.linear import NativeLinear
 from voice_clone.native.weights import Precision, of_heads
 from voice_clone.qwen3_tts.code_predictor import CodePredictor
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
+from voice_clone.qwen3_tts.native_predictor import as_kept
 from voice_clone.qwen3_tts.native_stack import NativeStack
 
 
@@ -168,6 +171,12 @@ class Talker(nn.Module):
 
     def embed_frames(self, codes: Tensor) -> Tensor:
         """Codec frames, int64 [N, 16] -> [N, C]: the sum of the 16 codes' embeddings."""
+        if self.native is not None:
+            first, others = self.model.codec_embedding.weight, self.code_predictor.model.codec_embedding.weight
+            rows = np.empty((codes.shape[0], first.shape[1]), np.float32)
+            size = self.code_predictor.config.vocab_size
+            embedding.embed_frames(as_kept(first), as_kept(others), size, codes.contiguous().numpy(), rows)
+            return torch.from_numpy(rows)
         first = self.model.codec_embedding(codes[:, :1])
         return torch.cat([first, self.code_predictor.embed(codes[:, 1:])], dim=1).sum(1)
 
