@@ -176,7 +176,7 @@ def test_it_does_not_matter_where_in_memory_numbers_lie(config: CodecDecoderConf
     codes = random_codes(config, 1, 18)
     whole = native.decode_chunk(codes, native.new_state(1))  # takes the memory for so many frames
     chooser = random.Random(0)
-    for _ in range(40):
+    for _ in range(15):
         for chain in (native._latent, native._waveform):
             arrays = [*chain._buffers, chain._residual, chain._flat_parameters, *chain._own]
             first, second, chain._residual, chain._flat_parameters, *own = side_by_side(arrays, chooser)
