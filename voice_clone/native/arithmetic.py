@@ -22,7 +22,7 @@ from voice_clone.native.dots import (
     _fma,
     _index,
     _load,
-    _splat,
+    _spread,
     _total,
     _variable,
 )
@@ -73,8 +73,7 @@ def total_from(context, a, keys, limit):
     def code(context, builder, signature, arguments):
         (a, size), (keys, _) = (_array(context, builder, signature, arguments, place) for place in range(2))
         limit = arguments[2]
-        limits = builder.insert_element(ir.Constant(_INTS, ir.Undefined), limit, _I32(0))
-        limits = builder.shuffle_vector(limits, limits, _splat(_I32, 0, WIDTH))
+        limits = _spread(builder, limit)
 
         def add(total, at, kind):
             wide = kind == _FLOATS

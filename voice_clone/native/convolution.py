@@ -23,13 +23,13 @@ from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from voice_clone.native.dots import WIDTH, _accumulate, _fma, _index, _load, _splat, _variable
+from voice_clone.native.dots import WIDTH, _accumulate, _fma, _index, _load, _splat, _spread, _variable
 
 VECTORS = 3  # of a panel
 PANEL = VECTORS * WIDTH
 ROWS = 4  # of a tile
 
-_FLOAT, _I32 = ir.FloatType(), ir.IntType(32)
+_FLOAT = ir.FloatType()
 _FLOATS = ir.VectorType(_FLOAT, WIDTH)
 
 # sin(r) = r + r z (c0 + z (c1 + ...)), z = r r, for r up to half of pi; relative error 7e-9, by least squares
@@ -93,12 +93,6 @@ def tile(rows, vectors):
         return context.get_dummy_value()
 
     return intrinsic(typed)
-
-
-def _spread(builder, value):
-    """One number in all lanes."""
-    vector = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, _I32(0))
-    return builder.shuffle_vector(vector, vector, _splat(_I32, 0, WIDTH))
 
 
 def finisher(adds, keeps, snake):

@@ -120,6 +120,12 @@ def _least_squares(groups: Tensor) -> Tensor:
     return scales
 
 
+def as_kept(table: Tensor) -> Array:
+    """Embeddings as native code takes them: fp32, of bf16 the bits."""
+    array: Array = (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
+    return array
+
+
 def unpack(packed: Packed, outputs: int, inputs: int) -> Tensor:
     """The float32 weights [outputs, inputs] that a packed matrix stands for."""
     values = torch.from_numpy(packed.values)

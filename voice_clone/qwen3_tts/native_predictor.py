@@ -10,16 +10,10 @@ from voice_clone.native import predictor
 from voice_clone.native.kernels import LAYER_PHASES
 from voice_clone.native.linear import NativeLinear, Work
 from voice_clone.native.team import team
-from voice_clone.native.weights import Array, Packed
+from voice_clone.native.weights import Array, Packed, as_kept
 from voice_clone.qwen3_tts.decoder_layer import KVCache
 from voice_clone.qwen3_tts.native_stack import NativeStack
 from voice_clone.qwen3_tts.sampling import Draw
-
-
-def as_kept(table: Tensor) -> Array:
-    """Embeddings as native code takes them: fp32, of bf16 the bits."""
-    array: Array = (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
-    return array
 
 
 class NativePredictor:

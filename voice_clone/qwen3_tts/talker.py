@@ -21,11 +21,10 @@ from voice_clone.layers.attention import RMSNorm
 from voice_clone.layers.fused import empty_table
 from voice_clone.native import embedding
 from voice_clone.native.linear import NativeLinear
-from voice_clone.native.weights import Precision, of_heads
+from voice_clone.native.weights import Precision, as_kept, of_heads
 from voice_clone.qwen3_tts.code_predictor import CodePredictor
 from voice_clone.qwen3_tts.config import TalkerConfig
 from voice_clone.qwen3_tts.decoder_layer import DecoderLayer, KVCache, Span, causal_mask
-from voice_clone.qwen3_tts.native_predictor import as_kept
 from voice_clone.qwen3_tts.native_stack import NativeStack
 
 

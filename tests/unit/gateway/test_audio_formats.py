@@ -496,11 +496,11 @@ def test_encoders_dropped_in_the_middle_leave_nothing(name: str) -> None:
     gc.disable()  # what only the collector would find piles up meanwhile
     try:
         grown = []
-        for _ in range(5):  # what is left behind shows in each round, what is allocated once in some
+        for _ in range(5):  # what is left behind shows in each round, what is allocated once in one or two
             before = memory()
             drop(50)
             grown.append(memory() - before)
-        assert min(grown) < 50 * 20_000  # each takes 400 kB and more
+        assert sorted(grown)[2] < 50 * 20_000  # each takes 400 kB and more
     finally:
         gc.enable()
 
