@@ -16,6 +16,7 @@ import gc
 import json
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,8 @@ Array = NDArray[Any]
 Value = Array | str | bytes | int | float | bool  # what an output may be given as; scalars become shape [1]
 
 log = logging.getLogger(__name__)
+
+WORTH_ASKING = 0.02  # seconds that a request waited; to ask whether its client has gone takes half a millisecond
 
 _DTYPES = {
     "TYPE_FP32": np.float32,
@@ -201,15 +204,16 @@ class Model:
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Called by Triton with each request; answers come through the response sender, now or later."""
+        came = time.monotonic()
         for raw in requests:
             request_id = raw.request_id() or uuid.uuid4().hex
             responder = Responder(raw.get_response_sender(), request_id, self._dtypes)
             try:
                 request = Request(raw, self._required)
                 if self._pool is None:
-                    self._run(request, responder)
+                    self._run(request, responder, came)
                 else:
-                    self._pool.submit(self._run, request, responder)
+                    self._pool.submit(self._run, request, responder, came)
             except BaseException as error:
                 responder.fail(error)
 
@@ -222,10 +226,11 @@ class Model:
         vars(self).clear()
         Metric.forget()
 
-    def _run(self, request: Request, responder: Responder) -> None:
+    def _run(self, request: Request, responder: Responder, came: float) -> None:
         try:
             # A model without a pool hands requests on, and has more to do about a cancelled one than to fail it.
-            if self._pool is not None and responder.cancelled():
+            waited = self._pool is not None and time.monotonic() - came > WORTH_ASKING
+            if waited and responder.cancelled():
                 raise Cancelled("the client gave the request up")
             outputs = self.handle(request, responder)
             if outputs is not None:

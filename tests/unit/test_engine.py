@@ -198,6 +198,22 @@ def submit(engine: Engine[Wish], name: str, wish: Wish) -> Collector:
     return collector
 
 
+def test_a_first_chunk_is_sent_before_the_next_frame(
+    engine: Engine[Wish], source: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Collector):
+        def chunk(self, chunk: Chunk) -> None:
+            time.sleep(0.02)
+            source.log.append(("sent", 100, chunk.index))
+            super().chunk(chunk)
+
+    monkeypatch.setattr("voice_clone.batching.engine.HAND_OVER", WAIT)
+    collector = Slow()
+    engine.submit("a", Wish(100, 7), collector)
+    assert collector.wait().values == list(range(100, 107))
+    assert source.log[:4] == [("prefill", 100, 3), ("frame", 100, 0), ("sent", 100, 0), ("frame", 100, 1)]
+
+
 @pytest.mark.parametrize("frames", [1, 2, 3, 7, 8, 30])
 @pytest.mark.parametrize("empty_end", [False, True])
 def test_chunks_follow_the_schedule_and_lose_nothing(engine: Engine[Wish], frames: int, empty_end: bool) -> None:

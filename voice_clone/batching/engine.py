@@ -23,6 +23,8 @@ R = TypeVar("R")
 
 MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
 
+HAND_OVER = 0.003  # seconds; so long, at most, the next frame waits for a stream's first chunk to be sent
+
 PATIENCE = 1.0  # seconds; so long, at most, does a newcomer wait for listeners who have little left to hear
 
 MAX_WAIT = 3600.0  # seconds; a deadline may be so far away that no system call can wait for it
@@ -218,6 +220,7 @@ class Engine(Generic[R]):
         slots = [slot for slot, stream in self._live.items() if not stream.unread and stream.unsent < MAX_UNSENT]
         frames = self._frames(slots)
         self._step_seconds = time.monotonic() - now
+        begun = []
         for slot, frame in frames:
             stream = self._live[slot]
             if frame.finish == "error":
@@ -230,6 +233,11 @@ class Engine(Generic[R]):
                 with self._changed:
                     stream.unsent += 1
                 self._outbox.put(stream, chunk)
+                if chunk.index == 0:
+                    begun.append(stream)
+        if begun:  # a frame's own Python would keep the outbox from running
+            with self._changed:
+                self._changed.wait_for(lambda: not any(stream.unsent for stream in begun), HAND_OVER)
 
     def _frames(self, slots: list[int]) -> list[tuple[int, Frame]]:
         """The next frame of each slot. Streams that cannot make one have left."""
@@ -273,7 +281,7 @@ class Engine(Generic[R]):
     def _delivered(self, stream: Stream[R]) -> None:
         with self._changed:
             stream.unsent -= 1
-            if stream.unsent == MAX_UNSENT - 1:
+            if stream.unsent in (0, MAX_UNSENT - 1):
                 self._changed.notify()
 
     def _abandoned(self, stream: Stream[R]) -> None:

@@ -203,7 +203,7 @@ class Code2WavWorker:
             self._say(entry, self._broken[chunk.stream_id])
         elif chunk.failure is not None:
             self._break(entry, chunk.failure, "cancelled" if isinstance(chunk.failure, Cancelled) else "failed")
-        elif entry.ticket.cancelled():
+        elif chunk.index > 0 and entry.ticket.cancelled():  # to ask takes a millisecond, which a first chunk has not
             self._break(entry, Cancelled(GONE), "cancelled")
         else:
             return False
