@@ -61,4 +61,4 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
     CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "http://localhost:8000/v2/health/ready"]
 ENTRYPOINT ["tini", "--", "/opt/nvidia/nvidia_entrypoint.sh"]
 CMD ["tritonserver", "--model-repository=/models", "--disable-auto-complete-config", "--exit-timeout-secs=30", \
-    "--grpc-header-forward-pattern=x-voice-token", "--http-header-forward-pattern=(?i)x-voice-token"]
+    "--grpc-infer-allocation-pool-size=0", "--grpc-header-forward-pattern=x-voice-token", "--http-header-forward-pattern=(?i)x-voice-token"]

@@ -127,6 +127,8 @@ class TritonServer:
             f"--http-port={self.http_port}",
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={EXIT_TIMEOUT}",
+            # Requests that are kept for use again keep the room of the longest clip that each has had, for ever.
+            "--grpc-infer-allocation-pool-size=0",
             # The write token arrives in a header; over HTTP its name may have any case.
             "--grpc-header-forward-pattern=x-voice-token",
             "--http-header-forward-pattern=(?i)x-voice-token",
