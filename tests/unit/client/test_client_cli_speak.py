@@ -1,0 +1,262 @@
+"""The command that speaks: to a file, to stdout, to a player, and broken off; against the protocol double."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from voice_clone_client import pcm16
+
+from tests.unit.client.command_line import Run, in_process
+from tests.unit.client.triton_double import RATE, Failure, Server, chunk, samples_of, speech
+
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+@pytest.fixture
+def run(triton: Server) -> Run:
+    return in_process(triton)
+
+
+def command(triton: Server, *arguments: object) -> list[str]:
+    """`voice-clone` against the double, for a process of its own."""
+    return [sys.executable, "-m", "voice_clone_client.cli", "--url", triton.url, *map(str, arguments)]
+
+
+def start(triton: Server, output: object) -> subprocess.Popen[bytes]:
+    """`voice-clone speak` in a process of its own."""
+    speak = command(triton, "speak", "Hi.", "--voice", "Ada", "-o", output)
+    return subprocess.Popen(speak, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED)
+
+
+def endless(context: grpc.ServicerContext) -> Iterator[Any]:
+    index = 0
+    while context.is_active():
+        yield chunk(index)
+        index += 1
+        time.sleep(0.02)
+
+
+def pcm_of(path: Path) -> bytes:
+    """The PCM of a WAV whose sizes are exactly right."""
+    with wave.open(str(path)) as wav:
+        assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (RATE, 1, 2)
+        assert path.stat().st_size == 44 + 2 * wav.getnframes()
+        return bytes(wav.readframes(wav.getnframes()))
+
+
+def pcm_of_chunks(count: int) -> bytes:
+    return b"".join(pcm16(samples_of(index, 1920)) for index in range(count))
+
+
+def test_speak_to_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.wav"
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 0
+    assert pcm_of(out) == pcm_of_chunks(3)
+    assert triton.calls == [("qwen3_tts", {"text": b"Hi.", "voice": b"Ada"})]  # what was not given is not sent
+    assert capsys.readouterr() == ("", "")  # stderr is no terminal
+
+
+def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    options = (
+        "--reference-text Said. --language German --seed 5 --max-frames 7 --temperature 0.5 --top-k 3 --top-p 0.25 "
+        "--repetition-penalty 1.5 --no-do-sample --subtalker-temperature 2 --subtalker-top-k 4 --subtalker-top-p 0.75 "
+        "--subtalker-do-sample --non-streaming-mode --no-x-vector-only --deadline 5"
+    )
+    source = ["--reference", tmp_path / "a.wav"]
+    assert run("speak", "Hi.", *source, "-o", tmp_path / "out.wav", *options.split()) == 0
+    inputs = triton.calls[0][1]
+    assert {name: value if isinstance(value, bytes) else value.item() for name, value in inputs.items()} == {
+        "text": b"Hi.",
+        "reference_audio": b"clip",
+        "reference_text": b"Said.",
+        "language": b"German",
+        "seed": 5,
+        "max_frames": 7,
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.25,
+        "repetition_penalty": 1.5,
+        "do_sample": False,
+        "subtalker_temperature": 2.0,
+        "subtalker_top_k": 4,
+        "subtalker_top_p": 0.75,
+        "subtalker_do_sample": True,
+        "non_streaming_mode": True,
+        "x_vector_only": False,
+    }
+
+
+def test_speak_from_stdin_to_stdout(triton: Server) -> None:
+    process = subprocess.run(
+        command(triton, "speak", "-", "--voice", "Ada", "-o", "-"),
+        input=b"From stdin.",
+        capture_output=True,
+        env=BUFFERED,
+        timeout=30,
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout == pcm_of_chunks(3)
+    assert triton.calls[0][1]["text"] == b"From stdin."
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_speak_that_fails_at_once_leaves_the_file_alone(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], existing: bool
+) -> None:
+    out = tmp_path / "out.wav"
+    if existing:
+        out.write_bytes(b"before")
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice\nis registered under the name 'Ada'")
+        yield
+
+    triton.play = play
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 1
+    assert capsys.readouterr().err == (
+        "voice-clone: speaker_not_found: no voice is registered under the name 'Ada'\n"  # one line
+    )
+    assert out.read_bytes() == b"before" if existing else not out.exists()
+
+
+def test_speak_that_breaks_off_leaves_a_valid_file(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triton.play = lambda context: iter(speech(3)[:2])
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav") == 1
+    assert pcm_of(tmp_path / "out.wav") == pcm_of_chunks(2)
+    assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
+
+
+def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_path: Path) -> None:
+    triton.play = endless
+    out = tmp_path / "out.wav"
+    process = start(triton, out)
+    until = time.monotonic() + 20
+    while not (out.exists() and out.stat().st_size > 20000):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stdout, stderr) == (130, b"", b"")
+    pcm = pcm_of(out)
+    assert len(pcm) >= 3840 and len(pcm) % 3840 == 0
+    assert pcm == pcm_of_chunks(len(pcm) // 3840)
+    assert triton.left.acquire(timeout=10)
+
+
+def test_reader_of_stdout_goes_away(triton: Server) -> None:
+    received = threading.Event()
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        assert received.wait(20)
+        yield from (chunk(index) for index in range(1, 10000))
+
+    triton.play = play
+    process = start(triton, "-")
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.read(3840) == pcm_of_chunks(1)  # nothing is held back
+    process.stdout.close()
+    received.set()
+    assert process.wait(timeout=20) == 1
+    assert process.stderr.read() == b"voice-clone: the reader of the output went away\n"
+    process.stderr.close()
+    assert triton.left.acquire(timeout=10)
+
+
+def test_progress_on_a_terminal(triton: Server, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav") == 0
+    updates = terminal.getvalue().split("\r\x1b[K")
+    assert len(updates) == 4 and updates[0] == "" and updates[-1].endswith("\n")
+    assert updates[-1].startswith("0.2 s of audio, first after ")
+    assert "real-time factor" in updates[-1]
+
+
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Makes the only player on the PATH: a script of that name; answers where it may leave what it heard."""
+
+    def make(name: str, script: str) -> Path:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / name).write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\nheard={tmp_path / 'heard'}\n{script}\n")
+        (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        return tmp_path / "heard"
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["paplay", "aplay", "play", "ffplay"])
+def test_speak_plays_and_saves(
+    triton: Server, run: Run, tmp_path: Path, player: Callable[[str, str], Path], name: str
+) -> None:
+    heard = player(name, 'echo "$*" > "$heard.options"; cat > "$heard"')
+    assert run("speak", "Hi.", "--voice", "Ada", "--play", "-o", tmp_path / "out.wav") == 0
+    assert heard.read_bytes() == pcm_of_chunks(3) == pcm_of(tmp_path / "out.wav")
+    assert "24000" in heard.with_suffix(".options").read_text()
+
+
+def test_playing_begins_before_the_speech_is_whole(
+    triton: Server, run: Run, player: Callable[[str, str], Path]
+) -> None:
+    heard = player("aplay", 'head -c 3840 > "$heard"; cat >> "$heard"')
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        until = time.monotonic() + 20
+        while not (heard.exists() and heard.stat().st_size == 3840):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        yield chunk(1, final=True)
+
+    triton.play = play
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 0
+    assert heard.read_bytes() == pcm_of_chunks(2)
+
+
+def test_no_player(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    assert "no audio player found; install one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["echo first >&2; echo no sound card >&2; exit 3", "exit 0"])
+def test_player_that_gives_up(
+    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], script: str
+) -> None:
+    player("aplay", script)
+    triton.play = endless
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    reason = "could not play: no sound card" if "exit 3" in script else "stopped playing"
+    assert capsys.readouterr().err == f"voice-clone: aplay {reason}\n"
+    assert triton.left.acquire(timeout=10)
+
+
+def test_player_stops_with_a_speech_that_fails(
+    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    player("aplay", "exec sleep 60")
+    triton.play = lambda context: iter(speech(3)[:2])
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")

@@ -1,0 +1,142 @@
+"""The commands that manage voices: what they send and print; against the protocol double."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+from voice_clone_client import embedding
+
+from tests.unit.client.command_line import LINE, VOICE, Run, answer, in_process
+from tests.unit.client.triton_double import Server
+
+
+@pytest.fixture
+def run(triton: Server) -> Run:
+    return in_process(triton)
+
+
+def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, VOICE)
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    (tmp_path / "a.txt").write_text("Said in the clip.\n", encoding="utf-8")
+    note = ["--consent", "signed", "--description", "calm", "--immutable"]
+    assert run("upload", "Ada", tmp_path / "a.wav", "--text-file", tmp_path / "a.txt", *note) == 0
+    inputs = triton.calls[-1][1]
+    assert json.loads(inputs.pop("options")) == {"wait": True, "policy": "immutable"}
+    assert inputs == {
+        "operation": b"upload",
+        "name": b"Ada",
+        "model_type": b"qwen3_tts",
+        "audio": b"clip",
+        "reference_text": b"Said in the clip.",
+        "consent": b"signed",
+        "description": b"calm",
+    }
+    assert capsys.readouterr() == (LINE, "")
+    assert run("upload", "Ada", tmp_path / "a.wav", "--no-wait", "--text", "Said.") == 0
+    assert "options" not in triton.calls[-1][1]
+    assert triton.calls[-1][1]["reference_text"] == b"Said."
+
+
+def test_upload_of_an_embedding(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, VOICE)
+    np.save(tmp_path / "a.npy", np.array([1.0, 2.0]))
+    assert run("upload", "Ada", "--embedding", tmp_path / "a.npy") == 0
+    assert triton.calls[-1][1]["speaker_embedding"].tolist() == [1.0, 2.0]
+    capsys.readouterr()
+    (tmp_path / "b.npy").write_text("no array")
+    assert run("upload", "Ada", "--embedding", tmp_path / "b.npy") == 1
+    assert "is no .npy file" in capsys.readouterr().err
+
+
+def test_upload_that_cannot_be_prepared(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = {"model_type": "qwen3_tts", "mode": "icl", "state": "failed", "reason": "no encoder is loaded"}
+    answer(triton, {**VOICE, "artifacts": [failed]})
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    assert run("upload", "Ada", tmp_path / "a.wav") == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("Ada\t") and "no encoder is loaded" in err
+
+
+def test_list_and_get(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, {"speakers": [VOICE, {"name": "世界", "generation": 1}], "count": 2})
+    assert run("list") == 0
+    assert capsys.readouterr().out == LINE + "世界\tgeneration 1\tembedding\t\n"
+    assert run("list", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [VOICE, {"name": "世界", "generation": 1}]
+    answer(triton, VOICE)
+    assert run("get", "Ada") == 0
+    assert json.loads(capsys.readouterr().out) == VOICE
+
+
+def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, VOICE)
+    assert run("delete", "Ada") == 0
+    assert triton.calls[-1][1] == {"operation": b"delete", "name": b"Ada"}
+    assert run("prepare", "Ada", "--force") == 0
+    assert json.loads(triton.calls[-1][1]["options"]) == {"force": True}
+    assert run("prepare", "Ada", "--mode", "x_vector", "--wait-seconds", "2.5") == 0
+    assert json.loads(triton.calls[-1][1]["options"]) == {"mode": "x_vector", "timeout": 2.5}
+    assert capsys.readouterr().out == LINE * 2
+    answer(triton, {"hits": 1})
+    assert run("stats") == 0
+    assert json.loads(capsys.readouterr().out) == {"hits": 1}
+
+
+def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, {"speakers": [VOICE], "count": 1}, b"\0bundle\xff")
+    bundle = tmp_path / "voices.bundle"
+    assert run("export", "Ada", "-o", bundle) == 0
+    assert bundle.read_bytes() == b"\0bundle\xff"
+    assert "options" not in triton.calls[-1][1]
+    assert run("export", "-o", bundle, "--no-audio") == 0
+    assert json.loads(triton.calls[-1][1]["options"]) == {"include_audio": False}
+    assert run("import", bundle, "--reextract") == 0
+    assert triton.calls[-1][1]["audio"] == b"\0bundle\xff"
+    assert json.loads(triton.calls[-1][1]["options"]) == {"reextract": True}
+    assert capsys.readouterr().out == LINE
+
+
+def embeddings(triton: Server, **known: list[float]) -> None:
+    """The double knows the speaker embeddings of these voices, and answers every upload."""
+
+    def reply(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"resolve":
+            values = np.array(known[inputs["name"].decode()], np.float32)
+            return {"result": b"{}", "artifacts": save({"speaker_embedding": values})}
+        return {"result": json.dumps(VOICE).encode(), "artifacts": b""}
+
+    triton.answer = reply
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_embedding_extract(triton: Server, run: Run, tmp_path: Path, suffix: str) -> None:
+    embeddings(triton, Ada=[1.0, 2.0])
+    path = tmp_path / f"ada{suffix}"
+    assert run("embedding", "extract", "Ada", "-o", path) == 0
+    assert triton.calls[-1][1] == {"operation": b"resolve", "name": b"Ada", "model_type": b"qwen3_tts"}
+    assert embedding.load(path).tolist() == [1.0, 2.0]
+    assert run("upload", "Ben", "--embedding", path) == 0
+    assert triton.calls[-1][1]["speaker_embedding"].tolist() == [1.0, 2.0]
+
+
+def test_embedding_blend(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    embeddings(triton, Ada=[1.0, 0.0])
+    np.save(tmp_path / "b.npy", np.array([0.0, 1.0]))
+    ends = ["Ada", tmp_path / "b.npy"]
+    straight = ["--method", "linear", "--weight", "0.25", "-o", tmp_path / "out.safetensors"]
+    assert run("embedding", "blend", *ends, *straight) == 0
+    assert embedding.load(tmp_path / "out.safetensors").tolist() == [0.75, 0.25]
+    assert run("embedding", "blend", *ends, "--register", "Between", "--consent", "signed") == 0
+    inputs = triton.calls[-1][1]
+    np.testing.assert_allclose(inputs["speaker_embedding"], np.sqrt([0.5, 0.5]), rtol=1e-6)
+    assert (inputs["name"], inputs["consent"]) == (b"Between", b"signed")
+    assert inputs["description"].startswith(b"spherical blend of Ada and ")
+    assert capsys.readouterr().out == LINE

@@ -1,0 +1,165 @@
+"""An engine's frame source that counts instead of computing, and sinks that keep what they get."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.batching.engine import Engine
+from voice_clone.batching.stream import Chunk
+from voice_clone.errors import InvalidArgument
+
+WAIT = 10.0
+
+
+@dataclass(frozen=True)
+class CountedFrame:
+    codes: NDArray[np.int32] | None
+    finish: str | None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A stream that counts up from `base` for `frames` frames."""
+
+    base: int
+    frames: int
+    empty_end: bool = False  # ends like an EOS: with a step that has no frame
+    fail_at: int | None = None  # this frame has finish "error"
+    raise_at: int | None = None  # every step with this frame raises
+    refuse: bool = False
+    prompt: int = 3
+    bad_prompt: bool = False
+
+
+class Counter:
+    """Frames are [base + n, base + n]; `gate` lets a test hold the engine between steps."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.state: dict[int, tuple[Wish, int]] = {}
+        self.unread: dict[int, int] = {}
+        self.gate = threading.Semaphore(0)
+        self.free_running = True
+        self.widths: list[int] = []
+        self.log: list[tuple[str, int, int]] = []  # ("prefill", base, count) and ("frame", base, number)
+        self.break_free = False
+        self.lose_a_frame = False
+
+    def start(self, slot: int, request: Wish) -> int:
+        assert slot not in self.state
+        if request.refuse:
+            raise InvalidArgument("refused")
+        self.state[slot] = (request, 0)
+        self.unread[slot] = request.prompt
+        return request.prompt
+
+    def prefill(self, slot: int, count: int) -> None:
+        wish = self.state[slot][0]
+        if wish.bad_prompt:
+            raise RuntimeError("bad prompt")
+        assert 0 < count <= self.unread[slot]
+        self.unread[slot] -= count
+        self.log.append(("prefill", wish.base, count))
+
+    def step(self, slots: Sequence[int]) -> list[CountedFrame]:
+        if not self.free_running:
+            assert self.gate.acquire(timeout=WAIT)
+        assert all(self.unread[slot] == 0 for slot in slots)
+        if any(self.state[slot][0].raise_at == self.state[slot][1] for slot in slots):
+            raise RuntimeError("boom")
+        self.widths.append(len(slots))
+        frames = [self._frame(slot) for slot in slots]
+        if self.lose_a_frame:
+            self.lose_a_frame = False
+            return frames[1:]
+        return frames
+
+    def _frame(self, slot: int) -> CountedFrame:
+        wish, made = self.state[slot]
+        self.log.append(("frame", wish.base, made))
+        if wish.fail_at == made:
+            return CountedFrame(None, "error")
+        if wish.empty_end and made == wish.frames:
+            return CountedFrame(None, "stop")
+        self.state[slot] = (wish, made + 1)
+        last = not wish.empty_end and made + 1 == wish.frames
+        return CountedFrame(np.full(2, wish.base + made, np.int32), "length" if last else None)
+
+    def free(self, slot: int) -> None:
+        if self.break_free:
+            self.break_free = False
+            raise RuntimeError("the slot would not be freed")
+        del self.state[slot]
+
+    def reset(self) -> None:
+        self.state = {}
+
+
+class Collector:
+    """A sink that keeps what it gets; `hold` makes it slow, `break_at` makes a chunk fail."""
+
+    def __init__(self, break_at: int | None = None) -> None:
+        self.chunks: list[Chunk] = []
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+        self.hold = threading.Event()
+        self.hold.set()
+        self.left = False
+        self.break_at = break_at
+
+    def chunk(self, chunk: Chunk) -> None:
+        assert not self.ended.is_set()
+        assert self.hold.wait(WAIT)
+        if chunk.index == self.break_at:
+            raise OSError("the line is broken")
+        self.chunks.append(chunk)
+        if chunk.finish is not None:
+            self.ended.set()
+
+    def fail(self, error: BaseException) -> None:
+        assert not self.ended.is_set()
+        self.error = error
+        self.ended.set()
+
+    def cancelled(self) -> bool:
+        return self.left
+
+    def wait(self) -> Collector:
+        assert self.ended.wait(WAIT)
+        return self
+
+    @property
+    def values(self) -> list[int]:
+        return [int(row[0]) for chunk in self.chunks for row in chunk.codes]
+
+
+@contextlib.contextmanager
+def engine_of(source: Counter) -> Iterator[Engine[Wish]]:
+    """An engine of small chunks with a short queue."""
+    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2, 4), max_queue=3, prefill_chunk=4)
+    try:
+        yield engine
+    finally:
+        source.free_running = True
+        source.gate.release(1000)
+        engine.close()
+
+
+def submit(engine: Engine[Wish], name: str, wish: Wish) -> Collector:
+    collector = Collector()
+    engine.submit(name, wish, collector)
+    return collector
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

@@ -1,0 +1,38 @@
+"""Talkers of both kinds, and the codes that a stream alone gets of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.talkers import codes_of, make_talker
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.generator import Frame, Generator
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.sampling import SamplingParameters
+from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.qwen3_tts.talker_request import TalkerRequest
+
+MAX_LENGTH = 96
+GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
+
+
+def talker_of_kind(config: Qwen3TTSConfig, kind: str) -> Talker:
+    """A talker whose frames are computed by torch or by native code."""
+    talker = make_talker(config, 0)
+    if kind == "native":
+        talker.to_native("fp32")
+    return talker
+
+
+def solo(
+    talker: Talker, config: Qwen3TTSConfig, prompt: Prompt, how: SamplingParameters, frames: int
+) -> npt.NDArray[np.int32]:
+    generator = Generator(talker, config, 1, MAX_LENGTH)
+    generator.start(0, TalkerRequest(prompt, how, frames))
+    return codes_of(generator, 0)
+
+
+def codes_in(frame: Frame) -> npt.NDArray[np.int32]:
+    assert frame.codes is not None
+    return frame.codes

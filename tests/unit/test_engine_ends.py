@@ -1,0 +1,212 @@
+"""How the engine's streams end early: cancelled, late, unwanted, failed, shut down; each alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.counted_frames import WAIT, Collector, Counter, Wish, engine_of, submit, until
+from voice_clone.batching.engine import MAX_UNSENT, Engine
+from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded
+
+
+@pytest.fixture
+def source() -> Counter:
+    return Counter(slots=2)
+
+
+@pytest.fixture
+def engine(source: Counter) -> Iterator[Engine[Wish]]:
+    with engine_of(source) as engine:
+        yield engine
+
+
+def test_cancel_frees_the_slot_of_a_live_and_of_a_waiting_stream(engine: Engine[Wish], source: Counter) -> None:
+    source.free_running = False
+    live = [submit(engine, "a", Wish(0, 10**6)), submit(engine, "b", Wish(0, 10**6))]
+    waiting = submit(engine, "c", Wish(0, 10**6))
+    source.gate.release(3)
+    assert engine.cancel("c") and engine.cancel("a")
+    source.gate.release(2)
+    assert isinstance(waiting.wait().error, Cancelled)
+    assert isinstance(live[0].wait().error, Cancelled)
+    assert not engine.cancel("a") and not engine.cancel("never")
+    after = submit(engine, "d", Wish(5, 2))
+    source.gate.release(10)
+    assert after.wait().values == [5, 6]
+    engine.cancel("b")
+    source.gate.release(10)
+    live[1].wait()
+
+
+def test_a_stream_that_nobody_wants_is_freed(engine: Engine[Wish], source: Counter) -> None:
+    collectors = [submit(engine, str(n), Wish(0, 10**9)) for n in range(3)]
+    collectors[2].left = True
+    assert isinstance(collectors[2].wait().error, Cancelled)
+    collectors[0].left = True
+    assert isinstance(collectors[0].wait().error, Cancelled)
+    assert submit(engine, "next", Wish(7, 3)).wait().values == [7, 8, 9]
+    assert not collectors[1].ended.is_set()
+    collectors[1].left = True
+    collectors[1].wait()
+    until(lambda: source.state == {})
+
+
+def test_a_deadline_beyond_all_time_is_none(engine: Engine[Wish]) -> None:
+    slow = Collector()
+    slow.hold.clear()  # the engine waits for nothing but this deadline
+    engine.submit("slow", Wish(0, 1000), slow, time.monotonic() + 1e300)
+    until(lambda: engine._by_id["slow"].unsent == MAX_UNSENT)
+    time.sleep(0.05)
+    slow.hold.set()
+    assert slow.wait().values == list(range(1000))
+
+
+def test_a_deadline_ends_a_live_and_a_waiting_stream(engine: Engine[Wish], source: Counter) -> None:
+    soon = time.monotonic() + 1.5
+    endless = [Collector() for _ in range(3)]
+    for n, collector in enumerate(endless):
+        engine.submit(str(n), Wish(0, 10**9), collector, soon)
+    for collector in endless:
+        assert isinstance(collector.wait().error, DeadlineExceeded)
+    assert endless[0].chunks and not endless[2].chunks
+    in_time = Collector()
+    engine.submit("0", Wish(0, 5), in_time, time.monotonic() + 100)
+    assert in_time.wait().values == list(range(5))
+    late = Collector()
+    engine.submit("late", Wish(0, 5), late, time.monotonic() - 1)
+    assert isinstance(late.wait().error, DeadlineExceeded)
+    until(lambda: source.state == {})
+
+
+def test_a_deadline_ends_a_stream_whose_receiver_is_stuck(engine: Engine[Wish], source: Counter) -> None:
+    stuck = Collector()
+    stuck.hold.clear()
+    engine.submit("stuck", Wish(0, 10**6), stuck, time.monotonic() + 0.1)
+    until(lambda: "stuck" not in engine._by_id)
+    assert source.state == {}
+    stuck.hold.set()
+    assert isinstance(stuck.wait().error, DeadlineExceeded)
+
+
+def test_a_failure_stays_with_its_stream(engine: Engine[Wish]) -> None:
+    good = submit(engine, "good", Wish(0, 40))
+    assert isinstance(submit(engine, "bad start", Wish(0, 5, refuse=True)).wait().error, InvalidArgument)
+    assert isinstance(submit(engine, "bad frame", Wish(0, 5, fail_at=2)).wait().error, Internal)
+    assert good.wait().values == list(range(40))
+
+
+def test_an_exception_in_a_step_costs_the_guilty_stream_alone(engine: Engine[Wish], source: Counter) -> None:
+    source.free_running = False
+    good = submit(engine, "good", Wish(0, 12))
+    bad = submit(engine, "bad", Wish(500, 9, raise_at=4))
+    source.gate.release(1000)
+    assert isinstance(bad.wait().error, Internal) and bad.values == [500, 501, 502]
+    assert good.wait().values == list(range(12))
+    alone = submit(engine, "alone", Wish(0, 5, raise_at=0)).wait()
+    assert isinstance(alone.error, Internal) and not alone.chunks
+    assert submit(engine, "alone", Wish(3, 2)).wait().values == [3, 4]
+
+
+@pytest.mark.parametrize("how", ["break_free", "lose_a_frame"])
+def test_whatever_breaks_the_engine_goes_on(engine: Engine[Wish], source: Counter, how: str) -> None:
+    source.free_running = False
+    collectors = [submit(engine, str(n), Wish(0, 6)) for n in range(3)]
+    setattr(source, how, True)
+    source.gate.release(1000)
+    for collector in collectors:
+        assert isinstance(collector.wait().error, Internal)
+    assert submit(engine, "0", Wish(3, 9)).wait().values == list(range(3, 12))
+    assert source.state == {}
+
+
+def test_a_prompt_that_cannot_be_read_costs_its_stream_alone(engine: Engine[Wish], source: Counter) -> None:
+    good = submit(engine, "good", Wish(0, 40))
+    assert isinstance(submit(engine, "bad", Wish(0, 5, bad_prompt=True)).wait().error, RuntimeError)
+    assert good.wait().values == list(range(40))
+    until(lambda: source.state == {})
+
+
+def test_a_receiver_that_fails_ends_its_stream_alone(engine: Engine[Wish], source: Counter) -> None:
+    broken = Collector(break_at=1)
+    engine.submit("broken", Wish(0, 10**9), broken)
+    good = submit(engine, "good", Wish(0, 50))
+    assert isinstance(broken.wait().error, OSError) and len(broken.chunks) == 1
+    assert good.wait().values == list(range(50))
+    until(lambda: source.state == {})
+
+
+def test_a_server_that_stops_waits_for_streams_only_so_long(engine: Engine[Wish], source: Counter) -> None:
+    source.free_running = False
+    short = submit(engine, "short", Wish(0, 3))
+    endless, waiting = (submit(engine, name, Wish(0, 10**9)) for name in ("endless", "waiting"))
+    draining = threading.Thread(target=engine.drain, args=(2.0,))
+    draining.start()
+    until(lambda: engine._closing)
+    with pytest.raises(Overloaded, match="shutting down"):
+        engine.submit("refused", Wish(0, 1), Collector())
+    source.free_running = True
+    source.gate.release(1)
+    assert short.wait().values == [0, 1, 2]
+    for collector in (endless, waiting):
+        assert isinstance(collector.wait().error, Overloaded)
+        assert collector.values == list(range(len(collector.values)))
+    draining.join(WAIT)
+
+
+def test_close_finishes_what_runs_and_refuses_what_comes() -> None:
+    source = Counter(slots=1)
+    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(2,), max_queue=8)
+    collectors = [submit(engine, str(n), Wish(n, 5)) for n in range(3)]
+    engine.close()
+    for n, collector in enumerate(collectors):
+        assert collector.wait().values == list(range(n, n + 5))
+    with pytest.raises(Overloaded, match="shutting down"):
+        submit(engine, "late", Wish(0, 1))
+    assert source.state == {}
+
+
+def test_a_storm(source: Counter) -> None:
+    """Ends of every kind at random: each stream has exactly one, none is mixed up, and nothing is left."""
+    rng = random.Random(5)
+    source.slots = 4
+    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2, 4), max_queue=20, prefill_chunk=4)
+    jobs: list[tuple[Wish, Collector]] = []
+    for n in range(500):
+        kind = rng.choice(("good", "good", "good", "cancel", "deadline", "left", "fail", "raise", "refuse", "broken"))
+        frames = rng.randint(1, 60)
+        wish = Wish(
+            1000 * n,
+            frames,
+            fail_at=rng.randrange(frames) if kind == "fail" else None,
+            raise_at=rng.randrange(frames) if kind == "raise" else None,
+            refuse=kind == "refuse",
+            prompt=rng.randint(1, 15),
+        )
+        collector = Collector(break_at=rng.randint(0, 3) if kind == "broken" else None)
+        deadline = time.monotonic() + rng.random() * 0.01 if kind == "deadline" else None
+        while True:
+            try:
+                engine.submit(str(n), wish, collector, deadline)
+                break
+            except Overloaded:
+                time.sleep(0.001)
+        collector.left = kind == "left"
+        if kind == "cancel":
+            engine.cancel(str(n))
+        if rng.random() < 0.01:
+            source.lose_a_frame = True
+        jobs.append((wish, collector))
+    engine.close()
+    done = 0
+    for wish, collector in jobs:
+        assert collector.ended.is_set()
+        assert collector.values == list(range(wish.base, wish.base + len(collector.values)))
+        if collector.error is None:
+            assert len(collector.values) == wish.frames
+            done += 1
+    assert done > 100 and source.state == {} and not engine._by_id

@@ -1,0 +1,221 @@
+"""How streams of the frame model end, and who is harmed by whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.talkers import (
+    ROLE_IDS,
+    TEXT_VOCAB,
+    codes_of,
+    frames_of,
+    make_prompt,
+    make_restless,
+    make_talker,
+    read_config,
+)
+from tests.unit.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo, talker_of_kind
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.generator import Frame, Generator
+from voice_clone.qwen3_tts.prefill import build_talker_input, prefill_length
+from voice_clone.qwen3_tts.prompt import Prompt
+from voice_clone.qwen3_tts.sampling import SamplingParameters
+from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.qwen3_tts.talker_request import TalkerRequest
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
+    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
+
+
+@pytest.fixture(scope="module", params=["torch", "native"])
+def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
+    return talker_of_kind(config, request.param)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_step_that_raised_may_be_tried_again(
+    talker: Talker, config: Qwen3TTSConfig, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, how = [make_prompt(config, 0), make_prompt(config, 1)], SamplingParameters(seed=3)
+    generator = Generator(talker, config, 2, MAX_LENGTH, deterministic)
+    for slot, prompt in enumerate(prompts):
+        generator.start(slot, TalkerRequest(prompt, how, 8))
+    frames = []
+    for number in range(8):
+        with monkeypatch.context() as patch:  # fails at the last moment
+            predict = talker.code_predictor.predict
+
+            def fail(*args: Any, **kwargs: Any) -> Any:
+                predict(*args, **kwargs)  # noqa: B023
+                raise RuntimeError("out of memory")
+
+            if number % 2:
+                patch.setattr(talker.code_predictor, "predict", fail)
+                with pytest.raises(RuntimeError, match="out of memory"):
+                    generator.step([0, 1])
+        frames.append([*generator.step([0]), *generator.step([1])] if number % 4 == 3 else generator.step([0, 1]))
+    for slot, prompt in enumerate(prompts):
+        got = [codes_in(pair[slot]) for pair in frames]
+        np.testing.assert_array_equal(got, solo(talker, config, prompt, how, 8))
+
+
+def test_reset_forgets_streams_in_any_state(config: Qwen3TTSConfig) -> None:
+    talker = make_talker(config, 0)
+    prompt, how = make_prompt(config, 5), SamplingParameters(seed=3)
+    expected = solo(talker, config, prompt, how, 20)
+    poison = TEXT_VOCAB - 1
+    with torch.no_grad():
+        talker.model.text_embedding.weight[poison] = torch.nan
+    bad = Prompt(ROLE_IDS, np.full(20, poison, np.int32), prompt.speaker_embedding, non_streaming_mode=True)
+    generator = Generator(talker, config, 3, MAX_LENGTH)
+    generator.start(0, TalkerRequest(bad, how, 20))
+    generator.prefill(0, 18)
+    generator.start(1, TalkerRequest(bad, how, 20))
+    generator.step([1])
+    generator.start(2, TalkerRequest(prompt, how, 20))
+    generator.step([2])
+    generator.reset()
+    assert not generator.live
+    for slot in range(3):
+        generator.start(slot, TalkerRequest(prompt, how, 20))
+        np.testing.assert_array_equal(codes_of(generator, slot), expected)
+
+
+def test_who_has_stopped_needs_no_code_predictor(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = []
+    talker = make_talker(config, 3)
+    make_restless(talker.codec_head, 3)
+    predict = talker.code_predictor.predict
+
+    def counted(cache: Any, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
+        widths.append(hidden.shape[0])
+        return predict(cache, hidden, *rest)
+
+    monkeypatch.setattr(talker.code_predictor, "predict", counted)
+    generator = Generator(talker, config, 4, MAX_LENGTH)
+    for slot in range(4):
+        generator.start(slot, TalkerRequest(make_prompt(config, slot), GREEDY, 30))
+    live, made = [0, 1, 2, 3], 0
+    while live:
+        frames = generator.step(live)
+        made += sum(frame.codes is not None for frame in frames)
+        live = [slot for slot, frame in zip(live, frames, strict=True) if not frame.finish]
+    assert sum(widths) == made and len(set(widths)) > 1
+
+
+@pytest.mark.parametrize("begin", [0, 30])
+@pytest.mark.parametrize("cycle", [1, 3, 8])
+@pytest.mark.parametrize("limit", [None, 12])
+def test_a_runaway_ends(
+    config: Qwen3TTSConfig, begin: int, cycle: int, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codebook 0 is forced to go round in a cycle; it may do so until the text is used up. The others are drawn."""
+    talker, prompt = make_talker(config, 0), make_prompt(config, 0)
+    others = config.talker.num_code_groups - 1
+
+    def draw(cache: Any, hidden: torch.Tensor, first: torch.Tensor, *_: Any) -> torch.Tensor:
+        return torch.cat((first[:, None], torch.randint(2048, (1, others))), dim=1)
+
+    monkeypatch.setattr(talker.code_predictor, "predict", draw)
+    text = len(build_talker_input(talker, config, prompt).trailing_text)
+    assert 0 < text < 30
+    generator = Generator(talker, config, 1, MAX_LENGTH, runaway_frames=limit)
+    generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=1), 60))
+    frames: list[Frame] = []
+    with torch.no_grad():
+        while not frames or frames[-1].finish is None:
+            bias = torch.zeros(config.talker.vocab_size)
+            if len(frames) >= begin:
+                bias[100 + len(frames) % cycle] = 1e6
+            talker.codec_head.bias = torch.nn.Parameter(bias)
+            frames += generator.step([0])
+    assert frames[-1].codes is not None
+    ends = ("length", 60) if limit is None else ("runaway", max(begin, text) + cycle + limit)
+    assert (frames[-1].finish, len(frames)) == ends
+
+
+def test_length(talker: Talker, config: Qwen3TTSConfig) -> None:
+    prompt = make_prompt(config, 0)
+    generator = Generator(talker, config, 1, MAX_LENGTH)
+    for frames in (1, 2, 7):
+        generator.start(0, TalkerRequest(prompt, GREEDY, frames))
+        made = list(frames_of(generator, 0))
+        assert [frame.finish for frame in made] == [None] * (frames - 1) + ["length"]
+        assert all(frame.codes is not None and frame.codes.shape == (16,) for frame in made)
+
+
+def test_stop_comes_after_two_frames_at_least(config: Qwen3TTSConfig) -> None:
+    lengths = []
+    for seed in range(6):
+        talker = make_talker(config, seed)
+        make_restless(talker.codec_head, seed)
+        generator = Generator(talker, config, 1, MAX_LENGTH)
+        generator.start(0, TalkerRequest(make_prompt(config, seed), GREEDY, 40))
+        *frames, last = frames_of(generator, 0)
+        assert last.finish == "stop" and last.codes is None
+        assert all(frame.finish is None and frame.codes is not None for frame in frames)
+        lengths.append(len(frames))
+    assert min(lengths) == 2 and max(lengths) > 2
+
+
+@pytest.mark.parametrize("broken", ["from the start", "later", "freed before it shows"])
+def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig, broken: str) -> None:
+    """Neither the streams beside it nor the next one in its slot."""
+    talker = make_talker(config, 0)
+    healthy, successor, how = make_prompt(config, 0, icl=True), make_prompt(config, 5), SamplingParameters(seed=3)
+    expected = [solo(talker, config, prompt, how, 20) for prompt in (successor, healthy)]
+    poison = TEXT_VOCAB - 1  # no other prompt holds this token
+    with torch.no_grad():
+        talker.model.text_embedding.weight[poison] = torch.nan
+    # "later": streamed text, the token reaches the talker after the fourth frame; else all positions of the text break.
+    text = np.array([1, 2, 3, 4, poison, 5] if broken == "later" else [poison] * 20, np.int32)
+    prompt = Prompt(ROLE_IDS, text, healthy.speaker_embedding, non_streaming_mode=broken != "later")
+    generator = Generator(talker, config, 2, MAX_LENGTH)
+    generator.start(0, TalkerRequest(prompt, how, 20))
+    generator.start(1, TalkerRequest(healthy, how, 20))
+    beside = []
+    while broken != "freed before it shows":
+        bad, good = generator.step([0, 1])
+        beside.append(codes_in(good))
+        if bad.finish:
+            assert bad.finish == "error" and bad.codes is None
+            break
+        assert bad.codes is not None
+    generator.free(0)
+    assert len(beside) == {"from the start": 1, "later": 5, "freed before it shows": 0}[broken]
+
+    # Behind the shorter stream's end lies what the broken one left there: it is read and masked.
+    generator.start(0, TalkerRequest(successor, how, 20))
+    assert prefill_length(successor) < prefill_length(prompt) + len(beside) < prefill_length(healthy)
+    after = []
+    while len(beside) < 20:
+        first, good = generator.step([0, 1])
+        after.append(codes_in(first))
+        beside.append(codes_in(good))
+    np.testing.assert_array_equal(np.stack(beside), expected[1])
+    np.testing.assert_array_equal(np.stack(after), expected[0][: len(after)])
+
+
+def test_a_frame_with_a_broken_code_is_not_given_out(config: Qwen3TTSConfig) -> None:
+    """Values that cease to be finite inside the code predictor end the stream with that frame."""
+    talker = make_talker(config, 0)
+    prompts, how = [make_prompt(config, 0), make_prompt(config, 1)], SamplingParameters(seed=3)
+    expected = [solo(talker, config, prompt, how, 8) for prompt in prompts]
+    code = int(expected[0][4, 1])
+    assert code not in expected[0][:4, 1] and code not in expected[1][:, 1]
+    with torch.no_grad():
+        talker.code_predictor.model.codec_embedding.weight[code] = torch.nan
+    generator = Generator(talker, config, 2, MAX_LENGTH)
+    for slot, prompt in enumerate(prompts):
+        generator.start(slot, TalkerRequest(prompt, how, 8))
+    frames = [generator.step([0, 1]) for _ in range(5)]
+    assert [frame.finish for frame, _ in frames] == [None] * 4 + ["error"] and frames[4][0].codes is None
+    generator.free(0)
+    rest = [generator.step([1])[0] for _ in range(3)]
+    np.testing.assert_array_equal([codes_in(frame) for _, frame in frames] + [codes_in(f) for f in rest], expected[1])
