@@ -191,6 +191,7 @@ class Model:
             check_versions()
             self.load(Settings(config))
             gc.collect()
+            gc.freeze()  # modules and weights stay: no collection looks at them again, nor does the interpreter's end
             trim()
             if self.threads:
                 self._pool = ThreadPoolExecutor(self.threads, args["model_name"])

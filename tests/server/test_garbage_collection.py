@@ -1,0 +1,47 @@
+"""What a model has loaded is not looked at again by Python's garbage collector: it would hold up all of its streams."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tritonclient import grpc as triton
+
+from tools.triton_server import TritonServer
+
+MODEL = '''"""Tells of the garbage collector."""
+
+import gc
+import json
+
+from voice_clone.triton_io import Model
+
+
+class TritonPythonModel(Model):
+    def load(self, settings):
+        self._loaded = [[number] for number in range(100_000)]
+
+    def handle(self, request, responder):
+        return {"told": json.dumps({"frozen": gc.get_freeze_count(), "collected": len(gc.get_objects())})}
+'''
+
+CONFIG = """name: "teller"
+backend: "python"
+max_batch_size: 0
+output [ { name: "told" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
+
+
+def test_what_is_loaded_is_not_collected(tmp_path: Path) -> None:
+    model = tmp_path / "models" / "teller"
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").write_text(MODEL, encoding="utf-8")
+    (model / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
+    with (
+        TritonServer(models=tmp_path / "models", log=tmp_path / "log") as server,
+        triton.InferenceServerClient(server.url) as client,
+    ):
+        answer = client.infer("teller", []).as_numpy("told")
+    assert answer is not None
+    told = json.loads(answer[0])
+    assert told["frozen"] > 100_000 > 10 * told["collected"]
