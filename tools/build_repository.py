@@ -10,12 +10,10 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from tools.export_onnx import graphs
 from tools.new_folder import new_folder, refusal
@@ -29,6 +27,7 @@ from tools.repository_config import (
     fill,
     write_warm_up_data,
 )
+from tools.stopping import Stopped, stoppable
 from tools.triton_server import MODELS
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.export import export
@@ -218,15 +217,16 @@ def _is_repository(folder: Path) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    signal.signal(signal.SIGTERM, _stop)
     try:
-        plan, output = parse(arguments)
-        with new_folder(output) as folder:
-            build(plan, folder)
+        with stoppable() as check:
+            plan, output = parse(arguments)
+            with new_folder(output) as folder:
+                build(plan, folder)
+                check()
     except (VoiceCloneError, BuildError) as error:
         print(f"tools/build_repository: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except Stopped:
         print("tools/build_repository: stopped; nothing was written", file=sys.stderr)
         return 130
     print(f"{output} is ready for\n  tritonserver --disable-auto-complete-config --model-repository={plan.served_at}")
@@ -235,10 +235,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for network in plan.networks(Checkpoint(plan.checkpoint).config).values():
             print(f"  {network.plan_command(f'{plan.served_at}/{network.model}')}")
     return 0
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
