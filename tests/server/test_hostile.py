@@ -136,7 +136,7 @@ def model_ready(server: TritonServer, model: str) -> bool:
         return bool(answer.status == 200)
 
 
-@pytest.mark.parametrize("requests", [200, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("requests", [120, pytest.param(2000, marks=pytest.mark.long)])
 def test_hostile_requests(
     server: TritonServer, tmp_path: Path, reference_clip: bytes, reference_text: str, requests: int
 ) -> None:

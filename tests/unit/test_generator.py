@@ -92,7 +92,7 @@ def test_deterministic_alone_and_in_any_company(
                 do_sample=i != 3,
                 subtalker_do_sample=i != 4,
             ),
-            int(rng.integers(4, 24)),
+            int(rng.integers(4, 12)),
         )
         for i in range(requests)
     ]
