@@ -104,10 +104,11 @@ def run(folder: Path, given: argparse.Namespace) -> None:
         codes, _ = ours.speak(prompt, given.frames)
         if precision == "fp32" and not np.array_equal(codes, expected):
             raise SystemExit("the fp32 codes are not the official ones: nothing was timed")
+        frame_bytes = weight_bytes(ours.talker, ours.config)
         figures[precision] = {
             "equal_frames": int((codes == expected).all(axis=1).cumprod().sum()),
             "deviation": asdict(compare(forced, forced_logits(ours.talker, ours.config, prompt, expected))),
-            "bytes_a_frame": (frame_bytes := weight_bytes(ours.talker, ours.config)),
+            "bytes_a_frame": frame_bytes,
             **timed(official, lambda n, ours=ours: ours.speak(prompt, given.frames, n)[1], frame_bytes, given),
         }
         if ours is not exact:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.counted_frames import Counter, Wish
+from tests.unit.engine.counted_frames import Counter, Wish
 from tests.unit.test_talker_call import config as config
 from tests.unit.test_talker_call import read
 from voice_clone.batching.engine import Engine

@@ -237,7 +237,7 @@ class Engine(Generic[R]):
                     begun.append(stream)
         if begun:  # a frame's own Python would keep the outbox from running
             with self._changed:
-                self._changed.wait_for(lambda: not any(stream.unsent for stream in begun), HAND_OVER)
+                self._changed.wait_for(lambda: not any(s.unsent and not s.stopped for s in begun), HAND_OVER)
 
     def _frames(self, slots: list[int]) -> list[tuple[int, Frame]]:
         """The next frame of each slot. Streams that cannot make one have left."""

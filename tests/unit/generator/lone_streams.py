@@ -1,11 +1,11 @@
-"""Talkers of both kinds, and the codes that a stream alone gets of them."""
+"""The codes that a stream gets alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from tests.talkers import codes_of, make_talker
+from tests.talkers import codes_of
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Frame, Generator
 from voice_clone.qwen3_tts.prompt import Prompt
@@ -15,14 +15,6 @@ from voice_clone.qwen3_tts.talker_request import TalkerRequest
 
 MAX_LENGTH = 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
-
-
-def talker_of_kind(config: Qwen3TTSConfig, kind: str) -> Talker:
-    """A talker whose frames are computed by torch or by native code."""
-    talker = make_talker(config, 0)
-    if kind == "native":
-        talker.to_native("fp32")
-    return talker
 
 
 def solo(

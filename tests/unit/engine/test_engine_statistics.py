@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.unit.counted_frames import WAIT, Collector, Counter, Wish, submit, until
+from tests.unit.engine.counted_frames import WAIT, Collector, Counter, Wish, submit, until
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.errors import Overloaded
@@ -38,11 +38,6 @@ class Meter:
     def observe(self, value: float) -> None:
         self.observed.append(value)
         self.seen.append((self.name, value))
-
-
-@pytest.fixture
-def source() -> Counter:
-    return Counter(slots=2)
 
 
 def test_who_sees_that_a_stream_has_ended_sees_the_rest_of_it(source: Counter) -> None:

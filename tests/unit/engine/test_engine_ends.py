@@ -5,24 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.counted_frames import WAIT, Collector, Counter, Wish, engine_of, submit, until
+from tests.unit.engine.counted_frames import WAIT, Collector, Counter, Wish, submit, until
 from voice_clone.batching.engine import MAX_UNSENT, Engine
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded
-
-
-@pytest.fixture
-def source() -> Counter:
-    return Counter(slots=2)
-
-
-@pytest.fixture
-def engine(source: Counter) -> Iterator[Engine[Wish]]:
-    with engine_of(source) as engine:
-        yield engine
 
 
 def test_cancel_frees_the_slot_of_a_live_and_of_a_waiting_stream(engine: Engine[Wish], source: Counter) -> None:

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.talkers import codes_of, make_prompt, make_talker, read_config
-from tests.unit.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo, talker_of_kind
+from tests.talkers import codes_of, make_prompt, make_talker
+from tests.unit.generator.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Generator
 from voice_clone.qwen3_tts.philox import uniforms
@@ -17,16 +17,6 @@ from voice_clone.qwen3_tts.sampling import SamplingParameters
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
 from voice_clone.qwen3_tts.warm_up import warm_up
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
-    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
-
-
-@pytest.fixture(scope="module", params=["torch", "native"])
-def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
-    return talker_of_kind(config, request.param)
 
 
 def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
-from tests.unit.counted_frames import WAIT, Collector, Counter, Wish, engine_of, submit, until
+from tests.unit.engine.counted_frames import WAIT, Collector, Counter, Wish, submit, until
 from voice_clone.batching.engine import MAX_UNSENT, Engine
 from voice_clone.batching.stream import Chunk
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded
-
-
-@pytest.fixture
-def source() -> Counter:
-    return Counter(slots=2)
-
-
-@pytest.fixture
-def engine(source: Counter) -> Iterator[Engine[Wish]]:
-    with engine_of(source) as engine:
-        yield engine
 
 
 def test_a_first_chunk_is_sent_before_the_next_frame(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,18 +137,6 @@ class Collector:
     @property
     def values(self) -> list[int]:
         return [int(row[0]) for chunk in self.chunks for row in chunk.codes]
-
-
-@contextlib.contextmanager
-def engine_of(source: Counter) -> Iterator[Engine[Wish]]:
-    """An engine of small chunks with a short queue."""
-    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2, 4), max_queue=3, prefill_chunk=4)
-    try:
-        yield engine
-    finally:
-        source.free_running = True
-        source.gate.release(1000)
-        engine.close()
 
 
 def submit(engine: Engine[Wish], name: str, wish: Wish) -> Collector:

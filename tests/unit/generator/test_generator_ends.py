@@ -16,9 +16,8 @@ from tests.talkers import (
     make_prompt,
     make_restless,
     make_talker,
-    read_config,
 )
-from tests.unit.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo, talker_of_kind
+from tests.unit.generator.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
 from voice_clone.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.qwen3_tts.generator import Frame, Generator
 from voice_clone.qwen3_tts.prefill import build_talker_input, prefill_length
@@ -26,16 +25,6 @@ from voice_clone.qwen3_tts.prompt import Prompt
 from voice_clone.qwen3_tts.sampling import SamplingParameters
 from voice_clone.qwen3_tts.talker import Talker
 from voice_clone.qwen3_tts.talker_request import TalkerRequest
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
-    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
-
-
-@pytest.fixture(scope="module", params=["torch", "native"])
-def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
-    return talker_of_kind(config, request.param)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

@@ -1,0 +1,22 @@
+"""A talker of each kind: its frames computed by torch, or by native code."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.talkers import make_talker, read_config
+from voice_clone.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.qwen3_tts.talker import Talker
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
+    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
+
+
+@pytest.fixture(scope="module", params=["torch", "native"])
+def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
+    talker = make_talker(config, 0)
+    if request.param == "native":
+        talker.to_native("fp32")
+    return talker
