@@ -163,8 +163,9 @@ def test_a_storm(source: Counter) -> None:
     rng = random.Random(5)
     source.slots = 4
     engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2, 4), max_queue=20, prefill_chunk=4)
-    jobs: list[tuple[Wish, Collector]] = []
-    for n in range(500):
+    jobs: list[tuple[str, Wish, Collector]] = []
+    breakdowns = (150, 350, 550)  # each may end all streams that there are: 4 live, 20 waiting
+    for n in range(700):
         kind = rng.choice(("good", "good", "good", "cancel", "deadline", "left", "fail", "raise", "refuse", "broken"))
         frames = rng.randint(1, 60)
         wish = Wish(
@@ -186,15 +187,19 @@ def test_a_storm(source: Counter) -> None:
         collector.left = kind == "left"
         if kind == "cancel":
             engine.cancel(str(n))
-        if rng.random() < 0.01:
+        if n in breakdowns:
             source.lose_a_frame = True
-        jobs.append((wish, collector))
+        jobs.append((kind, wish, collector))
     engine.close()
-    done = 0
-    for wish, collector in jobs:
+    failed = 0  # good streams
+    for kind, wish, collector in jobs:
         assert collector.ended.is_set()
         assert collector.values == list(range(wish.base, wish.base + len(collector.values)))
         if collector.error is None:
             assert len(collector.values) == wish.frames
-            done += 1
-    assert done > 100 and source.state == {} and not engine._by_id
+        elif kind == "good":
+            assert "failed to make this stream" in str(collector.error)
+            failed += 1
+    good = sum(kind == "good" for kind, _, _ in jobs)
+    assert 0 < failed <= 24 * len(breakdowns) < good / 2
+    assert source.state == {} and not engine._by_id
