@@ -1,24 +1,27 @@
-"""What Triton costs: the same speech from the bare engine in this process and through a server, in turns.
+"""What Triton and the gateway cost: the same speech from the bare engine in this process and through both, in turns.
 
     bare     text to ids, engine, code2wav's worker, each with the thread that it has in a server; the voice is in
              memory. Chunks go from thread to thread as Python objects.
     server   the same through tritonserver, gRPC and the client, by the name of a registered voice.
+    gateway  the same through the OpenAI speech API in front of it, as a stream of raw PCM over one HTTP connection.
 
-Both compute with one thread each in talker and code2wav, which are at work at the same time, in the one process by
+All compute with one thread each in talker and code2wav, which are at work at the same time, in the one process by
 turns wherever they need Python's lock: so the server, whose models are processes, may well be faster from chunk to
 chunk. What it adds to one chunk is seen where nothing overlaps: in speeches of a single chunk, and in the time of all
-processors. Chunks keep to the schedule, and the samples of both must be equal before anything is timed.
+processors. Chunks keep to the schedule, and the samples of all must be equal before anything is timed (the gateway's:
+rounded to 16 bits).
 
 Times are milliseconds at the listener. `first chunk` is from the request to its samples, `later chunk` the mean time
 from one to the next, `CPU` the time that all processes of a side spend on a speech, over its chunks; `only chunk` is a
 speech of one frame, whole. `Triton's own` is the difference of the medians, `by the least` that of the shortest
-times, which others on the machine disturb least. Below stands what Triton takes at least: the only chunk of the same
-ensemble, with the same tensors, where the models do nothing.
+times, which others on the machine disturb least; likewise `the gateway's own` over Triton. Below stands what Triton
+takes at least: the only chunk of the same ensemble, with the same tensors, where the models do nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import sys
 import tempfile
@@ -30,12 +33,13 @@ from typing import Any
 import numpy as np
 import psutil
 import tritonclient.grpc as triton
-from voice_clone_client import Client
+from voice_clone_client import Client, pcm16
 
 from perf import empty_models, report
 from perf.bare_engine import GREEDY, PARTS, Bare, Heard
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
+from tests.server.gateway.gateway_process import Gateway
 from tools.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
 from voice_clone.native.weights import PRECISIONS
@@ -64,6 +68,30 @@ def through_triton(client: Client, frames: int) -> Heard:
             chunks.append(chunk.samples)
             info = info or dict(chunk.info or {})
     return Heard(arrivals, chunks, info)
+
+
+class HTTP:
+    """A caller of the gateway, with one connection."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=600.0)
+
+    def speak(self, frames: int, sizes: Sequence[int]) -> Heard:
+        """The same speech as raw PCM: int16 samples, in chunks of so many."""
+        asked = {"input": TEXT, "voice": VOICE, "response_format": "pcm", "max_new_tokens": frames, **GREEDY}
+        arrivals, chunks = [], []
+        began = time.perf_counter()
+        self._connection.request(
+            "POST", "/v1/audio/speech", json.dumps(asked).encode(), {"content-type": "application/json"}
+        )
+        answer = self._connection.getresponse()
+        info = json.loads(answer.getheader("x-speech-info", "{}"))
+        for size in sizes:
+            chunks.append(np.frombuffer(answer.read(2 * size), "<i2"))
+            arrivals.append(1e3 * (time.perf_counter() - began))
+        if answer.read():
+            raise SystemExit("the gateway said more than the bare engine; nothing was timed")
+        return Heard(arrivals, chunks, info)
 
 
 def cpu_ms(processes: list[psutil.Process]) -> float:
@@ -100,11 +128,12 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         with (
             TritonServer(folder, Path(scratch) / "voices", log=log, environment=environment) as server,
             Client(server.url, timeout=600.0) as client,
+            Gateway(server.url, Path(scratch) / "gateway.log") as gateway,
         ):
             client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
             bare = Bare(environment, _voice(server, folder), Tokenizer(folder))
             try:
-                found = in_turns(bare, server, client, given)
+                found = in_turns(bare, server, client, gateway, given)
             finally:
                 bare.close()
         return {**found, "empty models": report.summary(nothing(Path(scratch), folder, given.runs))}
@@ -137,15 +166,22 @@ def _voice(server: TritonServer, folder: Path) -> ClonedVoice:
     return from_cache(result, artifacts, SpeechRequest(TEXT, VOICE), load_config(folder))
 
 
-def in_turns(bare: Bare, server: TritonServer, client: Client, given: argparse.Namespace) -> dict[str, Any]:
+def in_turns(
+    bare: Bare, server: TritonServer, client: Client, gateway: Gateway, given: argparse.Namespace
+) -> dict[str, Any]:
+    """All sides' times; each is heard once before, and must say the same."""
     assert server.process is not None
     tree = psutil.Process(server.process.pid)
     here = [psutil.Process()]
+    served = [*here, tree, *tree.children(recursive=True)]
+    web = HTTP(gateway.url)
+    expected = bare.speak(given.frames)
+    sizes = {frames: [len(chunk) for chunk in bare.speak(frames).chunks] for frames in (1, given.frames)}
     sides: dict[str, tuple[Callable[[int], Heard], list[psutil.Process]]] = {
         "bare": (bare.speak, here),
-        "server": (lambda frames: through_triton(client, frames), [*here, tree, *tree.children(recursive=True)]),
+        "server": (lambda frames: through_triton(client, frames), served),
+        "gateway": (lambda frames: web.speak(frames, sizes[frames]), [*served, psutil.Process(gateway.process.pid)]),
     }
-    expected = bare.speak(given.frames)
     for name, (speak, _) in sides.items():
         check(name, speak(given.frames), expected)
         speak(1)
@@ -172,7 +208,11 @@ def in_turns(bare: Bare, server: TritonServer, client: Client, given: argparse.N
             kind: report.summary(np.subtract(found["server"][kind], values).tolist())
             for kind, values in found["bare"].items()
         },
-        "triton": {model: _spent(before[model], after[model], given.runs) for model in MODELS},
+        "gateway's difference": {
+            kind: report.summary(np.subtract(found["gateway"][kind], values).tolist())
+            for kind, values in found["server"].items()
+        },
+        "triton": {model: _spent(before[model], after[model], 2 * given.runs) for model in MODELS},
     }
 
 
@@ -181,7 +221,8 @@ def check(name: str, heard: Heard, expected: Heard) -> None:
     frames = [len(chunk) // FRAME for chunk in heard.chunks]
     if frames != [len(chunk) // FRAME for chunk in expected.chunks]:
         raise SystemExit(f"{name}: chunks of {frames} frames")
-    if not np.array_equal(np.concatenate(heard.chunks), np.concatenate(expected.chunks)):
+    said, meant = np.concatenate(heard.chunks), np.concatenate(expected.chunks)
+    if said.tobytes() != (pcm16(meant) if said.dtype == np.int16 else meant.tobytes()):
         raise SystemExit(f"{name}: other samples than the bare engine's; nothing was timed")
 
 
@@ -196,20 +237,23 @@ def show(found: dict[str, Any], given: argparse.Namespace) -> None:
     def middle(summary: dict[str, float]) -> str:
         return f"{summary['p50']:.2f} ({summary['min']:.2f} to {summary['max']:.2f})"
 
-    def lines(kinds: tuple[str, ...]) -> list[list[Any]]:
+    def lines(kinds: tuple[str, ...], *names: str) -> list[list[Any]]:
         rows = []
         for kind in kinds:
-            sides = [found[name][kind] for name in ("bare", "server")]
+            sides = [found[name][kind] for name in names]
             costs = [sides[1][which] - sides[0][which] for which in ("p50", "min")]
             rows.append([kind, *map(middle, sides), *(f"{cost:.2f}" for cost in costs)])
         return rows
 
     columns = ("", "bare engine", "through Triton", "Triton's own", "by the least")
+    gateway_columns = ("", "through Triton", "through the gateway", "the gateway's own", "by the least")
     print(f"\n{given.precision}, {given.frames} frames in {found['chunks']} chunks, ms, median of {given.runs}:\n")
-    print(report.table(columns, lines(MEASURES)))
+    print(report.table(columns, lines(MEASURES, "bare", "server")))
+    print()
+    print(report.table(gateway_columns, lines(MEASURES, "server", "gateway")))
     print(f"\nThe only chunk of models that do nothing, wired alike: {middle(found['empty models'])}")
     print("\nThe first chunk by part:\n")
-    print(report.table(columns, lines(PARTS)))
+    print(report.table(columns, lines(PARTS, "bare", "server")))
     print("\nTriton's statistics, ms a request, beats included:\n")
     kinds = ("requests", "success", "queue", "compute_input", "compute_infer", "compute_output")
     rows = [[model, *(spent[kind] for kind in kinds)] for model, spent in found["triton"].items()]

@@ -103,11 +103,11 @@ async def _speak(app: FastAPI, index: int, asked: SpeechRequest) -> BatchResult:
             encoder = encoder or Encoder(
                 asked.response_format, chunk.sample_rate, asked.sample_rate, asked.speed, streaming=False
             )
-            await asyncio.to_thread(encoder.encode, chunk.samples)
+            await encoder.encode_aside(chunk.samples)
     finally:
         spoken.close()
     assert encoder is not None  # a speech without a chunk is a broken stream
-    data = await asyncio.to_thread(encoder.finish)
+    data = await encoder.finish_aside()
     return BatchResult(
         index=index,
         status="success",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import logging
@@ -123,12 +122,11 @@ class SpeechResponse(Response):
         encoder = Encoder(asked.response_format, first.sample_rate, asked.sample_rate, asked.speed, streaming=streaming)
 
         async def pieces() -> AsyncIterator[bytes]:
-            # In a thread: a stretch or a codec takes milliseconds, in which the other streams would stand still.
-            yield await asyncio.to_thread(encoder.encode, first.samples)
+            yield await encoder.encode_aside(first.samples)
             async for chunk in spoken:
-                yield await asyncio.to_thread(encoder.encode, chunk.samples)
+                yield await encoder.encode_aside(chunk.samples)
                 self._sent = encoder.seconds
-            yield await asyncio.to_thread(encoder.finish)
+            yield await encoder.finish_aside()
             self._sent = encoder.seconds
             log.info("request %s: %.2f s of %s", self._id, self._sent, asked.response_format)
 

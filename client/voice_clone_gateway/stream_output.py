@@ -76,13 +76,12 @@ class Output:
             )
         if chunk.first:
             await self._start(chunk, self._encoder)
-        # In a thread: a stretch or a codec takes milliseconds, in which the other streams would stand still.
-        data = await asyncio.to_thread(self._encoder.encode, chunk.samples)
+        data = await self._encoder.encode_aside(chunk.samples)
         self._unsent += len(chunk.samples) / chunk.sample_rate
         if not config.stream_audio:
             if not chunk.final:
                 return
-            data += await asyncio.to_thread(self._encoder.finish)
+            data += await self._encoder.finish_aside()
         await self._send(data)
         utterance.sent += self._unsent
         self._seconds += self._unsent
@@ -95,7 +94,7 @@ class Output:
     async def finish(self) -> None:
         """Send what the encoder still holds."""
         if self._encoder is not None and self._config.stream_audio:
-            await self._send(await asyncio.to_thread(self._encoder.finish))
+            await self._send(await self._encoder.finish_aside())
 
     async def _start(self, chunk: SentenceChunk, encoder: Encoder) -> None:
         self._place = {"utterance_index": self._utterance.index, "sentence_index": chunk.sentence_index}

@@ -1,10 +1,10 @@
 """Audio out of the gateway: speed, sample rate and file format of a speech, while it is still being spoken.
 
-    with Encoder("mp3", sample_rate_in=24000, sample_rate_out=44100, speed=1.25) as encoder:
-        headers["content-type"] = encoder.media_type
-        for chunk in speech:
-            body.write(encoder.encode(chunk.samples))
-        body.write(encoder.finish())
+    encoder = Encoder("mp3", sample_rate_in=24000, sample_rate_out=44100, speed=1.25)
+    headers["content-type"] = encoder.media_type
+    for chunk in speech:
+        body.write(encoder.encode(chunk.samples))
+    body.write(encoder.finish())
 
 How much speech must have come in before the first sound goes out, at 24 kHz: wav and pcm 0 ms, flac and opus 40 ms, mp3
 48 ms, aac 86 ms, mulaw and alaw 74 ms (their resampling to 8 kHz). Another sample rate adds 40 ms, 8 kHz 74 ms. A speed

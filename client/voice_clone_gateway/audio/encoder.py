@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from voice_clone_client.errors import Internal
@@ -50,6 +52,7 @@ class Encoder:
         """Samples in the output so far."""
         self._tempo = Tempo(sample_rate_in, speed) if speed != 1.0 else None
         self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
+        self._quick = self.format.quick and speed == 1.0 and streaming
         self._container: Container = open_container(self.format.name, self.sample_rate, streaming)
 
     @property
@@ -77,6 +80,17 @@ class Encoder:
         """The rest of the file. The encoder is of no use afterwards."""
         last = self._container.write(self._process(np.zeros(0, np.float32), final=True))
         return last + self._container.finish()
+
+    async def encode_aside(self, samples: ArrayLike) -> bytes:
+        """`encode` for an event loop: in a thread where it takes milliseconds, in which all other streams would wait.
+
+        Where it takes less, the thread would cost more than the work.
+        """
+        return self.encode(samples) if self._quick else await asyncio.to_thread(self.encode, samples)
+
+    async def finish_aside(self) -> bytes:
+        """`finish` for an event loop."""
+        return self.finish() if self._quick else await asyncio.to_thread(self.finish)
 
     def _process(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:
         if not np.isfinite(samples).all():  # it would stay in the filters for the rest of the speech

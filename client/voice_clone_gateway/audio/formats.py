@@ -30,6 +30,7 @@ class Format:
         base_type: media type without the parameter `rate`.
         sample_rates: Hz, ascending.
         headerless: nothing in the bytes tells the sample rate, so the media type does.
+        quick: a second of it is made in less than a millisecond.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Format:
     base_type: str
     sample_rates: tuple[int, ...] = SAMPLE_RATES
     headerless: bool = False
+    quick: bool = False
 
     def media_type(self, sample_rate: int) -> str:
         """The value of a Content-Type header."""
@@ -63,14 +65,14 @@ class Format:
 FORMATS = {
     entry.name: entry
     for entry in (
-        Format("wav", "wav", "audio/wav"),
-        Format("pcm", "pcm", "audio/pcm", headerless=True),
+        Format("wav", "wav", "audio/wav", quick=True),
+        Format("pcm", "pcm", "audio/pcm", headerless=True, quick=True),
         Format("flac", "flac", "audio/flac"),
         Format("mp3", "mp3", "audio/mpeg"),
         Format("opus", "opus", "audio/ogg;codecs=opus", sample_rates=(8000, 16000, 24000, 48000)),
         Format("aac", "aac", "audio/aac"),
-        Format("mulaw", "ulaw", "audio/PCMU", sample_rates=(8000,), headerless=True),
-        Format("alaw", "alaw", "audio/PCMA", sample_rates=(8000,), headerless=True),
+        Format("mulaw", "ulaw", "audio/PCMU", sample_rates=(8000,), headerless=True, quick=True),
+        Format("alaw", "alaw", "audio/PCMA", sample_rates=(8000,), headerless=True, quick=True),
     )
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import threading
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 from voice_clone_client import pcm16
 from voice_clone_client.errors import Internal, InvalidArgument
 from voice_clone_gateway.audio import FORMATS, Encoder
@@ -125,6 +127,28 @@ def test_an_encoder_may_pass_from_thread_to_thread() -> None:
         thread.start()
         thread.join()
     assert b"".join([*out, encoder.finish()]) == file("mp3", 44100, 1.25)
+
+
+@pytest.mark.parametrize("speed", (1.0, 1.5))
+@pytest.mark.parametrize("name", FORMATS)
+def test_aside_of_the_event_loop_the_bytes_are_the_same(name: str, speed: float) -> None:
+    """What takes milliseconds leaves the loop's thread; what takes microseconds does not."""
+
+    threads = set()
+
+    class Watched(Encoder):
+        def encode(self, samples: ArrayLike) -> bytes:
+            threads.add(threading.current_thread())
+            return super().encode(samples)
+
+    async def speak() -> bytes:
+        encoder = Watched(name, RATE, None, speed)
+        parts = [await encoder.encode_aside(SOUND[at : at + CHUNK]) for at in range(0, len(SOUND), CHUNK)]
+        return b"".join([*parts, await encoder.finish_aside()])
+
+    assert asyncio.run(speak()) == file(name, None, speed)
+    stays = speed == 1.0 and name in ("pcm", "wav", "mulaw", "alaw")
+    assert threads == {threading.current_thread()} if stays else threading.current_thread() not in threads
 
 
 def memory() -> int:
