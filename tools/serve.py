@@ -10,13 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
+from tools.stopping import Stopped, stoppable
 from tools.triton_server import ServerFailed, TritonServer
-
-
-class _Stop(Exception):
-    """A signal asks the server to stop."""
 
 
 def main() -> int:
@@ -42,22 +38,21 @@ def main() -> int:
                 f"port {port} is in use; choose others with --grpc-port, --http-port, --metrics-port, --gateway"
             )
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
     server = TritonServer(
         arguments.checkpoint, arguments.voices, ports=ports, host=arguments.host, options=arguments.options
     )
     try:
-        server.start()
-        print(
-            f"\nReady. gRPC {arguments.host}:{ports[0]}   HTTP {arguments.host}:{ports[1]}"
-            f"   metrics {arguments.host}:{ports[2]}/metrics   (Ctrl-C stops)\n",
-            flush=True,
-        )
-        assert server.process is not None
-        with _gateway(arguments.host, arguments.gateway, ports[0]):
-            return server.process.wait()
-    except _Stop:
+        with stoppable():
+            server.start()
+            print(
+                f"\nReady. gRPC {arguments.host}:{ports[0]}   HTTP {arguments.host}:{ports[1]}"
+                f"   metrics {arguments.host}:{ports[2]}/metrics   (Ctrl-C stops)\n",
+                flush=True,
+            )
+            assert server.process is not None
+            with _gateway(arguments.host, arguments.gateway, ports[0]):
+                return server.process.wait()
+    except Stopped:
         print("\nStopping: running requests may finish ...", flush=True)
         return 0
     except ServerFailed as error:
@@ -81,10 +76,6 @@ def _gateway(host: str, port: int | None, grpc_port: int) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise _Stop
 
 
 def _taken(host: str, port: int) -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 
-class Stopped(Exception):
-    """A signal asked the tool to end."""
+class Stopped(BaseException):
+    """A signal asked the tool to end. No `Exception`, so that nobody who expects one of those takes it for his."""
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Callable[[], None]]:
-    """Raise `Stopped`, in place of whatever else is raised, once one of the signals has come.
+    """Raise `Stopped` when one of the signals comes, and in place of whatever else is raised from then on.
 
     Yields: a function that raises it if one has come already, to be called before what cannot be taken back.
     """
@@ -26,7 +26,7 @@ def stoppable() -> Iterator[Callable[[], None]]:
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal came
         came = True
-        raise KeyboardInterrupt
+        raise Stopped
 
     def check() -> None:
         if came:
@@ -37,7 +37,7 @@ def stoppable() -> Iterator[Callable[[], None]]:
     try:
         yield check
     except BaseException as error:
-        if came:
+        if came and not isinstance(error, Stopped):
             raise Stopped from error
         raise
     finally:
