@@ -10,6 +10,7 @@ again, is refused.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -99,19 +100,23 @@ class ServerStop:
         """A connection, as soon as the server listens: that is after its models are loaded."""
         while not self._closing.wait(HOLD_SECONDS):
             if self._refuses() is False:
-                return self._connect()
+                with contextlib.suppress(OSError):  # tried again
+                    return self._connect()
         return None
 
     def _connect(self) -> socket.socket:
         return socket.create_connection((self._endpoint.host, self._endpoint.port), timeout=5.0)
 
     def _refuses(self) -> bool | None:
-        """Whether a new connection is refused; None if the server is too busy to say."""
+        """Whether a new connection is refused; None if that cannot be told now.
+
+        The server may be too busy to answer, or this machine may have no port or no file descriptor left.
+        """
         try:
             with self._connect() as connection:
                 connection.sendall(REQUEST)
                 return not connection.recv(1)
-        except TimeoutError:
-            return None
-        except OSError:
+        except ConnectionError:
             return True
+        except OSError:
+            return None

@@ -115,6 +115,7 @@ _BY_TEXT: tuple[tuple[str, type[VoiceCloneError]], ...] = (
     ("has no available versions", ConnectionFailed),  # the model is not loaded yet, or not any more
     ("Server is stopping", ConnectionFailed),
     ("Server not ready", ConnectionFailed),
+    ("is not healthy", Internal),  # a model's process has died
     ("Channel closed!", Cancelled),  # gRPC's own text for calls of a client that was closed
 )
 _BY_STATUS: dict[str, type[VoiceCloneError]] = {

@@ -105,6 +105,9 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "host": settings.host,
         "port": settings.port,
         "log_config": None,  # as the gateway's own log
+        # uvicorn's other parser, which it takes wherever that is installed, keeps headers and pipelined requests
+        # without end, and loses track of a speech whose client sends a second request (seen with httptools 0.9).
+        "http": "h11",
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
         "ws_per_message_deflate": False,  # audio does not shrink

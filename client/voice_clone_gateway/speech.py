@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from anyio import fail_after
 from fastapi import APIRouter, Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -51,6 +52,7 @@ class SpeechResponse(Response):
         self._sent = 0.0  # seconds of audio
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = self._impatient(send)
         try:
             with self._running():
                 end = await while_connected(receive, self._answer(send))
@@ -101,6 +103,8 @@ class SpeechResponse(Response):
                 if piece:
                     await send(_body(self._delta(encoder, index, piece) if events else piece))
                     index += 1
+        except ClientGone:
+            raise
         except Exception as error:
             self._app.state.metrics.aborted.labels(getattr(error, "slug", "internal")).inc()
             failed = failure(error, self._id)
@@ -131,6 +135,19 @@ class SpeechResponse(Response):
             log.info("request %s: %.2f s of %s", self._id, self._sent, asked.response_format)
 
         return encoder, pieces()
+
+    def _impatient(self, send: Send) -> Send:
+        """`send`, which raises ClientGone when the client has taken nothing for too long."""
+        seconds = self._app.state.settings.stall_seconds
+
+        async def impatient(message: Message) -> None:
+            try:
+                with fail_after(seconds):  # asyncio.wait_for may swallow a cancellation, before Python 3.12
+                    await send(message)
+            except TimeoutError:
+                raise ClientGone from None
+
+        return impatient
 
     def _start(self, headers: Mapping[str, str], spoken: Spoken) -> Message:
         """The head of the answer, with what the server told so far: mode, cache status, seed, milliseconds by stage."""

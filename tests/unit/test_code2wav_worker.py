@@ -450,6 +450,25 @@ def test_a_reference_is_prepared_when_nothing_else_is_to_do(bench: Callable[...,
     assert isinstance(answer, Decoded) and answer.primed == "miss"
 
 
+def test_a_reference_that_breaks_the_decoder_costs_no_stream(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, codes = bench(), random_codes(4, 0)
+
+    def broken(context: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(one.code2wav, "prepare", broken)
+    one.hold()
+    [first] = one.submit(Chunk("a", 0, codes[:2], NO_CODES, False))
+    one.worker.prepare(random_codes(20, 1))
+    one.release()
+    assert isinstance(first.wait(), Decoded)
+    [last] = one.submit(Chunk("a", 1, codes[2:], NO_CODES, True))
+    assert isinstance(last.wait(), Decoded)
+    assert first.answers == [first.wait()] and one.lost_streams == []
+
+
 def test_references_that_wait_are_bounded(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     one = bench()
     prepared: list[int] = []

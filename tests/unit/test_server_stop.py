@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -123,6 +125,34 @@ def test_a_server_that_does_not_listen_yet_is_not_stopping(port: int) -> None:
     assert not drained.is_set()
     stop.close()
     door.close()
+
+
+@pytest.mark.parametrize("number", [errno.EADDRNOTAVAIL, errno.EMFILE])
+def test_a_machine_without_ports_or_files_is_no_server_that_stops(
+    door: Door, port: int, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    drained = threading.Event()
+    connect = socket.create_connection
+    failing = False
+    failed = 0
+
+    def fail_now(*args: Any, **kwargs: Any) -> socket.socket:
+        nonlocal failed
+        if failing or failed == 0:
+            failed += 1
+            raise OSError(number, "no room")
+        return connect(*args, **kwargs)
+
+    monkeypatch.setattr(socket, "create_connection", fail_now)
+    stop = ServerStop(HttpEndpoint("127.0.0.1", port, 3.0), lambda _: drained.set())
+    until(lambda: door.asked > 2)
+    failing, before = True, failed
+    until(lambda: failed > before + 4)
+    failing = False
+    assert not drained.is_set()
+    door.open = False
+    assert drained.wait(WAIT)
+    stop.close()
 
 
 def test_a_server_that_never_listens(port: int) -> None:

@@ -86,7 +86,10 @@ class Outbox:
                 pass
             except Exception:
                 log.exception("the outbox failed to handle an item")
-            self._poll()
+            try:
+                self._poll()
+            except Exception:  # of a sink, or of a gauge; without this thread no stream would ever end
+                log.exception("the outbox failed to ask who is still there")
 
     def _take(self, stream: Stream[Any], item: Chunk | BaseException | None) -> None:
         if item is None:
@@ -104,8 +107,10 @@ class Outbox:
             stream.sink.chunk(chunk)
         except Exception as error:
             log.exception("a chunk could not be sent")
-            self._fail(stream, error)
-            self._abandoned(stream)
+            try:
+                self._fail(stream, error)
+            finally:
+                self._abandoned(stream)
             return
         self._delivered(stream)
         if chunk.finish is not None:

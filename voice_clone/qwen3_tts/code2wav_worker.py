@@ -265,6 +265,8 @@ class Code2WavWorker:
             self._code2wav.prepare(context)
         except VoiceCloneError as error:  # the first chunk will be told
             log.info("a reference could not be prepared: %s", error)
+        except Exception as error:  # likewise: it is no fault of those who were decoded just now
+            log.error("a reference could not be prepared", exc_info=error)
 
     def _sweep(self) -> None:
         """Now and then: forget what is idle."""

@@ -22,12 +22,15 @@ ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
 def known_references(directory: Path) -> Iterator[NDArray[np.int32]]:
     """The reference codes of each voice with a transcript, the latest first."""
     for _, artifacts in latest_artifacts(directory, ARTIFACT):
-        yield artifacts[CODES]
+        if CODES in artifacts:  # else another version made them: they are made anew when they are asked for
+            yield artifacts[CODES]
 
 
 def known_prompts(directory: Path, tokenizer: Tokenizer) -> Iterator[Prompt]:
     """A prompt with some text of each of these voices, the latest first; their language is left open."""
     for record, artifacts in latest_artifacts(directory, ARTIFACT):
+        if not {CODES, EMBEDDING} <= artifacts.keys():
+            continue
         with contextlib.suppress(InvalidArgument):  # they belong to another checkpoint
             reference_ids = tokenizer.reference_ids(record.reference_text or "")
             role_ids = tokenizer.role_ids

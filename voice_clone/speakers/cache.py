@@ -285,11 +285,12 @@ class SpeakerCache:
         return Reply({"speakers": [self._show(record) for record in records], "count": len(records)})
 
     def _begin(self, record: SpeakerRecord, model_types: Sequence[str], until: float | None) -> None:
-        """Extract in the background what a new speaker lacks; with `until`, wait for it."""
+        """Extract what a new speaker lacks, in the background; with `until`, wait for it."""
         if record.embedding_source == "direct":
             return
         wanted = {ArtifactId(model_type, record.natural_mode) for model_type in model_types}
-        flights = [self._extractor.start(record, artifact) for artifact in wanted - set(record.artifacts)]
+        missing = wanted - set(record.artifacts)
+        flights = [self._extractor.start(record, artifact, background=until is None) for artifact in missing]
         if until is None:
             return
         for flight in flights:

@@ -133,10 +133,10 @@ class Extractor:
         self.fingerprint(artifact, until)
         return self._describer.of_embedding(artifact, embedding)
 
-    def start(self, record: SpeakerRecord, artifact: ArtifactId) -> Flight[Any]:
-        """Begin in the background; a failure is kept as the state of these artifacts."""
-        work = partial(self._produce_in_background, record, artifact)
-        return self._memory.flights.start(record.key, (record.generation, artifact, "make"), work, background=True)
+    def start(self, record: SpeakerRecord, artifact: ArtifactId, background: bool) -> Flight[Any]:
+        """Begin; a failure is kept as the state of these artifacts. `background`: nobody is going to wait for it."""
+        work = partial(self._produce_or_note, record, artifact)
+        return self._memory.flights.start(record.key, (record.generation, artifact, "make"), work, background)
 
     def fingerprint(self, artifact: ArtifactId, until: float, anew: bool = False) -> str:
         """Of the encoder; it is asked once, and again if `anew`."""
@@ -195,7 +195,7 @@ class Extractor:
         self._memory.failures.get(record.key, {}).pop(artifact, None)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache)
 
-    def _produce_in_background(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
+    def _produce_or_note(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
         try:
             return self._produce(record, artifact, True, flight)
         except Superseded:

@@ -84,9 +84,13 @@ class Encoder:
     async def encode_aside(self, samples: ArrayLike) -> bytes:
         """`encode` for an event loop: in a thread where it takes milliseconds, in which all other streams would wait.
 
-        Where it takes less, the thread would cost more than the work.
+        Where it takes less, the thread would cost more than the work; and if many chunks are there already, the others
+        have their turn after each.
         """
-        return self.encode(samples) if self._quick else await asyncio.to_thread(self.encode, samples)
+        if not self._quick:
+            return await asyncio.to_thread(self.encode, samples)
+        await asyncio.sleep(0)
+        return self.encode(samples)
 
     async def finish_aside(self) -> bytes:
         """`finish` for an event loop."""

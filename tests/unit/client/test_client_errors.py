@@ -49,6 +49,7 @@ def test_status_decides_without_a_slug(status: str, error: type[client.VoiceClon
         ("Request for unknown model: 'qwen3_tts' has no available versions", client.ConnectionFailed),
         ("Request for unknown model: 'qwen3_tts' is not found", client.InvalidArgument),
         ("Server is stopping, scheduler for model has stopped accepting new requests", client.ConnectionFailed),
+        ("Failed to process the request(s): Stub process 'qwen3_tts_talker_0_0' is not healthy.", client.Internal),
     ],
 )
 def test_what_triton_says_on_a_stream_without_a_code(details: str, error: type[client.VoiceCloneError]) -> None:

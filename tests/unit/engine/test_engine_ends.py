@@ -128,6 +128,35 @@ def test_a_receiver_that_fails_ends_its_stream_alone(engine: Engine[Wish], sourc
     until(lambda: source.state == {})
 
 
+def test_a_sink_that_cannot_say_whether_it_is_wanted(engine: Engine[Wish]) -> None:
+    class Unsure(Collector):
+        asked = 0
+
+        def cancelled(self) -> bool:
+            self.asked += 1
+            raise RuntimeError("the server does not answer")
+
+    unsure = Unsure()
+    unsure.hold.clear()
+    engine.submit("unsure", Wish(0, 50), unsure)
+    until(lambda: engine._by_id["unsure"].unsent == MAX_UNSENT)
+    unsure.hold.set()
+    assert submit(engine, "other", Wish(0, 50)).wait().values == list(range(50))
+    assert unsure.wait().values == list(range(50))
+    until(lambda: unsure.asked > 0)
+    assert submit(engine, "later", Wish(7, 9)).wait().values == list(range(7, 16))
+
+
+def test_a_receiver_that_takes_not_even_the_failure_frees_its_slot(engine: Engine[Wish], source: Counter) -> None:
+    class Broken(Collector):
+        def fail(self, error: BaseException) -> None:
+            raise OSError("the line is still broken")
+
+    engine.submit("broken", Wish(0, 10**9), Broken(break_at=1))
+    until(lambda: source.state == {})
+    assert submit(engine, "later", Wish(7, 9)).wait().values == list(range(7, 16))
+
+
 def test_a_server_that_stops_waits_for_streams_only_so_long(engine: Engine[Wish], source: Counter) -> None:
     source.free_running = False
     short = submit(engine, "short", Wish(0, 3))

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 import uvicorn
 from voice_clone_gateway import Settings, create_app
+from voice_clone_gateway.app import server_options
 
 from tests.unit.client.conftest import triton  # noqa: F401  a fixture
 
@@ -25,8 +26,9 @@ def serve() -> Iterator[Serve]:
 
         def start(url: str, **settings: Any) -> httpx2.Client:
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            app = create_app(Settings(triton=url, **settings))
-            server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))
+            chosen = Settings(triton=url, **settings)
+            options = {**server_options(chosen), "lifespan": "on", "timeout_graceful_shutdown": 5}
+            server = uvicorn.Server(uvicorn.Config(create_app(chosen), **options))
             thread = threading.Thread(target=server.run, args=([listener],))
             thread.start()
             stack.callback(thread.join)

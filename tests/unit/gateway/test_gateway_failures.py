@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,6 +140,40 @@ def test_who_leaves_stops_the_server(triton: Server, serve: Serve, begun: bool, 
     finally:
         leave.set()
     assert "voice_clone_gateway_live_speeches 0.0" in http.get("/metrics").text
+
+
+def test_who_takes_nothing_stops_the_server(triton: Server, serve: Serve) -> None:
+    def endless(context: Any) -> Iterator[Any]:
+        for index in itertools.count():
+            yield chunk(index, count=200_000, info={"cache": "hit"})
+
+    triton.play = endless
+    http = serve(triton.url, stall_seconds=0.5)
+    request = json.dumps(SPEECH)
+    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with httpx2_socket(http) as connection:
+        connection.sendall(f"{head}Content-Length: {len(request)}\r\n\r\n{request}".encode())
+        assert triton.left.acquire(timeout=30), "the server goes on"
+        deadline = time.monotonic() + 10
+        while "voice_clone_gateway_live_speeches 0.0" not in http.get("/metrics").text:
+            assert time.monotonic() < deadline
+
+
+def test_a_second_request_on_the_way_does_not_hide_that_its_client_leaves(triton: Server, serve: Serve) -> None:
+    def endless(context: Any) -> Iterator[Any]:
+        for index in itertools.count():
+            time.sleep(0.01)
+            yield chunk(index, info={"cache": "hit"})
+
+    triton.play = endless
+    http = serve(triton.url)
+    request = json.dumps(SPEECH)
+    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with httpx2_socket(http) as connection:
+        connection.sendall(f"{head}Content-Length: {len(request)}\r\n\r\n{request}".encode())
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert triton.left.acquire(timeout=30), "the server goes on"
 
 
 def httpx2_socket(http: httpx2.Client) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from voice_clone_gateway.settings import Settings, parse
 
-from tests.unit.client.triton_double import Server
+from tests.unit.client.triton_double import Server, speech
 from tests.unit.gateway.conftest import Serve
 
 JSON = {"Content-Type": "application/json"}
@@ -60,6 +60,30 @@ def test_a_refusal_before_the_body_is_read_arrives(triton: Server, serve: Serve)
     for _ in range(20):
         assert http.post("/nowhere", content=b"x" * 500_000).status_code == 404
         assert http.post("/v1/audio/speech", content=b"x" * 500_000).status_code == 413
+
+
+@pytest.mark.parametrize("start", ["GET /", "GET / HTTP/1.1\r\nHost: x\r\nX-Long: ", "GET / HTTP/1.1\r\nHost: x\r\n"])
+def test_a_head_without_an_end(triton: Server, serve: Serve, start: str) -> None:
+    http = serve(triton.url)
+    more = b"x" * 8192 if not start.endswith("\n") else b"a: b\r\n" * 1000
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
+        connection.sendall(start.encode())
+        with pytest.raises(ConnectionError):
+            for _ in range(10_000):
+                connection.sendall(more)
+    assert http.get("/metrics").status_code == 200
+
+
+def test_protocols_that_are_not_spoken_here_do_not_cost_the_body(triton: Server, serve: Serve) -> None:
+    """Java's client, and curl --http2, ask for HTTP/2 with their first request."""
+    triton.play = lambda context: speech(2)
+    upgrade = {
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAEAAEAAAAIAAAAAAAMAAABkAAQBAAAAAAUAAEAA",
+    }
+    answer = serve(triton.url).post("/v1/audio/speech", json={"input": "x", "voice": "ada"}, headers=upgrade)
+    assert answer.status_code == 200
 
 
 def test_a_text_that_is_too_long(triton: Server, serve: Serve) -> None:

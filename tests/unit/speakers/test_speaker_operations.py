@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.numpy import load
 
 from tests.unit.speakers.fakes import FakeEncoder, Voices, clip, eventually
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
-from voice_clone.speakers import CacheConfig, Request
+from voice_clone.speakers import CacheConfig, Extraction, Request
 
 Make = Callable[..., Voices]
 
@@ -284,6 +285,28 @@ def test_an_upload_without_wait_is_made_ready_in_the_background(voices: Voices) 
     eventually(lambda: voices.state()["state"] == "ready")
     reply = voices.resolve().result
     assert (reply["status"], reply["extraction_ms"], voices.encoder.extractions) == ("hit", 0.0, 1)
+
+
+def test_an_upload_that_somebody_waits_for_goes_before_those_that_nobody_does(make_voices: Make) -> None:
+    opened = threading.Event()
+    sizes = []
+
+    class Noting(FakeEncoder):
+        def encode(self, model_type: str, waveform: Any, sample_rate: int, mode: str) -> Extraction:
+            if waveform.size:
+                assert opened.wait(30)
+                sizes.append(waveform.size)
+            return super().encode(model_type, waveform, sample_rate, mode)
+
+    voices = make_voices(workers=1, encoder=Noting())
+    for number in range(4):
+        voices.upload(f"unwaited {number}", number, wait=False)
+    waiting = threading.Thread(target=voices.upload, args=("Ada",), kwargs={"audio": clip(9, 2.0)})
+    waiting.start()
+    eventually(lambda: len(voices.cache._memory.flights) == 5)
+    opened.set()
+    waiting.join()
+    assert sizes[1] == max(sizes), "the first one ran already"
 
 
 def test_stats_count_everything(voices: Voices) -> None:
