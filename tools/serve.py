@@ -51,7 +51,9 @@ def main() -> int:
             )
             assert server.process is not None
             with _gateway(arguments.host, arguments.gateway, ports[0]):
-                return server.process.wait()
+                status = server.process.wait()
+            print(f"tritonserver has ended by itself, with status {status}. The log above says why.", file=sys.stderr)
+            return status or 1
     except Stopped:
         print("\nStopping: running requests may finish ...", flush=True)
         return 0

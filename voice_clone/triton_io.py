@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import threading
 import time
 import uuid
@@ -28,8 +29,10 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Unsupported, VoiceCloneError, from_message
 from voice_clone.json_text import parse_object
+from voice_clone.lost_models import LostModels
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
+from voice_clone.shared_memory import SharedMemory
 from voice_clone.triton_telemetry import Metric, log_to_triton
 from voice_clone.versions import check_backend, check_versions
 
@@ -39,6 +42,8 @@ Value = Array | str | bytes | int | float | bool  # what an output may be given 
 log = logging.getLogger(__name__)
 
 WORTH_ASKING = 0.02  # seconds that a request waited; to ask whether its client has gone takes half a millisecond
+
+_shared_memory = SharedMemory()
 
 _DTYPES = {
     "TYPE_FP32": np.float32,
@@ -136,8 +141,14 @@ class Responder:
             return not self._ended and bool(self._sender.is_cancelled())
 
     def send(self, outputs: Mapping[str, Value], final: bool = False) -> None:
-        """One response; with `final` the last one. Does nothing once the request has ended."""
-        tensors = [pb_utils.Tensor(name, _as_array(value, self._dtypes[name])) for name, value in outputs.items()]
+        """One response; with `final` the last one. Does nothing once the request has ended.
+
+        Raises:
+            Overloaded: there is no room for it; the request has not ended then.
+        """
+        arrays = {name: _as_array(value, self._dtypes[name]) for name, value in outputs.items()}
+        _shared_memory.check(sum(map(_size, arrays.values())))
+        tensors = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
         self._send(pb_utils.InferenceResponse(output_tensors=tensors), final)
 
     def fail(self, error: BaseException) -> None:
@@ -195,6 +206,7 @@ class Model:
             trim()
             if self.threads:
                 self._pool = ThreadPoolExecutor(self.threads, args["model_name"])
+            self._lost_models = LostModels(os.getppid())
             return
         except VoiceCloneError as error:
             reason = str(error)
@@ -222,6 +234,7 @@ class Model:
         """Called by Triton at unload, when no request is open any more."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
+        self._lost_models.close()
         self.close()
         # A metric that is destroyed later, when the interpreter ends, crashes the process (seen on 2.51).
         vars(self).clear()
@@ -286,6 +299,11 @@ def _as_array(value: Value, dtype: Any = None) -> Array:
         dtype = {int: np.int32, float: np.float32}.get(type(value))
     array = np.asarray(value, dtype=dtype)
     return np.ascontiguousarray(array.reshape(1) if array.ndim == 0 else array)
+
+
+def _size(array: Array) -> int:
+    """Bytes of a tensor, without the few that tell of it."""
+    return sum(map(len, array.flat)) if array.dtype == np.object_ else array.nbytes
 
 
 # Triton adds to a failed load where it was raised; that is no client's business.

@@ -1,0 +1,77 @@
+"""The process of a model dies: its server ends, instead of letting everybody wait, and the next one has all voices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.utils
+
+from tests.server.family_models import make_repository
+from tests.server.test_families import Cache
+from tests.unit.speakers.fakes import clip
+from tools.triton_server import TritonServer
+from voice_clone.lost_models import PERIOD
+
+ENCODER = "qwen3_tts_voice_encoder"
+WAIT = 60.0
+
+
+def start(folder: Path, delay: float = 0.0, *options: str) -> TritonServer:
+    models = folder / "models"
+    if not models.exists():
+        make_repository(models, ("qwen3_tts",))
+    slow = {"FAKE_DELAY": str(delay)}
+    return TritonServer(None, folder / "voices", models=models, log=folder / "log", options=options, environment=slow)
+
+
+def process_of(model: str, server: TritonServer) -> int:
+    assert server.process is not None
+    children = psutil.Process(server.process.pid).children()
+    [found] = [child.pid for child in children if f"/{model}/" in " ".join(child.cmdline())]
+    return found
+
+
+def test_a_server_that_has_lost_a_model_ends_though_a_request_hangs(tmp_path: Path) -> None:
+    with start(tmp_path) as server:
+        cache = Cache(server)
+        cache("upload", name="Ada", audio=clip(1), options={"wait": True})
+        cache.close()
+        server.kill()
+    with start(tmp_path, WAIT) as server, ThreadPoolExecutor(1) as pool:
+        assert server.process is not None
+        cache = Cache(server)
+        waiting = pool.submit(cache, "resolve", audio=clip(2))
+        while cache("stats")[0]["in_flight"] == 0:
+            time.sleep(0.01)
+        os.kill(process_of(ENCODER, server), signal.SIGKILL)
+        began = time.monotonic()
+        server.process.wait(WAIT)
+        assert time.monotonic() - began > PERIOD / 2, "it was not the watch that ended it"
+        with pytest.raises(tritonclient.utils.InferenceServerException):
+            waiting.result(WAIT)
+        cache.close()
+    assert "the process of a model has died" in (tmp_path / "log").read_text()
+    with start(tmp_path) as server:
+        cache = Cache(server)
+        assert cache("resolve", name="Ada")[0]["status"] in ("hit", "restored")
+        cache.close()
+        server.kill()
+
+
+def test_a_model_that_is_unloaded_is_not_lost(tmp_path: Path) -> None:
+    options = ["--model-control-mode=explicit", "--load-model=*"]
+    with start(tmp_path, 0.0, *options) as server, triton.InferenceServerClient(server.url) as client:
+        assert server.process is not None
+        client.unload_model(ENCODER)
+        with pytest.raises(psutil.TimeoutExpired):
+            psutil.Process(server.process.pid).wait(4 * PERIOD)
+        client.load_model(ENCODER)
+        assert client.is_model_ready(ENCODER)
+        server.kill()
