@@ -55,14 +55,14 @@ def main() -> int:
             print(f"tritonserver has ended by itself, with status {status}. The log above says why.", file=sys.stderr)
             return status or 1
     except Stopped:
+        _ignore_signals()
         print("\nStopping: running requests may finish ...", flush=True)
         return 0
     except ServerFailed as error:
         print(f"{error}. The log above says why.", file=sys.stderr)
         return 1
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        _ignore_signals()
         server.stop()
 
 
@@ -78,6 +78,11 @@ def _gateway(host: str, port: int | None, grpc_port: int) -> Iterator[None]:
             yield
         finally:
             process.terminate()
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _taken(host: str, port: int) -> bool:

@@ -12,7 +12,7 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """A signal asked the tool to end. No `Exception`, so that nobody who expects one of those takes it for his."""
+    """A signal asked the tool to end. No `Exception`, so that no `except Exception` swallows it."""
 
 
 @contextlib.contextmanager

@@ -147,9 +147,8 @@ class Responder:
             Overloaded: there is no room for it; the request has not ended then.
         """
         arrays = {name: _as_array(value, self._dtypes[name]) for name, value in outputs.items()}
-        _shared_memory.check(sum(map(_size, arrays.values())))
         tensors = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
-        self._send(pb_utils.InferenceResponse(output_tensors=tensors), final)
+        self._send(pb_utils.InferenceResponse(output_tensors=tensors), final, sum(map(_size, arrays.values())))
 
     def fail(self, error: BaseException) -> None:
         """End the request with an error."""
@@ -163,16 +162,17 @@ class Responder:
         """End the request without another response, if it has not ended yet."""
         self._send(None, final=True)
 
-    def _send(self, response: Any, final: bool) -> None:
+    def _send(self, response: Any, final: bool, size: int = 0) -> None:
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
         with self._lock:
             if self._ended:
                 return
-            self._ended = final
-            if response is None:
-                self._sender.send(flags=flags)
-            else:
-                self._sender.send(response, flags=flags)
+            with _shared_memory.room(size):
+                self._ended = final
+                if response is None:
+                    self._sender.send(flags=flags)
+                else:
+                    self._sender.send(response, flags=flags)
 
 
 class Model:

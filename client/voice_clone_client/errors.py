@@ -148,4 +148,6 @@ def from_status(status: str, details: str) -> VoiceCloneError:
             "the server is not there or not ready; is the url host:port of its gRPC endpoint, "
             f"and is TLS on at both ends or at none? ({text})"
         )
+    if "is not healthy" in details:
+        text = "a part of the server has died, so the server starts anew; try again in a minute"
     return error(text)

@@ -137,7 +137,10 @@ class SpeechResponse(Response):
         return encoder, pieces()
 
     def _impatient(self, send: Send) -> Send:
-        """`send`, which raises ClientGone when the client has taken nothing for too long."""
+        """`send`, which raises ClientGone when the client has taken nothing for too long.
+
+        That ends the speech; the connection, with what lies in its buffer, ends when the client closes it.
+        """
         seconds = self._app.state.settings.stall_seconds
 
         async def impatient(message: Message) -> None:

@@ -11,12 +11,14 @@ from voice_clone import shared_memory
 from voice_clone.errors import Overloaded
 from voice_clone.shared_memory import REGION, SharedMemory
 
+MB = 1 << 20
+
 
 class Machine:
     """Has so many bytes of shared memory left."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.free = 64 << 20
+        self.free = 64 * MB
         monkeypatch.setattr(shared_memory.os, "statvfs", self._statvfs)
 
     def _statvfs(self, folder: Path) -> SimpleNamespace:
@@ -30,24 +32,50 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
+def send(memory: SharedMemory, size: int) -> None:
+    with memory.room(size):
+        pass
+
+
 def test_what_does_not_fit_is_refused_with_what_would_help(machine: Machine) -> None:
     memory = SharedMemory()
-    memory.check(60 << 20)
-    with pytest.raises(Overloaded, match=r"84 MB.*67 MB left.*--shm-size"):
-        memory.check(80 << 20)
+    send(memory, 60 * MB)
+    machine.free = 4 * MB
+    with pytest.raises(Overloaded, match=r"84 MB.*4 MB left.*--shm-size"):
+        send(memory, 80 * MB)
 
 
 def test_what_a_region_has_room_for_is_never_refused(machine: Machine) -> None:
     memory = SharedMemory()
-    memory.check(40 << 20)
+    send(memory, 40 * MB)
     machine.free = 0  # the region has grown
-    memory.check(40 << 20)
-    memory.check(100)
+    send(memory, 40 * MB)
+    send(memory, 100)
     with pytest.raises(Overloaded):
-        memory.check(41 << 20)
-    SharedMemory().check(REGION // 2)
+        send(memory, 41 * MB)
+    send(SharedMemory(), REGION // 2)
+
+
+def test_answers_at_once_need_room_together(machine: Machine) -> None:
+    memory = SharedMemory()
+    send(memory, 40 * MB)
+    machine.free = 24 * MB
+    with memory.room(40 * MB):
+        with pytest.raises(Overloaded):
+            send(memory, 40 * MB)
+        send(memory, 20 * MB)
+    send(memory, 40 * MB)
+
+
+def test_an_answer_that_was_not_sent_proves_no_room(machine: Machine) -> None:
+    memory = SharedMemory()
+    with pytest.raises(RuntimeError), memory.room(40 * MB):
+        raise RuntimeError("failed to increase the shared memory pool")
+    machine.free = 8 * MB
+    with pytest.raises(Overloaded):
+        send(memory, 40 * MB)
 
 
 def test_a_machine_that_does_not_tell(machine: Machine) -> None:
     machine.free = -1
-    SharedMemory().check(1 << 40)
+    send(SharedMemory(), 1 << 40)

@@ -76,6 +76,7 @@ class Outbox:
         self._thread.join()
 
     def _run(self) -> None:
+        polled = True
         while True:
             try:
                 got = self._queue.get(timeout=POLL_SECONDS if self._open else None)
@@ -88,8 +89,11 @@ class Outbox:
                 log.exception("the outbox failed to handle an item")
             try:
                 self._poll()
+                polled = True
             except Exception:  # of a sink, or of a gauge; without this thread no stream would ever end
-                log.exception("the outbox failed to ask who is still there")
+                if polled:  # else it has been told
+                    log.exception("the outbox failed to ask who is still there")
+                polled = False
 
     def _take(self, stream: Stream[Any], item: Chunk | BaseException | None) -> None:
         if item is None:

@@ -214,7 +214,8 @@ class Code2WavWorker:
             entry.ticket.done(decoded)
         except Exception as error:
             log.error("a chunk could not be sent", exc_info=error)
-            self._break(entry, Internal("the samples could not be sent; try again"), "failed")
+            told = error if isinstance(error, VoiceCloneError) else Internal("the samples could not be sent; try again")
+            self._break(entry, told, "failed")
             return
         stream_id = entry.chunk.stream_id
         self._waiting.heard(stream_id, entry.frames)
@@ -265,7 +266,7 @@ class Code2WavWorker:
             self._code2wav.prepare(context)
         except VoiceCloneError as error:  # the first chunk will be told
             log.info("a reference could not be prepared: %s", error)
-        except Exception as error:  # likewise: it is no fault of those who were decoded just now
+        except Exception as error:  # likewise; the streams of this round must not fail for it
             log.error("a reference could not be prepared", exc_info=error)
 
     def _sweep(self) -> None:

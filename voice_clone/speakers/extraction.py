@@ -1,8 +1,8 @@
 """Artifacts of a speaker or a clip: from memory, else from the speaker's file, else from the encoder.
 
 `pending`, `processing` and `failed` are never written down: pending is what is not on disk, processing is what has a
-flight, failed is what the last background extraction of this process said. So a state can neither go stale nor outlive
-a crash, and work that fails, runs too long or is killed leaves the state that was there before.
+flight, failed is what the last extraction after an upload said to this process. So a state can neither go stale nor
+outlive a crash, and work that fails, runs too long or is killed leaves the state that was there before.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Extractor:
         return self._describer.of_embedding(artifact, embedding)
 
     def start(self, record: SpeakerRecord, artifact: ArtifactId, background: bool) -> Flight[Any]:
-        """Begin; a failure is kept as the state of these artifacts. `background`: nobody is going to wait for it."""
+        """Begin; a failure is kept as the state of these artifacts. `background`: nobody waits for it yet."""
         work = partial(self._produce_or_note, record, artifact)
         return self._memory.flights.start(record.key, (record.generation, artifact, "make"), work, background)
 
@@ -196,6 +196,7 @@ class Extractor:
         return self._keep(newer, artifact, tensors, "miss", info, use_cache)
 
     def _produce_or_note(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
+        """As `_produce`; its failure becomes the state of these artifacts, for there may be nobody to tell."""
         try:
             return self._produce(record, artifact, True, flight)
         except Superseded:

@@ -52,7 +52,7 @@ class Encoder:
         """Samples in the output so far."""
         self._tempo = Tempo(sample_rate_in, speed) if speed != 1.0 else None
         self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
-        self._quick = self.format.quick and speed == 1.0 and streaming
+        self._quick = self.format.quick and speed == 1.0 and streaming  # else `finish` does all at once
         self._container: Container = open_container(self.format.name, self.sample_rate, streaming)
 
     @property

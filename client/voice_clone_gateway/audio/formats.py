@@ -30,7 +30,7 @@ class Format:
         base_type: media type without the parameter `rate`.
         sample_rates: Hz, ascending.
         headerless: nothing in the bytes tells the sample rate, so the media type does.
-        quick: a second of it is made in less than a millisecond.
+        quick: a second of it is made in less than a millisecond, at any rate.
     """
 
     name: str

@@ -28,7 +28,7 @@ async function askForKey(hint) {
 async function showVoices() {
   try {
     const voices = await refreshVoices();
-    find("new-voice").open = voices.length === 0;
+    if (voices.length === 0) find("new-voice").open = true; // it may be open already, by hand
   } catch (error) {
     if (error.status === 401) await askForKey("This gateway needs a key. Ask who runs it; it is kept until this tab is closed.");
   }

@@ -61,6 +61,7 @@ def open_page(page: Page, gateway: Gateway) -> Page:
     """The page, ready."""
     page.goto(gateway.url)
     expect(page.locator("#health")).to_have_text("Ready", timeout=WAIT)
+    page.wait_for_load_state("networkidle")  # without voices it opens the form
     return page
 
 

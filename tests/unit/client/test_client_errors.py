@@ -49,12 +49,16 @@ def test_status_decides_without_a_slug(status: str, error: type[client.VoiceClon
         ("Request for unknown model: 'qwen3_tts' has no available versions", client.ConnectionFailed),
         ("Request for unknown model: 'qwen3_tts' is not found", client.InvalidArgument),
         ("Server is stopping, scheduler for model has stopped accepting new requests", client.ConnectionFailed),
-        ("Failed to process the request(s): Stub process 'qwen3_tts_talker_0_0' is not healthy.", client.Internal),
     ],
 )
 def test_what_triton_says_on_a_stream_without_a_code(details: str, error: type[client.VoiceCloneError]) -> None:
     caught = client.from_status("INVALID_ARGUMENT", details)
     assert type(caught) is error and details in str(caught)
+
+
+def test_a_model_that_has_died_is_no_fault_of_its_caller() -> None:
+    caught = client.from_status("INVALID_ARGUMENT", "in ensemble 'x', Stub process 'x_talker_0_0' is not healthy.")
+    assert type(caught) is client.Internal and "talker" not in str(caught)
 
 
 def test_a_call_is_cancelled_by_its_client_or_by_a_server_that_goes_away() -> None:

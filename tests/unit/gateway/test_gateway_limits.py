@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings, parse
 
 from tests.unit.client.triton_double import Server, speech
@@ -60,6 +61,11 @@ def test_a_refusal_before_the_body_is_read_arrives(triton: Server, serve: Serve)
     for _ in range(20):
         assert http.post("/nowhere", content=b"x" * 500_000).status_code == 404
         assert http.post("/v1/audio/speech", content=b"x" * 500_000).status_code == 413
+
+
+def test_the_parser_is_the_one_that_was_attacked() -> None:
+    """The tests below pass with it; uvicorn would take httptools, with which they fail, if somebody installed it."""
+    assert server_options(Settings())["http"] == "h11"
 
 
 @pytest.mark.parametrize("start", ["GET /", "GET / HTTP/1.1\r\nHost: x\r\nX-Long: ", "GET / HTTP/1.1\r\nHost: x\r\n"])

@@ -1,0 +1,30 @@
+"""What a starting server makes ready of the voices on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.conftest import CheckpointFactory
+from tests.unit.speakers.fakes import Voices
+from voice_clone.qwen3_tts.known_voices import known_prompts, known_references
+from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.speakers import Extraction
+
+
+class OtherNames:
+    """The encoder of another version: its tensors have other names."""
+
+    def encode(self, model_type: str, waveform: np.ndarray, sample_rate: int, mode: str) -> Extraction:
+        return Extraction({"embedding": np.zeros(4, np.float32), "codes": np.zeros((3, 4), np.int32)}, "other")
+
+
+def test_voices_of_another_version_are_passed_over(tmp_path: Path, checkpoint_folder: CheckpointFactory) -> None:
+    tokenizer = Tokenizer(checkpoint_folder("tiny", 0))
+    voices = Voices(tmp_path)
+    voices.upload("Ada", 1, reference_text="Hello there.")
+    voices.restart(OtherNames())
+    voices.upload("Bob", 2, reference_text="Hello there.")
+    voices.cache.close()
+    assert len(list(known_references(tmp_path))) == len(list(known_prompts(tmp_path, tokenizer))) == 1
