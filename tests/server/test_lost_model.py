@@ -74,7 +74,7 @@ def test_a_model_that_is_unloaded_is_not_lost(tmp_path: Path) -> None:
         assert server.process is not None
         client.unload_model(ENCODER)
         with pytest.raises(psutil.TimeoutExpired):
-            psutil.Process(server.process.pid).wait(4 * PERIOD)  # two looks, whenever they are, and what they lead to
+            psutil.Process(server.process.pid).wait(2.5 * PERIOD)  # two looks, whenever they are, and what they lead to
         client.load_model(ENCODER)
         assert client.is_model_ready(ENCODER)
         server.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
+from tests.conftest import CheckpointFactory
 from tests.same_audio import is_same_audio
 from tools.triton_server import ServerFailed, TritonServer
 
@@ -98,17 +100,27 @@ def test_a_voice_from_an_embedding(client: Client, voice: str) -> None:
     client.delete("Direct")
 
 
-def test_voices_survive_a_crash(private_server: TritonServer, reference_clip: bytes, reference_text: str) -> None:
-    server = private_server.start()
-    with Client(server.url) as client:
-        voice = client.upload("Keeper", reference_clip, reference_text=reference_text, wait=True)
-        client.upload("Gone", reference_clip, wait=True)
-        client.delete("Gone")
-        spoken, first = say(client, "Keeper")
-    server.kill()
-    server.start()
-    with Client(server.url) as client:
-        assert [each.name for each in client.list()] == ["Keeper"]
+def test_the_next_server_has_the_voices_of_one_that_crashed(
+    server: TritonServer,
+    client: Client,
+    checkpoint_folder: CheckpointFactory,
+    tmp_path: Path,
+    reference_clip: bytes,
+    reference_text: str,
+) -> None:
+    """The next one gets what lies on the disk while the first still runs, as a SIGKILL would leave it."""
+    voice = client.upload("Keeper", reference_clip, reference_text=reference_text, wait=True)
+    client.upload("Gone", reference_clip, wait=True)
+    client.delete("Gone")
+    spoken, first = say(client, "Keeper")
+    names = {each.name for each in client.list()}
+    shutil.copytree(server._environment["VOICE_CLONE_VOICE_DIR"], tmp_path / "voices")
+    client.delete("Keeper")
+    with (
+        TritonServer(checkpoint_folder("tiny", 0), tmp_path / "voices", log=tmp_path / "log") as second,
+        Client(second.url) as client,
+    ):
+        assert {each.name for each in client.list()} == names
         assert client.get("Keeper") == voice
         again, info = say(client, "Keeper")
         assert info["cache"] == "restored" and info["generation"] == voice.generation
@@ -119,6 +131,7 @@ def test_voices_survive_a_crash(private_server: TritonServer, reference_clip: by
         assert client.stats()["extractions"] == 0
         assert is_same_audio(again, spoken)
         assert client.upload("Later", reference_clip).generation > (voice.generation or 0)
+        second.kill()
 
 
 def test_a_second_server_may_not_own_the_same_voices(server: TritonServer, tmp_path: Path) -> None:

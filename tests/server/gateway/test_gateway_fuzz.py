@@ -28,7 +28,7 @@ def fuzz(gateway: Gateway, folder: Path, *options: str) -> None:
 def test_requests_made_from_the_description(gateway: Gateway, voice: str, tmp_path: Path) -> None:
     # It finds the voices of other tests in the list, and must not delete them.
     fuzz(
-        gateway, tmp_path, "--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--exclude-method", "DELETE"
+        gateway, tmp_path, "--phases", "examples,coverage,fuzzing", "--max-examples", "5", "--exclude-method", "DELETE"
     )
 
 
