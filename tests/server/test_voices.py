@@ -112,7 +112,7 @@ def test_the_next_server_has_the_voices_of_one_that_crashed(
     voice = client.upload("Keeper", reference_clip, reference_text=reference_text, wait=True)
     client.upload("Gone", reference_clip, wait=True)
     client.delete("Gone")
-    spoken, first = say(client, "Keeper")
+    spoken, _ = say(client, "Keeper")
     names = {each.name for each in client.list()}
     shutil.copytree(server._environment["VOICE_CLONE_VOICE_DIR"], tmp_path / "voices")
     client.delete("Keeper")
@@ -125,7 +125,7 @@ def test_the_next_server_has_the_voices_of_one_that_crashed(
         again, info = say(client, "Keeper")
         assert info["cache"] == "restored" and info["generation"] == voice.generation
         # The talker has read what its prompts begin with while the server started.
-        assert info["prompt_positions"] <= first["prompt_positions"] - first["reference_tokens"]
+        assert info["prompt_positions"] < info["reference_tokens"]
         more = say(client, "Keeper")[1]
         assert more["cache"] == "hit" and more["prompt_positions"] == info["prompt_positions"]
         assert client.stats()["extractions"] == 0
