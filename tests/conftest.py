@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
@@ -21,6 +22,9 @@ from tools.export_onnx import export_all
 from tools.onnx_comparison import Loaded
 
 CheckpointFactory = Callable[[str, int], Path]
+
+hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("no deadline")
 
 # A shell's background jobs ignore Ctrl-C, and so would what the tests start there and then interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

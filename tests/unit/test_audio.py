@@ -131,7 +131,7 @@ def test_a_header_that_promises_less_or_more_than_there_is() -> None:
     assert decode(bytes(data[: len(data) - 16_000])).seconds == 1.5  # torn, but long enough
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_damaged_files_give_a_clip_or_an_error_of_ours(junk: bytes, at: int) -> None:
     for data in _SAMPLES:

@@ -125,7 +125,7 @@ def test_a_long_chunk_is_decoded_in_pieces(decoder: CodecDecoder) -> None:
     references=st.lists(st.integers(0, 30), min_size=2, max_size=5),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_batched_equals_alone(decoder: CodecDecoder, sizes: list[int], references: list[int], seed: int) -> None:
     """Streams that began at different times, with and without a reference, some of them the same."""
     code2wav = make(decoder)

@@ -65,7 +65,7 @@ def assert_same_audio(actual: Tensor, expected: Tensor) -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=12), seed=st.integers(0, 999))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_streamed_equals_whole(decoder: CodecDecoder, sizes: list[int], seed: int) -> None:
     codes = random_codes(SMALL, 1, sum(sizes), seed)
     assert_same_audio(decode_in_chunks(decoder, codes, sizes, decoder.new_state(1)), decoder(codes))
@@ -104,7 +104,7 @@ def test_whole_past_counts_through_the_window(decoder: CodecDecoder) -> None:
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_batched_equals_alone(decoder: CodecDecoder, pasts: list[list[int]], sizes: list[int], seed: int) -> None:
     """Streams with different histories, one of them possibly new, decoded together."""
     length = sum(sizes)

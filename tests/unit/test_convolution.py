@@ -30,7 +30,7 @@ def stream(module: Convolution, x: Tensor, sizes: list[int]) -> Tensor:
     groups=st.sampled_from([1, 2, 4]),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_streamed_convolution_equals_whole(
     sizes: list[int], kernel: int, stride: int, dilation: int, groups: int, seed: int
 ) -> None:
@@ -50,7 +50,7 @@ def test_streamed_convolution_equals_whole(
     extra=st.integers(0, 17),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_streamed_transposed_convolution_equals_whole(sizes: list[int], stride: int, extra: int, seed: int) -> None:
     torch.manual_seed(seed)
     module = CausalConvTranspose1d(4, 3, stride + extra, stride).requires_grad_(False)

@@ -97,7 +97,7 @@ def test_lists_and_doubles_are_samples_too() -> None:
     name=st.sampled_from(sorted(FORMATS)),
     speed=st.sampled_from((1.0, 0.25, 4.0)),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_finite_sound_can_be_encoded(values: list[float], name: str, speed: float) -> None:
     encoder = Encoder(name, RATE, 8000, speed)
     encode(encoder, np.array(values, np.float32), [100])

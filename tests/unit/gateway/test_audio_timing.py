@@ -57,7 +57,7 @@ chunk_sizes = st.lists(st.integers(0, 5000), min_size=1, max_size=12).filter(any
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(sizes=chunk_sizes, rate=st.sampled_from(SAMPLE_RATES), speed=st.sampled_from((1.0, 0.6, 1.7)))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_the_bytes_do_not_depend_on_the_chunks(name: str, sizes: list[int], rate: int, speed: float) -> None:
     rate = rate if rate in FORMATS[name].sample_rates else FORMATS[name].sample_rates[-1]
     sound = SOUND[: RATE // 2]
@@ -66,7 +66,7 @@ def test_the_bytes_do_not_depend_on_the_chunks(name: str, sizes: list[int], rate
 
 
 @given(count=st.integers(0, 3000), rate_in=st.sampled_from(SAMPLE_RATES), rate_out=st.sampled_from(SAMPLE_RATES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_resampler_s_length_is_the_ratio_s(count: int, rate_in: int, rate_out: int) -> None:
     encoder = Encoder("pcm", rate_in, rate_out)
     data = b"".join(encode(encoder, SOUND[:count], [777]))
@@ -114,7 +114,7 @@ def test_all_of_a_speech_is_there_at_its_time(speed: float, reference_clip: byte
 
 
 @given(count=st.integers(0, 4000), speed=st.floats(0.25, 4.0), size=st.integers(1, 4000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_length_is_exact_at_any_speed(count: int, speed: float, size: int) -> None:
     tempo = Tempo(RATE, speed)
     parts = [tempo.push(SOUND[i : min(count, i + size)], final=False) for i in range(0, count, size)]
