@@ -11,16 +11,12 @@ They follow the `stats` operation once a second: a request never waits for the e
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from voice_clone.speakers.metrics import BUCKETS, COUNTERS
 from voice_clone.triton_telemetry import Metric
-
-log = logging.getLogger(__name__)
 
 PREFIX = "voice_clone_speaker_cache_"
 POOLS = ("registered", "inline")
@@ -52,8 +48,7 @@ class SpeakerMetrics:
 
     def extracted(self, seconds: float) -> None:
         """One more extraction that took so long."""
-        with _logged():
-            self._seconds.observe(seconds)
+        self._seconds.observe(seconds)
 
     def close(self) -> None:
         """Publish once more and stop."""
@@ -61,11 +56,9 @@ class SpeakerMetrics:
         self._thread.join()
 
     def _run(self) -> None:
-        closing = False
-        while not closing:
-            closing = self._closing.wait(self._period)
-            with _logged():
-                self._publish()
+        while not self._closing.wait(self._period):
+            self._publish()
+        self._publish()
 
     def _publish(self) -> None:
         stats = self._stats()
@@ -79,15 +72,6 @@ class SpeakerMetrics:
             if value != self._shown.get(key):
                 metric.set(value)
                 self._shown[key] = value
-
-
-@contextlib.contextmanager
-def _logged() -> Iterator[None]:
-    """A metric that fails is no reason for anything else to fail."""
-    try:
-        yield
-    except Exception:
-        log.exception("a metric could not be published")
 
 
 def _value(stats: Mapping[str, Any], name: str, pool: str) -> float:

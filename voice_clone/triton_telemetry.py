@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import triton_python_backend_utils as pb_utils
+
+log = logging.getLogger(__name__)
 
 # Two metric updates, or two log lines, at once from one process corrupt the memory that it shares with the server, and
 # take either of them down (seen on 2.51).
@@ -51,18 +53,23 @@ class Metric:
 
     def add(self, amount: float = 1.0) -> None:
         """Increase a counter."""
-        with _one_at_a_time:
-            self._metric.increment(amount)
+        self._update(self._metric.increment, amount)
 
     def set(self, value: float) -> None:
         """Set a gauge."""
-        with _one_at_a_time:
-            self._metric.set(value)
+        self._update(self._metric.set, value)
 
     def observe(self, value: float) -> None:
         """Add an observation to a histogram."""
-        with _one_at_a_time:
-            self._metric.observe(value)
+        self._update(self._metric.observe, value)
+
+    def _update(self, change: Callable[[float], None], value: float) -> None:
+        """A metric that fails is no reason for anything else to fail."""
+        try:
+            with _one_at_a_time:
+                change(value)
+        except Exception:  # logged outside the lock, which the log takes, too
+            log.exception("a metric could not be updated")
 
 
 class _TritonHandler(logging.Handler):

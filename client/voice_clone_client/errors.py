@@ -115,7 +115,6 @@ _BY_TEXT: tuple[tuple[str, type[VoiceCloneError]], ...] = (
     ("has no available versions", ConnectionFailed),  # the model is not loaded yet, or not any more
     ("Server is stopping", ConnectionFailed),
     ("Server not ready", ConnectionFailed),
-    ("is not healthy", Internal),  # a model's process has died
     ("Channel closed!", Cancelled),  # gRPC's own text for calls of a client that was closed
 )
 _BY_STATUS: dict[str, type[VoiceCloneError]] = {
@@ -140,6 +139,8 @@ def from_status(status: str, details: str) -> VoiceCloneError:
         return _BY_SLUG[found.group(1)](found.group(2).strip())
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the server did not answer in time")
+    if "is not healthy" in details:  # Triton's word for a model whose process has died
+        return Internal("a part of the server has died, so the server starts anew; try again in a minute")
     text = details.strip() or f"the call failed with status {status}"
     by_status = _BY_STATUS.get(status, Internal)
     error = next((error for part, error in _BY_TEXT if part in details), by_status)
@@ -148,6 +149,4 @@ def from_status(status: str, details: str) -> VoiceCloneError:
             "the server is not there or not ready; is the url host:port of its gRPC endpoint, "
             f"and is TLS on at both ends or at none? ({text})"
         )
-    if "is not healthy" in details:
-        text = "a part of the server has died, so the server starts anew; try again in a minute"
     return error(text)

@@ -19,9 +19,11 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = 64 * MB
+        self.asked = 0
         monkeypatch.setattr(shared_memory.os, "statvfs", self._statvfs)
 
     def _statvfs(self, folder: Path) -> SimpleNamespace:
+        self.asked += 1
         if self.free < 0:
             raise FileNotFoundError
         return SimpleNamespace(f_bavail=self.free // 4096, f_frsize=4096)
@@ -79,3 +81,4 @@ def test_an_answer_that_was_not_sent_proves_no_room(machine: Machine) -> None:
 def test_a_machine_that_does_not_tell(machine: Machine) -> None:
     machine.free = -1
     send(SharedMemory(), 1 << 40)
+    assert machine.asked == 1
