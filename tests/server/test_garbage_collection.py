@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tritonclient import grpc as triton
 
+from tests.server.single_model import write_model
 from tools.triton_server import TritonServer
 
 MODEL = '''"""Tells of the garbage collector."""
@@ -33,10 +34,7 @@ output [ { name: "told" data_type: TYPE_STRING dims: [ 1 ] } ]
 
 
 def test_what_is_loaded_is_not_collected(tmp_path: Path) -> None:
-    model = tmp_path / "models" / "teller"
-    (model / "1").mkdir(parents=True)
-    (model / "1" / "model.py").write_text(MODEL, encoding="utf-8")
-    (model / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
+    write_model(tmp_path / "models", MODEL, CONFIG)
     with (
         TritonServer(models=tmp_path / "models", log=tmp_path / "log") as server,
         triton.InferenceServerClient(server.url) as client,

@@ -9,6 +9,7 @@ import pytest
 import tritonclient.utils
 from tritonclient import grpc as triton
 
+from tests.server.single_model import write_model
 from tools.triton_server import TritonServer
 
 MODEL = '''"""Answers with as many bytes as it is asked for, on a machine that has 10 MB of shared memory left."""
@@ -38,10 +39,7 @@ output [ { name: "answer" data_type: TYPE_STRING dims: [ 1 ] } ]
 
 
 def test_an_answer_without_room_is_refused_and_others_are_sent(tmp_path: Path) -> None:
-    model = tmp_path / "models" / "answers"
-    (model / "1").mkdir(parents=True)
-    (model / "1" / "model.py").write_text(MODEL, encoding="utf-8")
-    (model / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
+    write_model(tmp_path / "models", MODEL, CONFIG)
 
     def answer(size: int) -> int:
         asked = triton.InferInput("size", [1], "INT32")
