@@ -27,6 +27,7 @@ from types import TracebackType
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "model_repository"
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
+MAX_STARTS = 3  # of a server that aborts while it loads
 PORTS = range(15000, 32000)  # for servers of tests
 
 
@@ -152,12 +153,34 @@ class TritonServer:
     def start(self, timeout: float = 300.0) -> TritonServer:
         """Start and wait until every model is ready.
 
+        Triton 2.51 takes a model for dead whose process is held up for a second while it loads, as when the machine was
+        paused, and frees what that process then reads; both die of it. Nothing is lost yet, so it is started again.
+
         Raises:
             ServerFailed: the server exits or is not ready in time.
         """
+        deadline = time.monotonic() + timeout
+        self.process = self._launch()
+        starts = 1
+        while not self.ready():
+            status = self.process.poll()
+            if status == -signal.SIGABRT and starts < MAX_STARTS:
+                print("tritonserver aborted while it loaded the models; starting it again", file=sys.stderr)
+                self._sweep()
+                self.process = self._launch()
+                starts += 1
+            elif status is not None:
+                raise ServerFailed(f"tritonserver exited with status {status}{self._reasons()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise ServerFailed(f"tritonserver was not ready within {timeout:.0f} s{self._reasons()}")
+            time.sleep(0.1)
+        return self
+
+    def _launch(self) -> subprocess.Popen[bytes]:
         output = None if self._log is None else self._log.open("ab")
         try:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 self._command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -168,15 +191,6 @@ class TritonServer:
         finally:
             if output is not None:
                 output.close()
-        deadline = time.monotonic() + timeout
-        while not self.ready():
-            if self.process.poll() is not None:
-                raise ServerFailed(f"tritonserver exited with status {self.process.returncode}{self._reasons()}")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise ServerFailed(f"tritonserver was not ready within {timeout:.0f} s{self._reasons()}")
-            time.sleep(0.1)
-        return self
 
     def ready(self) -> bool:
         """Whether every model is ready, and the metrics, whose interface is the last to open."""

@@ -190,6 +190,7 @@ class Model:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Called by Triton once at load."""
+        server = os.getppid()  # should it end while this loads, another process becomes the parent
         config = json.loads(args["model_config"])
         log_to_triton(args["model_name"])
         self._required = [entry["name"] for entry in config["input"] if not entry.get("optional")]
@@ -206,7 +207,7 @@ class Model:
             trim()
             if self.threads:
                 self._pool = ThreadPoolExecutor(self.threads, args["model_name"])
-            self._lost_models = LostModels(os.getppid())
+            self._lost_models = LostModels(server)
             return
         except VoiceCloneError as error:
             reason = str(error)
