@@ -21,7 +21,7 @@ from tools.triton_server import TritonServer
 
 FRAME = 1920  # samples
 EXIT_TIMEOUT = 16  # seconds; streams get half of them
-WHOLE, ENDLESS = 30, 3500  # frames; the tiny checkpoint takes a second or so for the former, a minute for the latter
+WHOLE, ENDLESS = 30, 20_000  # frames; the tiny checkpoint takes a second or so for the former, a minute for the latter
 TEXT = "A long story. " * 60
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
 
@@ -35,6 +35,7 @@ def server(endless_checkpoint: Path, tmp_path: Path) -> Iterator[TritonServer]:
         endless_checkpoint,
         tmp_path / "voices",
         log=tmp_path / "log",
+        environment={"VOICE_CLONE_MAX_LENGTH": str(ENDLESS + 1_000)},
         options=["--model-control-mode=explicit", "--load-model=qwen3_tts", f"--exit-timeout-secs={EXIT_TIMEOUT}"],
     )
     yield server.start()
