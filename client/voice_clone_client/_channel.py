@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import grpc
+from tritonclient.grpc import service_pb2
 
 from .errors import InvalidArgument
 
@@ -14,6 +16,8 @@ OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # an export of all voices is large
 )
 
+
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 END_SECONDS = 2.0  # in which a server ends a stream of which it has answered an error
 
@@ -27,6 +31,21 @@ def target(url: str) -> str:
     if "://" in url:
         raise InvalidArgument(f"url {url!r} has a scheme; give host:port of the server's gRPC endpoint")
     return url
+
+
+def stream_of(channel: Any) -> Any:
+    """Triton's call for decoupled models, made with its one request instead of an iterator of requests.
+
+    For an iterator grpc starts a thread, and sends what it gives after the call's headers; on the wire it is the same.
+
+    Args:
+        channel: a `grpc.Channel` or a `grpc.aio.Channel`.
+    """
+    return channel.unary_stream(
+        STREAM,
+        request_serializer=service_pb2.ModelInferRequest.SerializeToString,
+        response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
+    )
 
 
 def tls_credentials(ca: str | None = None) -> grpc.ChannelCredentials:

@@ -116,6 +116,7 @@ class AsyncClient:
         self._credentials = credentials
         self._channel: Any = None
         self._stub: Any = None
+        self._stream: Any = None
         self._speeches: WeakSet[AsyncSpeech] = WeakSet()
         self._model = model
         self._timeout = timeout
@@ -137,7 +138,8 @@ class AsyncClient:
         request = _requests.synthesis(
             self._model, text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, knobs
         )
-        call = self._connect().ModelStreamInfer(iter([request]), timeout=deadline, metadata=self._metadata)
+        self._connect()
+        call = self._stream(request, timeout=deadline, metadata=self._metadata)
         speech = AsyncSpeech(call)
         self._speeches.add(speech)
         return speech
@@ -246,6 +248,7 @@ class AsyncClient:
             else:
                 self._channel = grpc.aio.secure_channel(self._target, self._credentials, _channel.OPTIONS)
             self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+            self._stream = _channel.stream_of(self._channel)
         return self._stub
 
     async def _infer(self, request: Any, more: float | None = None) -> Any:

@@ -128,6 +128,7 @@ class Client:
         else:
             self._channel = grpc.secure_channel(target, credentials, _channel.OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._stream = _channel.stream_of(self._channel)
         self._model = model
         self._timeout = timeout
         self._metadata = _channel.metadata(headers, token)
@@ -162,7 +163,7 @@ class Client:
         request = _requests.synthesis(
             self._model, text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, knobs
         )
-        return Speech(self._stub.ModelStreamInfer(iter([request]), timeout=deadline, metadata=self._metadata))
+        return Speech(self._stream(request, timeout=deadline, metadata=self._metadata))
 
     def upload(
         self,

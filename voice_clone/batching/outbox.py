@@ -97,6 +97,8 @@ class Outbox:
 
     def _take(self, stream: Stream[Any], item: Chunk | BaseException | None) -> None:
         if item is None:
+            if not self._open:  # who has just come is still there, and to ask would hold up his first frame
+                self._next_poll = time.monotonic() + POLL_SECONDS
             self._open[stream] = None
         elif stream not in self._open:
             if isinstance(item, Overloaded):  # else: it has ended already, by its sink's failure

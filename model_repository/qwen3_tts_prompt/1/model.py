@@ -1,5 +1,6 @@
 """Text and voice to the talker's prompt."""
 
+import functools
 import json
 import time
 import uuid
@@ -20,6 +21,7 @@ class TritonPythonModel(Model):
     def load(self, settings):
         self._config = load_config(settings.checkpoint_dir)
         self._tokenizer = Tokenizer(settings.checkpoint_dir)
+        self._reference_ids = functools.lru_cache(maxsize=128)(self._tokenizer.reference_ids)  # a voice's come again
         self._max_tokens = settings.integer("max_text_tokens", 1024)
 
     def handle(self, request, responder):
@@ -29,8 +31,7 @@ class TritonPythonModel(Model):
         text_ids = self._ids("text", speech.text, self._tokenizer.text_ids)
         voice = self._resolve(speech)
         transcript = voice.transcript
-        tokenize = self._tokenizer.reference_ids
-        reference_ids = self._ids("reference_text", transcript, tokenize) if transcript else text_ids[:0]
+        reference_ids = self._ids("reference_text", transcript, self._reference_ids) if transcript else text_ids[:0]
         stream_id = uuid.uuid4().hex
         info = {
             "stream_id": stream_id,

@@ -137,13 +137,12 @@ def test_a_sink_that_cannot_say_whether_it_is_wanted(engine: Engine[Wish]) -> No
             raise RuntimeError("the server does not answer")
 
     unsure = Unsure()
-    unsure.hold.clear()
-    engine.submit("unsure", Wish(0, 50), unsure)
-    until(lambda: engine._by_id["unsure"].unsent == MAX_UNSENT)
-    unsure.hold.set()
-    assert submit(engine, "other", Wish(0, 50)).wait().values == list(range(50))
-    assert unsure.wait().values == list(range(50))
+    engine.submit("unsure", Wish(0, 10**9), unsure)
     until(lambda: unsure.asked > 0)
+    assert submit(engine, "other", Wish(0, 50)).wait().values == list(range(50))
+    engine.cancel("unsure")
+    heard = unsure.wait().values
+    assert isinstance(unsure.error, Cancelled) and heard == list(range(len(heard)))
     assert submit(engine, "later", Wish(7, 9)).wait().values == list(range(7, 16))
 
 
