@@ -3,6 +3,8 @@
 import logging
 import queue
 import threading
+import time
+from collections import Counter
 
 from voice_clone.errors import VoiceCloneError
 from voice_clone.triton_io import call
@@ -11,12 +13,13 @@ from voice_clone.triton_telemetry import Metric
 PREFIX = "voice_clone_code2wav_"
 FRAME_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)  # a frame is 80 ms of speech
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+PUBLISH_SECONDS = 0.2  # until a report is in the metrics, with all since: at once it would hold up its chunk on its way
 
 log = logging.getLogger("voice_clone.code2wav")
 
 
 class Watch:
-    """The worker's observer; has a thread of its own, for both the talker and the metrics mean asking the server."""
+    """The worker's observer; has threads of its own, for both the talker and the metrics mean asking the server."""
 
     def __init__(self):
         self._streams = Metric(f"{PREFIX}streams", "Open streams", "gauge")
@@ -26,52 +29,68 @@ class Watch:
         self._ended = _labelled("streams_ended_total", "Ended streams", "counter", "reason", reasons)
         self._frame_ms = Metric(f"{PREFIX}frame_ms", "Decoding a frame", "histogram", buckets=FRAME_MS)
         self._batch = Metric(f"{PREFIX}batch_size", "Chunks decoded together", "histogram", buckets=BATCH_SIZES)
-        self._todo = queue.Queue(maxsize=4096)
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self._thread.start()
+        self._ended_streams = queue.Queue(maxsize=4096)
+        self._reports = queue.Queue(maxsize=4096)
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._tell_talker, self._tell_metrics)]
+        for thread in self._threads:
+            thread.start()
 
     def lost(self, stream_id):
-        # Triton does not tell the talker inside an ensemble that its stream has ended.
-        self._put(lambda: call("qwen3_tts_talker", {"cancel": stream_id}, decoupled=True))
+        _put(self._ended_streams, stream_id)
 
     def answered(self, stream_id):
         self.lost(stream_id)  # a talker whose server stops waits for this
 
     def report(self, report):
-        self._put(lambda: self._publish(report))
+        _put(self._reports, report)
 
     def close(self):
-        self._todo.put(None)
-        self._thread.join()
+        self._ended_streams.put(None)
+        self._reports.put(None)
+        for thread in self._threads:
+            thread.join()
 
-    def _put(self, action):
-        try:
-            self._todo.put_nowait(action)
-        except queue.Full:
-            log.warning("too much to tell the server at once; left something out")
-
-    def _run(self):
-        while (action := self._todo.get()) is not None:
+    def _tell_talker(self):
+        while (stream_id := self._ended_streams.get()) is not None:
             try:
-                action()
+                # Triton does not tell the talker inside an ensemble that its stream has ended.
+                call("qwen3_tts_talker", {"cancel": stream_id}, decoupled=True)
             except VoiceCloneError as error:
                 log.info("no talker was told: %s", error)
             except Exception:
-                log.exception("the server could not be told")
+                log.exception("the talker could not be told")
 
-    def _publish(self, report):
-        self._streams.set(report.open_streams)
-        self._bytes["streams"].set(report.stream_bytes)
-        self._bytes["primed"].set(report.primed_bytes)
-        for result, count in (("hit", report.primed_hits), ("miss", report.primed_misses)):
-            if count:
-                self._primed[result].add(count)
-        for reason in report.endings:
-            self._ended[reason].add()
-        if report.batch:
-            self._batch.observe(report.batch)
-        if report.batch and report.frames:
-            self._frame_ms.observe(report.decode_ms / (report.batch * report.frames))
+    def _tell_metrics(self):
+        while (report := self._reports.get()) is not None:
+            time.sleep(PUBLISH_SECONDS)
+            reports = [report]
+            while not self._reports.empty() and (report := self._reports.get()) is not None:
+                reports.append(report)
+            self._publish(reports)
+            if report is None:
+                return
+
+    def _publish(self, reports):
+        now = reports[-1]
+        self._streams.set(now.open_streams)
+        self._bytes["streams"].set(now.stream_bytes)
+        self._bytes["primed"].set(now.primed_bytes)
+        self._primed["hit"].add(sum(each.primed_hits for each in reports))
+        self._primed["miss"].add(sum(each.primed_misses for each in reports))
+        for reason, count in Counter(ending for each in reports for ending in each.endings).items():
+            self._ended[reason].add(count)
+        for each in reports:
+            if each.batch:
+                self._batch.observe(each.batch)
+            if each.batch and each.frames:
+                self._frame_ms.observe(each.decode_ms / (each.batch * each.frames))
+
+
+def _put(todo, item):
+    try:
+        todo.put_nowait(item)
+    except queue.Full:
+        log.warning("too much to tell the server at once; left something out")
 
 
 def _labelled(name, description, kind, label, values):
