@@ -1,5 +1,6 @@
 """What code2wav tells others: the talker of a stream that has ended, and the metrics."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -13,7 +14,7 @@ from voice_clone.triton_telemetry import Metric
 PREFIX = "voice_clone_code2wav_"
 FRAME_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)  # a frame is 80 ms of speech
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-PUBLISH_SECONDS = 0.2  # until a report is in the metrics, with all since: at once it would hold up its chunk on its way
+PUBLISH_SECONDS = 0.2  # until a report is in the metrics, while streams are open: at once it would hold up its chunk
 
 log = logging.getLogger("voice_clone.code2wav")
 
@@ -62,11 +63,12 @@ class Watch:
 
     def _tell_metrics(self):
         while (report := self._reports.get()) is not None:
-            time.sleep(PUBLISH_SECONDS)
-            reports = [report]
-            while not self._reports.empty() and (report := self._reports.get()) is not None:
-                reports.append(report)
-            self._publish(reports)
+            reports, due = [report], time.monotonic() + PUBLISH_SECONDS
+            with contextlib.suppress(queue.Empty):
+                while report is not None and report.open_streams and (left := due - time.monotonic()) > 0.0:
+                    report = self._reports.get(timeout=left)
+                    reports.append(report)
+            self._publish([each for each in reports if each is not None])
             if report is None:
                 return
 
