@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -15,6 +16,7 @@ from voice_clone_client import AsyncClient, VoiceCloneError, __version__, tls_cr
 
 from . import batch, http_errors, metrics, models, page, speech, voices, websocket
 from .auth import Keys
+from .http_protocol import TimedProtocol
 from .limits import BodyLimit, Gate
 from .reference_fetch import References
 from .settings import Settings, parse
@@ -105,9 +107,10 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "host": settings.host,
         "port": settings.port,
         "log_config": None,  # as the gateway's own log
-        # uvicorn's other parser, which it takes wherever that is installed, keeps headers and pipelined requests
-        # without end, and loses track of a speech whose client sends a second request (seen with httptools 0.9).
-        "http": "h11",
+        # It is based on h11. uvicorn's other parser, which it takes wherever that is installed, keeps headers and
+        # pipelined requests without end, and loses track of a speech whose client sends a second request (seen with
+        # httptools 0.9).
+        "http": partial(TimedProtocol, settings.head_seconds, settings.body_seconds),
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
         "ws_per_message_deflate": False,  # audio does not shrink

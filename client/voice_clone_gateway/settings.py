@@ -49,6 +49,8 @@ class Settings:
     session_utterances: int = _setting(8, "utterances that may wait in one WebSocket session")
     session_idle_seconds: float = _setting(60.0, "time after which a WebSocket session is closed if nothing happens")
     speech_seconds: float = _setting(600.0, "time that one speech may take")
+    head_seconds: float = _setting(30.0, "time in which the head of a request must be there")
+    body_seconds: float = _setting(600.0, "time in which its body must be there")
     stall_seconds: float = _setting(120.0, "time after which a speech is stopped whose caller takes nothing of it")
     retry_after: int = _setting(1, "seconds that an overloaded gateway tells callers to wait")
     reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))

@@ -1,12 +1,15 @@
-"""Sizes of bodies, and the settings."""
+"""Sizes of bodies, requests that never come whole, and the settings."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings, parse
 
@@ -65,7 +68,7 @@ def test_a_refusal_before_the_body_is_read_arrives(triton: Server, serve: Serve)
 
 def test_the_parser_is_the_one_that_was_attacked() -> None:
     """The tests below pass with it; uvicorn would take httptools, with which they fail, if somebody installed it."""
-    assert server_options(Settings())["http"] == "h11"
+    assert issubclass(server_options(Settings())["http"].func, H11Protocol)
 
 
 @pytest.mark.parametrize("start", ["GET /", "GET / HTTP/1.1\r\nHost: x\r\nX-Long: ", "GET / HTTP/1.1\r\nHost: x\r\n"])
@@ -78,6 +81,47 @@ def test_a_head_without_an_end(triton: Server, serve: Serve, start: str) -> None
             for _ in range(10_000):
                 connection.sendall(more)
     assert http.get("/metrics").status_code == 200
+
+
+HEAD = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("drip", [b"", b" "])
+@pytest.mark.parametrize("start", [b"", HEAD, HEAD + b"Content-Length: 9999\r\n\r\n"])
+def test_a_request_that_never_comes_whole(triton: Server, serve: Serve, start: bytes, drip: bytes) -> None:
+    http = serve(triton.url, head_seconds=0.4, body_seconds=0.4)
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=0.1) as connection:
+        connection.sendall(start)
+        deadline = time.monotonic() + 30
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < deadline:
+                with contextlib.suppress(TimeoutError):
+                    if not connection.recv(4096):
+                        break
+                connection.sendall(drip)
+        assert time.monotonic() < deadline, "the connection stays open"
+    assert http.get("/metrics").status_code == 200
+
+
+def test_a_whole_request_may_take_longer_than_its_parts(triton: Server, serve: Serve) -> None:
+    def slow(context: Any) -> Iterator[Any]:
+        for message in speech(4):
+            time.sleep(0.2)
+            yield message
+
+    triton.play = slow
+    http = serve(triton.url, head_seconds=0.3, body_seconds=0.3)
+    for _ in range(2):  # over the same connection
+        answer = http.post("/v1/audio/speech", json={"input": "x", "voice": "ada", "response_format": "pcm"})
+        assert answer.status_code == 200 and len(answer.content) == 4 * 2 * 1920
+
+
+def test_a_websocket_is_opened_by_get_alone(triton: Server, serve: Serve) -> None:
+    triton.play = lambda context: speech(2)
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    http = serve(triton.url)
+    assert http.post("/v1/audio/speech", json={"input": "x", "voice": "ada"}, headers=upgrade).status_code == 200
+    assert http.post("/v1/audio/speech/stream", json={}, headers=upgrade).status_code in (404, 405)
 
 
 def test_protocols_that_are_not_spoken_here_do_not_cost_the_body(triton: Server, serve: Serve) -> None:

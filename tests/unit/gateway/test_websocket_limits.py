@@ -76,6 +76,18 @@ def test_a_slow_reader_slows_the_speech_down() -> None:
     run(test, Double(frame=48000))
 
 
+def test_a_session_may_last_longer_than_a_request_may_take_to_come() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await asyncio.sleep(0.6)
+            await caller.configure()
+            await caller.send("input.text", text="Still here.")
+            await caller.send("input.done")
+            assert audio_of(await caller.until("session.done"))
+
+    run(test, head_seconds=0.2, body_seconds=0.2)
+
+
 def test_limits() -> None:
     async def test(gateway: Gateway) -> None:
         async with gateway.call() as caller:
