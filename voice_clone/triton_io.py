@@ -41,7 +41,7 @@ Value = Array | str | bytes | int | float | bool  # what an output may be given 
 
 log = logging.getLogger(__name__)
 
-HAND_OVER = 1e-6  # seconds; a sleep gives Python's lock away for 0.1 ms
+YIELD = 1e-6  # seconds; to sleep gives Python's lock away for 0.1 ms, or until a busy thread gives it back
 
 WORTH_ASKING = 0.02  # seconds that a request waited; to ask whether its client has gone takes half a millisecond
 
@@ -234,7 +234,7 @@ class Model:
                 responder.fail(error)
         # Triton keeps Python's lock until the server has taken notice of the return, 0.2 ms or more. Whoever works on
         # the request now may begin before.
-        time.sleep(HAND_OVER)
+        time.sleep(YIELD)
 
     def finalize(self) -> None:
         """Called by Triton at unload, when no request is open any more."""

@@ -191,20 +191,24 @@ def test_a_talker_that_fails_tells_so_with_its_last_chunk(direct: Ask) -> None:
 
 
 def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice: str) -> None:
-    def speak(seed: int) -> tuple[int, dict[str, Any]]:
+    def speak(seed: int) -> tuple[int, dict[str, Any], int]:
         chunks = list(
             client.speak(f"Sentence {seed}.", voice=voice, max_frames=20, seed=seed, x_vector_only=seed % 2 == 1)
         )
         assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
-        return sum(len(chunk.samples) for chunk in chunks), dict(chunks[-1].info or {})
+        return sum(len(chunk.samples) for chunk in chunks), dict(chunks[-1].info or {}), len(chunks)
 
     list(client.speak("Good morning.", voice=voice, max_frames=1, seed=0))
-    with ThreadPoolExecutor(8) as pool:
-        for seed, (samples, info) in enumerate(pool.map(speak, range(8))):
-            assert samples == info["frames"] * FRAME
-            assert info["primed"] == ("none" if seed % 2 else "hit")
     wait_for(lambda: metric(server, "streams") == 0)
-    assert metric(server, "batch_size_count") > 0 and metric(server, "frame_ms_sum") > 0
+    finished, batches = metric(server, 'streams_ended_total{reason="finished"}'), metric(server, "batch_size_sum")
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(speak, range(8)))
+    for seed, (samples, info, _) in enumerate(made):
+        assert samples == info["frames"] * FRAME
+        assert info["primed"] == ("none" if seed % 2 else "hit")
+    wait_for(lambda: metric(server, 'streams_ended_total{reason="finished"}') == finished + 8)
+    wait_for(lambda: metric(server, "batch_size_sum") == batches + sum(chunks for _, _, chunks in made))
+    assert metric(server, "streams") == 0 and metric(server, "frame_ms_sum") > 0
 
 
 def test_a_stream_that_nobody_feeds_is_dropped(checkpoint_folder: CheckpointFactory, tmp_path: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -27,14 +29,22 @@ CONFIG = 'name: "slow" backend: "python" max_batch_size: 0 instance_group [ { co
 WAIT = 60.0
 
 
+def processes_of_models(server: TritonServer) -> Iterator[psutil.Process]:
+    """Without those on the way to it: the server's own fork and a shell."""
+    if server.process is not None:
+        for child in psutil.Process(server.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.name() == "triton_python_backend_stub":
+                    yield child
+
+
 def hold_up(server: TritonServer) -> None:
     """Stop the process of the model for a while, soon after it came up."""
     deadline = time.monotonic() + WAIT
-    children: list[psutil.Process] = []
-    while not children and time.monotonic() < deadline:
+    while not (models := list(processes_of_models(server))):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-        children = psutil.Process(server.process.pid).children() if server.process else []
-    [model] = children
+    [model] = models
     time.sleep(0.5)  # now it imports
     model.suspend()
     time.sleep(HELD_UP)
@@ -44,21 +54,21 @@ def hold_up(server: TritonServer) -> None:
 def test_a_server_that_aborts_while_it_loads_is_started_again(tmp_path: Path) -> None:
     write_model(tmp_path / "models", MODEL, CONFIG)
     server = TritonServer(models=tmp_path / "models", log=tmp_path / "log")
-    holding = threading.Thread(target=hold_up, args=(server,))
-    holding.start()
-    try:
-        server.start()
-    finally:
-        holding.join()
-        server.kill()
-        server.stop()
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(hold_up, server)
+        try:
+            server.start()
+            held.result(WAIT)
+        finally:
+            server.kill()
+            server.stop()
     aborted = "boost::interprocess::lock_exception" in (tmp_path / "log").read_text()
     assert aborted, "Triton bears a model that is held up: the tools need not start it again"
 
 
 def test_a_server_that_always_aborts_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = tmp_path / "tritonserver"
-    command.write_text(f'#!/bin/sh\necho start >> "{tmp_path}/starts"\nkill -ABRT $$\n')
+    command.write_text(f'#!/bin/sh\necho start >> "{tmp_path}/starts"\nulimit -c 0\nkill -ABRT $$\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     server = TritonServer(log=tmp_path / "log")

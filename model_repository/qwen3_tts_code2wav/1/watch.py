@@ -68,7 +68,10 @@ class Watch:
                 while report is not None and report.open_streams and (left := due - time.monotonic()) > 0.0:
                     report = self._reports.get(timeout=left)
                     reports.append(report)
-            self._publish([each for each in reports if each is not None])
+            try:
+                self._publish([each for each in reports if each is not None])
+            except Exception:
+                log.exception("the metrics could not be told")
             if report is None:
                 return
 
@@ -77,9 +80,13 @@ class Watch:
         self._streams.set(now.open_streams)
         self._bytes["streams"].set(now.stream_bytes)
         self._bytes["primed"].set(now.primed_bytes)
-        self._primed["hit"].add(sum(each.primed_hits for each in reports))
-        self._primed["miss"].add(sum(each.primed_misses for each in reports))
-        for reason, count in Counter(ending for each in reports for ending in each.endings).items():
+        primed, ended = Counter(), Counter()
+        for each in reports:
+            primed.update(hit=each.primed_hits, miss=each.primed_misses)
+            ended.update(each.endings)
+        for result, count in (+primed).items():  # without zeros
+            self._primed[result].add(count)
+        for reason, count in ended.items():
             self._ended[reason].add(count)
         for each in reports:
             if each.batch:

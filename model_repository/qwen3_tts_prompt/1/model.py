@@ -21,8 +21,8 @@ class TritonPythonModel(Model):
     def load(self, settings):
         self._config = load_config(settings.checkpoint_dir)
         self._tokenizer = Tokenizer(settings.checkpoint_dir)
-        self._reference_ids = functools.lru_cache(maxsize=128)(self._tokenizer.reference_ids)  # a voice's come again
         self._max_tokens = settings.integer("max_text_tokens", 1024)
+        self._known_reference_ids = functools.lru_cache(maxsize=128)(self._reference_ids)
 
     def handle(self, request, responder):
         began = time.monotonic()
@@ -31,7 +31,8 @@ class TritonPythonModel(Model):
         text_ids = self._ids("text", speech.text, self._tokenizer.text_ids)
         voice = self._resolve(speech)
         transcript = voice.transcript
-        reference_ids = self._ids("reference_text", transcript, self._reference_ids) if transcript else text_ids[:0]
+        of_reference = self._known_reference_ids if speech.voice else self._reference_ids
+        reference_ids = of_reference(transcript) if transcript else text_ids[:0]
         stream_id = uuid.uuid4().hex
         info = {
             "stream_id": stream_id,
@@ -52,6 +53,9 @@ class TritonPythonModel(Model):
             "stream_id": stream_id,
             "prompt_info": json.dumps(info),
         }
+
+    def _reference_ids(self, transcript):
+        return self._ids("reference_text", transcript, self._tokenizer.reference_ids)
 
     def _ids(self, name, text, tokenize):
         if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:

@@ -140,7 +140,7 @@ def test_a_sink_that_cannot_say_whether_it_is_wanted(engine: Engine[Wish]) -> No
     engine.submit("unsure", Wish(0, 10**9), unsure)
     until(lambda: unsure.asked > 0)
     assert submit(engine, "other", Wish(0, 50)).wait().values == list(range(50))
-    engine.cancel("unsure")
+    assert engine.cancel("unsure"), "it has ended by itself"
     heard = unsure.wait().values
     assert isinstance(unsure.error, Cancelled) and heard == list(range(len(heard)))
     assert submit(engine, "later", Wish(7, 9)).wait().values == list(range(7, 16))
