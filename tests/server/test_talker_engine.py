@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ import tritonclient.grpc as triton
 
 from tests.server.talker_calls import WAIT, Call, metric, prompt, tensors, until
 from tools.triton_server import TritonServer
+from voice_clone.batching.outbox import POLL_SECONDS
 
 SLOTS, QUEUE = 2, 3
 MAX_LENGTH = 32768
@@ -46,6 +48,7 @@ def talker(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
 def nothing_is_left(talker: TritonServer) -> Iterator[None]:
     """Every test frees all it took."""
     yield
+    time.sleep(3 * POLL_SECONDS)  # who has just come is in the gauges with the next poll
     until(lambda: metric(talker, "live_streams") == 0 and metric(talker, "waiting_streams") == 0)
 
 
