@@ -256,7 +256,8 @@ def main() -> int:
     with _server(arguments) as (url, metrics):
         found = asyncio.run(run(url, metrics, arguments))
     print(report.table(COLUMNS, [row(level) for level in found]))
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()}
+    # Of paths the name: where they are on one machine tells nobody anything.
+    given = {name: value.name if isinstance(value, Path) else value for name, value in vars(arguments).items()}
     report.write(arguments.output, {"arguments": given, "levels": found})
     return 0
 
