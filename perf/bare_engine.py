@@ -13,16 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from perf.engines import SCHEDULE, TEXT
+from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.stream import Chunk
-from voice_clone.qwen3_tts import code2wav, stages
-from voice_clone.qwen3_tts.cloned_voice import ClonedVoice
-from voice_clone.qwen3_tts.code2wav import Code2Wav, Decoded
-from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker, Report
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.talker_request import TalkerRequest, build_request
-from voice_clone.qwen3_tts.text import Tokenizer
-from voice_clone.qwen3_tts.warm_up import warm_up
+from voice_clone.codec import code2wav
+from voice_clone.codec.code2wav import Code2Wav, Decoded
+from voice_clone.codec.worker import Code2WavWorker, Report
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.cloned_voice import ClonedVoice
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest, build_request
+from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
 
 GREEDY = {"do_sample": False, "subtalker_do_sample": False}

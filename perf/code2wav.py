@@ -14,11 +14,11 @@ from collections.abc import Callable
 import torch
 
 from perf.machine import give_threads, keep_threads
-from tests.random_weights import fill_random
-from voice_clone.qwen3_tts.code2wav import StreamDecoder
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
-from voice_clone.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.qwen3_tts.native_decoder import NativeCodecDecoder
+from tests.support.random_weights import fill_random
+from voice_clone.codec.code2wav import StreamDecoder
+from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
 
 RELEASED = CodecDecoderConfig(
     codebook_dim=512, hidden_size=512, head_dim=64, intermediate_size=1024, latent_dim=1024, decoder_dim=1536

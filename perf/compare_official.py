@@ -33,7 +33,7 @@ from perf.deviation import compare, forced_logits
 from perf.engines import Official, Ours, Spent
 from perf.machine import bandwidth
 from tools.checkpoint_maker import make_checkpoint, make_endless
-from voice_clone.native.weights import PRECISIONS
+from voice_clone.native.matrix.weights import PRECISIONS
 
 FRAME_SECONDS = 0.08
 OFFICIAL = "official"

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.prefill import build_talker_input
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prefill import build_talker_input
+from voice_clone.families.qwen3_tts.prompt import Prompt
 
 
 @dataclass(frozen=True)

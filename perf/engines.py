@@ -18,17 +18,17 @@ import torch
 from perf.machine import give_threads, keep_threads
 from perf.reference import CLIP, TRANSCRIPT
 from voice_clone.audio import decode
-from voice_clone.native.weights import Precision
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
-from voice_clone.qwen3_tts.generator import Generator
-from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
-from voice_clone.qwen3_tts.graphs import GraphRunner
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
-from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
+from voice_clone.codec.graphed_decoder import GraphedCodecDecoder
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.native.matrix.weights import Precision
 from voice_clone.settings import Settings
 
 TEXT = "The boats lay still on the silver water, and nobody said a word until the lamp went out."
@@ -56,7 +56,7 @@ class Official:
     """The official model."""
 
     def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
-        from tests.parity.official import quiet, qwen_tts  # here, since it takes long and talks
+        from tests.support.official import quiet, qwen_tts  # here, since it takes long and talks
 
         give_threads()
         self._quiet = quiet

@@ -31,10 +31,10 @@ from perf import report
 from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent
 from perf.reference import CLIP, TRANSCRIPT
 from tools.checkpoint_maker import make_checkpoint, make_endless
-from voice_clone.qwen3_tts.generator import Generator
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
 
 FRAME_SECONDS = 0.08
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from voice_clone.native.team import take_threads, team
+from voice_clone.native.thread_pool import take_threads, team
 
 SPINNING = 0.02  # seconds
 

@@ -33,8 +33,8 @@ from perf import report
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
 from tools.triton_server import TritonServer
-from voice_clone.native.dots import GROUP, SMALL_GROUP
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.native.matrix.dots import GROUP, SMALL_GROUP
 
 # Of a rounded weight, its share of a scale included.
 BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0 + 4.0 / GROUP, "int4": 0.5 + 4.0 / SMALL_GROUP}

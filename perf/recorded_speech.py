@@ -53,8 +53,16 @@ def speeches(size: int, frames: int) -> dict[str, Speech]:
         "embedding": {"text": "One, two.", "speaker_embedding": embedding, **greedy},
         "sampled": {"text": LONG, "voice": VOICE, "seed": 5, "max_frames": frames},
         "sampled, top-p": {
-            **{"text": "Top.", "voice": VOICE, "seed": 6, "top_p": 0.8, "top_k": 0, "temperature": 1.3},
-            **{"repetition_penalty": 1.2, "subtalker_top_p": 0.7, "subtalker_top_k": 9, "max_frames": frames},
+            "text": "Top.",
+            "voice": VOICE,
+            "seed": 6,
+            "top_p": 0.8,
+            "top_k": 0,
+            "temperature": 1.3,
+            "repetition_penalty": 1.2,
+            "subtalker_top_p": 0.7,
+            "subtalker_top_k": 9,
+            "max_frames": frames,
         },
     }
 
@@ -75,8 +83,12 @@ class Server:
 
     def upload(self) -> None:
         asked = {
-            **{"operation": b"upload", "name": VOICE.encode(), "audio": fresh_clip(0)},
-            **{"reference_text": TRANSCRIPT.encode(), "options": b'{"wait": true}', "model_type": FAMILY.encode()},
+            "operation": b"upload",
+            "name": VOICE.encode(),
+            "audio": fresh_clip(0),
+            "reference_text": TRANSCRIPT.encode(),
+            "options": b'{"wait": true}',
+            "model_type": FAMILY.encode(),
         }
         with triton.InferenceServerClient(self._url) as client:
             client.infer("speaker_cache", [_tensor(name, "BYTES", value) for name, value in asked.items()])

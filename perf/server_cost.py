@@ -39,15 +39,15 @@ from perf import empty_models, report
 from perf.bare_engine import GREEDY, PARTS, Bare, Heard
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
-from tests.server.gateway.gateway_process import Gateway
+from tests.support.gateway_process import Gateway
 from tools.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
-from voice_clone.native.weights import PRECISIONS
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.cloned_voice import ClonedVoice, from_cache
-from voice_clone.qwen3_tts.config import load_config
-from voice_clone.qwen3_tts.speech_request import SpeechRequest
-from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.cloned_voice import ClonedVoice, from_cache
+from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.speech_request import SpeechRequest
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
 
 VOICE = "server cost"

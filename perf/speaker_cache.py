@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.server.family_models import make_repository
 from tests.server.test_families import Cache
-from tests.unit.speakers.fakes import clip
+from tests.support.fakes import clip
+from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 
 MB = 1e6

@@ -26,13 +26,13 @@ from torch import nn
 from perf import report
 from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools.checkpoint_maker import make_checkpoint
-from voice_clone.native.weights import PRECISIONS
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.frame_model import KNOBS, knobs_of
-from voice_clone.qwen3_tts.native_decoder import NativeCodecDecoder
-from voice_clone.qwen3_tts.sampling import Draw, Filters, SamplingParameters
-from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.autoregressive.frame_model import KNOBS, knobs_of
+from voice_clone.autoregressive.sampling import Draw, Filters, SamplingParameters
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
 
 REFERENCE_SECONDS, SAMPLE_RATE = 10, 24_000

@@ -29,12 +29,12 @@ from tools.repository_config import (
 )
 from tools.stopping import Stopped, stoppable
 from tools.triton_server import MODELS
+from voice_clone.checkpoint import Checkpoint
 from voice_clone.errors import VoiceCloneError
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.engines.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
 from voice_clone.onnx.export import export
 from voice_clone.onnx.session import PROVIDERS, Runtime
-from voice_clone.qwen3_tts.checkpoint import Checkpoint
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
 
 ENCODERS = {"speaker_encoder": SPEAKER_ENCODER, "codec_encoder": CODEC_ENCODER}  # stage: its graph
 GRAPHS = {**ENCODERS, "code2wav": CODE2WAV_STEP}

@@ -28,7 +28,7 @@ from tools.checkpoint_config import (
 )
 from tools.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
 from tools.checkpoint_weights import Shapes, codec_shapes, model_shapes, random_tensor
-from voice_clone.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
 RELEASED_TEXT_VOCABULARY = 151936  # padded: the tokenizer has fewer

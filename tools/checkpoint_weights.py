@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from tools.checkpoint_config import CODEC_EOS
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
-from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
-from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 Shapes = dict[str, tuple[int, ...]]
 

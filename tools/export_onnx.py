@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tools.onnx_comparison import TOLERANCE, Loaded, compare
 from voice_clone.errors import VoiceCloneError
+from voice_clone.families.qwen3_tts.engines import onnx_graphs
 from voice_clone.onnx.export import OPSET, export
 from voice_clone.onnx.graph import Graph
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime
-from voice_clone.qwen3_tts import onnx_graphs
 
 
 def graphs(loaded: Loaded) -> dict[str, tuple[Graph, str]]:

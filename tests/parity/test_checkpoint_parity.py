@@ -13,10 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.parity.official import quiet, qwen_tts
+from tests.support.official import quiet, qwen_tts
 from tools.checkpoint_maker import write_configuration
 from tools.checkpoint_weights import Shapes, codec_shapes, model_shapes
-from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.text import Tokenizer
 
 STRINGS = 3000
 

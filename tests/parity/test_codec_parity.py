@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.parity.official import quiet, qwen_tts
-from tests.random_weights import fill_random
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
-from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
-from voice_clone.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
+from tests.support.official import quiet, qwen_tts
+from tests.support.random_weights import fill_random
+from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 
 SEEDS = (0, 1, 2)
 VALID_QUANTIZERS = 16

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from tests.conftest import CheckpointFactory
-from tests.parity.official import quiet, qwen_tts
+from tests.support.official import quiet, qwen_tts
 from tools.checkpoint_maker import make_endless
 from voice_clone.audio import decode, resample
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.qwen3_tts.generator import Generator
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.speech_request import SpeechRequest
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
-from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.speech_request import SpeechRequest
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
 
 FRAMES = 41

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.parity.official import quiet, qwen_tts
-from tests.talkers import (
+from tests.support.official import quiet, qwen_tts
+from tests.support.talkers import (
     LANGUAGES,
     SHAPES,
     codes_of,
@@ -21,14 +21,14 @@ from tests.talkers import (
     randomise,
     read_config,
 )
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.generator import Generator
-from voice_clone.qwen3_tts.mel import log_mel, mel_filterbank
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.sampling import SamplingParameters, penalise
-from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
-from voice_clone.qwen3_tts.talker import Talker
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import SamplingParameters, penalise
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.mel import log_mel, mel_filterbank
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
 
 FRAMES = 41
 LAYOUTS = {

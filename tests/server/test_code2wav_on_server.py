@@ -16,10 +16,10 @@ import torch
 from voice_clone_client import Client
 
 from tests.conftest import CheckpointFactory
-from tests.server.talker_calls import Call
+from tests.support.talker_calls import Call
 from tools.triton_server import TritonServer
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.settings import Settings
 
 FRAME, BOOKS = 1920, 16

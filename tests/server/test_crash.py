@@ -13,9 +13,9 @@ import pytest
 import tritonclient.utils
 from safetensors.numpy import load
 
-from tests.server.family_models import make_repository
 from tests.server.test_families import Cache
-from tests.unit.speakers.fakes import FakeEncoder, clip
+from tests.support.fakes import FakeEncoder, clip
+from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 

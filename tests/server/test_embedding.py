@@ -13,7 +13,7 @@ import soundfile
 from voice_clone_client import Client, cli
 from voice_clone_client.embedding import blend, load
 
-from tests.same_audio import is_same_audio
+from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
 

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from voice_clone_client import Client, InvalidArgument, VoiceCloneError, VoiceNotFound
 
-from tests.server.talker_calls import Call
+from tests.support.talker_calls import Call
 from tools.triton_server import TritonServer
 
 TEXT = "Good morning."

@@ -14,8 +14,8 @@ import pytest
 import tritonclient.grpc as triton
 from safetensors.numpy import load
 
-from tests.server.family_models import make_repository
-from tests.unit.speakers.fakes import FAMILIES, FakeEncoder, clip
+from tests.support.fakes import FAMILIES, FakeEncoder, clip
+from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 

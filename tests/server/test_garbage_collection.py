@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tritonclient import grpc as triton
 
-from tests.server.single_model import write_model
+from tests.support.single_model import write_model
 from tools.triton_server import TritonServer
 
 MODEL = '''"""Tells of the garbage collector."""
@@ -15,7 +15,7 @@ MODEL = '''"""Tells of the garbage collector."""
 import gc
 import json
 
-from voice_clone.triton_io import Model
+from voice_clone.triton.model import Model
 
 
 class TritonPythonModel(Model):

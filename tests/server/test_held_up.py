@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.server.single_model import write_model
+from tests.support.single_model import write_model
 from tools.triton_server import MAX_STARTS, ServerFailed, TritonServer
 
 HELD_UP = 2.2  # seconds: Triton looks every second whether the process has done something in that second

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from voice_clone_client import Client, VoiceCloneError
 
 from tests.conftest import CheckpointFactory
-from tests.server.hostile_audio import GOOD
-from tests.server.hostile_grpc import GrpcAttacker
-from tests.server.hostile_http import hostile_http
-from tests.server.hostile_inputs import GOOD_REQUESTS, World
 from tests.server.test_chaos import gauges, memory
+from tests.support.hostile.audio import GOOD
+from tests.support.hostile.grpc import GrpcAttacker
+from tests.support.hostile.http import hostile_http
+from tests.support.hostile.inputs import GOOD_REQUESTS, World
 from tools.triton_server import ROOT, TritonServer
 from voice_clone.speakers.bundle import unpack_bundle
 

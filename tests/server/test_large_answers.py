@@ -9,7 +9,7 @@ import pytest
 import tritonclient.utils
 from tritonclient import grpc as triton
 
-from tests.server.single_model import write_model
+from tests.support.single_model import write_model
 from tools.triton_server import TritonServer
 
 MODEL = '''"""Answers with as many bytes as it is asked for, on a machine that has 10 MB of shared memory left."""
@@ -17,7 +17,7 @@ MODEL = '''"""Answers with as many bytes as it is asked for, on a machine that h
 import os
 from types import SimpleNamespace
 
-from voice_clone.triton_io import Model
+from voice_clone.triton.model import Model
 
 os.statvfs = lambda folder: SimpleNamespace(f_bavail=2500, f_frsize=4096)
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.same_audio import is_same_audio
-from tests.server.talker_calls import Call, metric, until
 from tests.server.test_code2wav_on_server import metric as code2wav
+from tests.support.same_audio import is_same_audio
+from tests.support.talker_calls import Call, metric, until
 from tools.triton_server import TritonServer
 
 TEXT = "Every evening the boats came home, and the harbour filled with voices. " * 2

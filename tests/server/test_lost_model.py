@@ -13,11 +13,11 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.utils
 
-from tests.server.family_models import make_repository
 from tests.server.test_families import Cache
-from tests.unit.speakers.fakes import clip
+from tests.support.fakes import clip
+from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
-from voice_clone.lost_models import PERIOD
+from voice_clone.triton.lost_models import PERIOD
 
 ENCODER = "qwen3_tts_voice_encoder"
 WAIT = 60.0

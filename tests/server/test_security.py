@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from voice_clone_client import Client, ConnectionFailed, PermissionDenied, VoiceNotFound, cli, tls_credentials
 
 from tests.conftest import CheckpointFactory
-from tests.server.gateway.gateway_process import Gateway
+from tests.support.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 TOKEN, KEY = "token-that-changes-voices", "key-that-manages"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.same_audio import is_same_audio
+from tests.support.same_audio import is_same_audio
 
 FRAME = 1920
 TEXT = "Every evening the boats came home."

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import tritonclient.utils
 
-from tests.server.family_models import make_repository
 from tests.server.test_families import Cache
-from tests.unit.speakers.fakes import clip
+from tests.support.fakes import clip
+from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 
 NAMES = [f"voice {number}" for number in range(20)]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.server.talker_calls import WAIT, Call, metric, prompt, tensors, until
+from tests.support.talker_calls import WAIT, Call, metric, prompt, tensors, until
 from tools.triton_server import TritonServer
 from voice_clone.batching.outbox import POLL_SECONDS
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.server.talker_calls import Call, metric, until
+from tests.support.talker_calls import Call, metric, until
 from tools.triton_server import TritonServer
 
 FRAMES = 3000

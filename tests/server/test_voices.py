@@ -12,7 +12,7 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
 from tests.conftest import CheckpointFactory
-from tests.same_audio import is_same_audio
+from tests.support.same_audio import is_same_audio
 from tools.triton_server import ServerFailed, TritonServer
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.counted_frames import Counter, Wish
+from tests.support.counted_frames import Counter, Wish
 from tests.unit.test_talker_call import config as config
 from tests.unit.test_talker_call import read
 from voice_clone.batching.engine import Engine
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.last_chunks import LastChunks
-from voice_clone.qwen3_tts.talker_call import TalkerSink
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.triton.last_chunks import LastChunks
+from voice_clone.triton.talker_call import TalkerSink
 
 WAIT = 10.0
 

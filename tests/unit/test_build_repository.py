@@ -27,7 +27,7 @@ from tools.repository_config import PLATFORMS, BuildError, check_repository, fil
 from tools.settings_table import parameters
 from tools.triton_server import MODELS, ROOT
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
-from voice_clone.qwen3_tts import stages
+from voice_clone.families.qwen3_tts import stages
 from voice_clone.settings import Settings
 
 ENCODERS = ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder")

@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tools.checkpoint_maker import make_checkpoint
+from voice_clone.checkpoint import Checkpoint, WeightFile
 from voice_clone.errors import CheckpointError
-from voice_clone.qwen3_tts.checkpoint import Checkpoint, WeightFile
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
-from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.speaker_encoder import SpeakerEncoder
-from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 Stage = tuple[Callable[[Qwen3TTSConfig], nn.Module], WeightFile, str]
 STAGES: dict[str, Stage] = {

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.random_weights import fill_random
-from tests.small_codec import SMALL as CONFIG
+from tests.support.random_weights import fill_random
+from tests.support.small_codec import SMALL as CONFIG
+from voice_clone.codec.code2wav import PIECE_FRAMES, Chunk, Code2Wav, Decoded
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.qwen3_tts.code2wav import PIECE_FRAMES, Chunk, Code2Wav, Decoded
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
 
 SAMPLES = 24
 NO_CODES = np.zeros((0, 4), np.int32)

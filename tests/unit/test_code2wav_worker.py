@@ -13,12 +13,12 @@ import pytest
 
 from tests.unit.test_code2wav import CONFIG, NO_CODES, assert_same_audio, chunks_of, make, random_codes, whole
 from tests.unit.test_code2wav import decoder as decoder
+from voice_clone.codec import worker as code2wav_worker
+from voice_clone.codec.chunk_queue import FIRST_CHUNK_LEAD
+from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.codec.worker import MAX_REFERENCES, Code2WavWorker, Report
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.qwen3_tts import code2wav_worker
-from voice_clone.qwen3_tts.chunk_queue import FIRST_CHUNK_LEAD
-from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.qwen3_tts.code2wav_worker import MAX_REFERENCES, Code2WavWorker, Report
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 WAIT = 20.0
 FRAME_SECONDS = 0.08

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.random_weights import fill_random
-from tests.small_codec import SMALL
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
-from voice_clone.qwen3_tts.codec_encoder import CodecEncoder
-from voice_clone.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
+from tests.support.random_weights import fill_random
+from tests.support.small_codec import SMALL
+from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 
 # Relative to the waveform's RMS: the error's RMS and its peak. fp32 sums depend on the shapes that a kernel sees; a
 # whole decode and a streamed one are equally far from the fp64 result, by a peak of up to 4e-5 over 1.5 M samples.

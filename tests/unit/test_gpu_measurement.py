@@ -11,7 +11,7 @@ import torch
 
 from perf import gpu
 from tests.conftest import CheckpointFactory
-from voice_clone.qwen3_tts.talker import Talker
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers"]
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.graph_safety import NoSynchronisation, Recorder
-from tests.random_weights import fill_random
-from tests.small_codec import SMALL as CONFIG
-from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState
-from voice_clone.qwen3_tts.graphed_decoder import GraphedCodecDecoder
-from voice_clone.qwen3_tts.graphs import GraphRunner
+from tests.support.graph_safety import NoSynchronisation, Recorder
+from tests.support.random_weights import fill_random
+from tests.support.small_codec import SMALL as CONFIG
+from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.codec.graphed_decoder import GraphedCodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.layers.graphs import GraphRunner
 
 SAMPLES = 24
 FRAMES = (1, 2, 4, 8)

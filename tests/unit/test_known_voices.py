@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from tests.conftest import CheckpointFactory
-from tests.unit.speakers.fakes import Voices
-from voice_clone.qwen3_tts.known_voices import known_prompts, known_references
-from voice_clone.qwen3_tts.text import Tokenizer
+from tests.support.fakes import Voices
+from voice_clone.families.qwen3_tts.known_voices import known_prompts, known_references
+from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speakers import Extraction
 
 

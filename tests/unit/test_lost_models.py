@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from voice_clone.lost_models import NAME, LostModels
+from voice_clone.triton.lost_models import NAME, LostModels
 
 WAIT = 30.0
 EXIT = {"x86_64": 60, "aarch64": 93}  # numbers of the system call that ends one thread

@@ -12,10 +12,10 @@ import psutil
 import torch
 
 from tests.conftest import CheckpointFactory
-from tests.talkers import read_config
+from tests.support.talkers import read_config
+from voice_clone.autoregressive.decoder_layer import KVCache
+from voice_clone.families.qwen3_tts import stages
 from voice_clone.memory import trim
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.decoder_layer import KVCache
 from voice_clone.settings import Settings
 
 MB = 1 << 20

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voice_clone.native import chain as chains
-from voice_clone.native import minimal_filtering, table
-from voice_clone.native.chain import Chain, Snake
-from voice_clone.native.minimal_filtering import OUTPUTS, PRODUCTS, TAPS, groups_in_frame, taps_forms
+from voice_clone.native.codec import chain as chains
+from voice_clone.native.codec import minimal_filtering
+from voice_clone.native.codec.chain import Chain, Snake
+from voice_clone.native.codec.minimal_filtering import OUTPUTS, PRODUCTS, TAPS, groups_in_frame, taps_forms
+from voice_clone.native.matrix import table
 
 LATENT = 12  # channels that come in
 ERROR = 2e-6  # of the outputs' RMS

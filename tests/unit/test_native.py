@@ -15,20 +15,20 @@ from numba import njit
 from torch import Tensor, nn
 
 from tests.conftest import CheckpointFactory
-from tests.talkers import codes_of, make_prompt, make_talker, read_config
+from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.native_stack import NativeStack
+from voice_clone.autoregressive.sampling import SamplingParameters
 from voice_clone.errors import InvalidArgument
-from voice_clone.native import dots
-from voice_clone.native.exponential import LEAST, MOST, exponential
-from voice_clone.native.linear import NativeLinear
-from voice_clone.native.team import Team, team
-from voice_clone.native.weights import PRECISIONS, Packed, Precision, of_heads, pack, unpack
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.generator import Generator
-from voice_clone.qwen3_tts.native_stack import NativeStack
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.talker import Talker
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.native.matrix import dots
+from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, of_heads, pack, unpack
+from voice_clone.native.thread_pool import Team, team
+from voice_clone.native.transformer.exponential import LEAST, MOST, exponential
 from voice_clone.settings import Settings
 
 FRAMES = 24
@@ -42,8 +42,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     count: int = request.param
-    monkeypatch.setattr("voice_clone.native.team._team", Team(count))
-    monkeypatch.setattr("voice_clone.native.team.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(count))
+    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
     return count
 
 
@@ -239,10 +239,10 @@ def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TT
 
 def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     embeds = torch.randn(6, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr("voice_clone.native.team.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
     results = []
     for count in (1, 2, 3):
-        monkeypatch.setattr("voice_clone.native.team._team", Team(count))
+        monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(count))
         talker = make_talker(config, 0)
         stack = NativeStack(talker.model.layers, talker.model.norm, "int8")
         cache = talker.new_cache(1, 300)

@@ -14,15 +14,15 @@ from numba import njit
 from torch import Tensor
 
 from tests.conftest import CheckpointFactory
-from tests.random_weights import fill_random
-from tests.small_codec import SMALL as TINY
-from voice_clone.native.convolution import finisher
-from voice_clone.native.team import Team, team
-from voice_clone.native.weights import Array
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.codec_decoder import CodecDecoder, DecoderState, ResidualUnit
-from voice_clone.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.qwen3_tts.native_decoder import PIECE_FRAMES, NativeCodecDecoder
+from tests.support.random_weights import fill_random
+from tests.support.small_codec import SMALL as TINY
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState, ResidualUnit
+from voice_clone.families.qwen3_tts.networks.native_decoder import PIECE_FRAMES, NativeCodecDecoder
+from voice_clone.native.codec.convolution import finisher
+from voice_clone.native.matrix.weights import Array
+from voice_clone.native.thread_pool import Team, team
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-5  # of the waveform's RMS
@@ -88,8 +88,8 @@ def assert_same_audio(actual: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 @SHAPES
 def test_samples_are_those_of_torch(config: CodecDecoderConfig, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voice_clone.native.team._team", Team(threads))
-    monkeypatch.setattr("voice_clone.native.team.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(threads))
+    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
     decoder, native = both(config)
     codes = random_codes(config, 2, 3 * PIECE_FRAMES + 1)
     expected, state = decoder(codes), native.new_state(2)
@@ -148,10 +148,10 @@ def test_priming_equals_decoding_the_past(config: CodecDecoderConfig, past: int)
 def test_any_number_of_threads_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     native = both(ODD)[1]
     codes = random_codes(ODD, 1, 9)
-    monkeypatch.setattr("voice_clone.native.team.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
     heard = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr("voice_clone.native.team._team", Team(threads))
+        monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(threads))
         heard.append(native.decode_chunk(codes, native.new_state(1)))
     for other in heard[1:]:
         assert_same_bits(other, heard[0])

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.qwen3_tts.native_first_code import NativeFirstCode
-from voice_clone.qwen3_tts.sampling import Filters, Sampler, penalise
+from voice_clone.autoregressive.native_first_code import NativeFirstCode
+from voice_clone.autoregressive.sampling import Filters, Sampler, penalise
 
 CODES, END = 300, 200
 ROWS = 64

@@ -16,12 +16,13 @@ import torch
 
 from tests.conftest import CheckpointFactory
 from tools.onnx_comparison import FRAMES, SECONDS, Loaded, code2wav, compare, only_ties, random_codes, speech
+from voice_clone.codec.code2wav import Chunk, Code2Wav
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.engines import onnx_graphs
+from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime, Session
-from voice_clone.qwen3_tts import onnx_graphs, stages
-from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
-from voice_clone.qwen3_tts.onnx_stages import OnnxCodecDecoder
 from voice_clone.settings import Settings
 
 FRAME = 1920

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.talkers import codes_of, make_prompt, make_talker, read_config
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.generator import Generator
-from voice_clone.qwen3_tts.prefill import prefill_length, voice_length
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.talker import Talker
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
 
 MAX_LENGTH = 96
 HOW = SamplingParameters(seed=7)

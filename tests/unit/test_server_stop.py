@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tools.triton_server import free_ports
-from voice_clone.server_stop import RESERVE, HttpEndpoint, ServerStop
+from voice_clone.triton.server_stop import RESERVE, HttpEndpoint, ServerStop
 
 WAIT = 20.0
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from voice_clone import shared_memory
 from voice_clone.errors import Overloaded
-from voice_clone.shared_memory import REGION, SharedMemory
+from voice_clone.triton import shared_memory
+from voice_clone.triton.shared_memory import REGION, SharedMemory
 
 MB = 1 << 20
 

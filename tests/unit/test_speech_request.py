@@ -10,10 +10,10 @@ from safetensors.numpy import save
 
 from tests.conftest import CheckpointFactory
 from voice_clone.errors import Internal, InvalidArgument
-from voice_clone.qwen3_tts.cloned_voice import from_cache, from_embedding
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.qwen3_tts.speech_request import SpeechRequest, frame_budget
-from voice_clone.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.cloned_voice import from_cache, from_embedding
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.speech_request import SpeechRequest, frame_budget
+from voice_clone.families.qwen3_tts.text import Tokenizer
 
 
 @pytest.fixture(scope="module")

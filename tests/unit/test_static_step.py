@@ -10,18 +10,18 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.graph_safety import NoSynchronisation, Recorder
-from tests.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
-from voice_clone.qwen3_tts import static_step
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.frame_model import FrameModel
-from voice_clone.qwen3_tts.generator import Frame, Generator
-from voice_clone.qwen3_tts.graphs import GraphRunner, Step
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.static_step import StaticStep
-from voice_clone.qwen3_tts.talker import Talker
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
-from voice_clone.qwen3_tts.warm_up import warm_up
+from tests.support.graph_safety import NoSynchronisation, Recorder
+from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from voice_clone.autoregressive import static_step
+from voice_clone.autoregressive.frame_model import FrameModel
+from voice_clone.autoregressive.generator import Frame, Generator
+from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.warm_up import warm_up
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.layers.graphs import GraphRunner, Step
 
 MAX_LENGTH = 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.talkers import make_prompt, read_config
+from tests.support.talkers import make_prompt, read_config
 from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.json_text import parse_object
-from voice_clone.qwen3_tts import talker_call
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.last_chunks import LastChunks
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
+from voice_clone.triton import talker_call
+from voice_clone.triton.last_chunks import LastChunks
+from voice_clone.triton.talker_call import TalkerCall, TalkerSink
 
 MAX_LENGTH = 400
 TIMING = Timing(queue=1.0, prefill=2.0, generate=3.0, first_frame=4.0, gap=5.0)

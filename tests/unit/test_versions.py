@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from voice_clone.errors import Unsupported
-from voice_clone.versions import BACKEND, check_backend, check_versions
+from voice_clone.triton.versions import BACKEND, check_backend, check_versions
 
 
 def test_this_environment_is_the_pinned_one() -> None:  # C17

@@ -15,7 +15,7 @@ from pathlib import Path
 def forget_other_sources(folder: Path) -> None:
     """Remove what numba keeps below `folder`, unless all sources there are those that it was compiled from."""
     digest = hashlib.sha256()
-    for source in sorted(folder.glob("*.py")):
+    for source in sorted(folder.rglob("*.py")):
         digest.update(source.name.encode() + b"\0" + hashlib.sha256(source.read_bytes()).digest())
     kept = folder / "__pycache__"
     stamp = kept / "sources.sha256"
@@ -24,7 +24,7 @@ def forget_other_sources(folder: Path) -> None:
         if stamp.is_file() and stamp.read_text() == digest.hexdigest():
             return
         kept.mkdir(exist_ok=True)
-        for file in [*kept.glob("*.nbi"), *kept.glob("*.nbc")]:
+        for file in [*folder.rglob("*.nbi"), *folder.rglob("*.nbc")]:
             file.unlink(missing_ok=True)
         new = stamp.with_suffix(f".{os.getpid()}")
         new.write_text(digest.hexdigest())

@@ -11,12 +11,12 @@ import logging
 
 from watch import Watch
 
+from voice_clone.codec.code2wav import Chunk, Code2Wav
+from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import from_message
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.code2wav import Chunk, Code2Wav
-from voice_clone.qwen3_tts.code2wav_worker import Code2WavWorker
-from voice_clone.qwen3_tts.known_voices import known_references
-from voice_clone.triton_io import Model
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.known_voices import known_references
+from voice_clone.triton.model import Model
 
 log = logging.getLogger("voice_clone.code2wav")
 

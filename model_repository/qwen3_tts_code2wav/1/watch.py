@@ -8,8 +8,8 @@ import time
 from collections import Counter
 
 from voice_clone.errors import VoiceCloneError
-from voice_clone.triton_io import call
-from voice_clone.triton_telemetry import Metric
+from voice_clone.triton.model import call
+from voice_clone.triton.telemetry import Metric
 
 PREFIX = "voice_clone_code2wav_"
 FRAME_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)  # a frame is 80 ms of speech

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from voice_clone.audio import check_waveform, resample
+from voice_clone.families.qwen3_tts import stages
 from voice_clone.memory import trim
-from voice_clone.qwen3_tts import stages
-from voice_clone.triton_io import Model, call
+from voice_clone.triton.model import Model, call
 
 # What is compiled for the length of one clip serves no other: without this the process grows by 170 MB over 1000 clips.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")

@@ -6,11 +6,11 @@ import time
 import uuid
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.qwen3_tts.cloned_voice import ClonedVoice, from_cache, from_embedding
-from voice_clone.qwen3_tts.config import load_config
-from voice_clone.qwen3_tts.speech_request import SpeechRequest
-from voice_clone.qwen3_tts.text import Tokenizer
-from voice_clone.triton_io import Model, Request, call
+from voice_clone.families.qwen3_tts.cloned_voice import ClonedVoice, from_cache, from_embedding
+from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.speech_request import SpeechRequest
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.triton.model import Model, Request, call
 
 MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
 

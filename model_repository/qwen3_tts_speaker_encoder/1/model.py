@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from voice_clone.audio import check_waveform, resample
+from voice_clone.families.qwen3_tts import stages
 from voice_clone.memory import trim
-from voice_clone.qwen3_tts import stages
-from voice_clone.triton_io import Model, call
+from voice_clone.triton.model import Model, call
 
 
 class TritonPythonModel(Model):

@@ -7,17 +7,17 @@ their names begin with `voice_clone_talker_`.
 
 import logging
 
+from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
-from voice_clone.qwen3_tts import stages
-from voice_clone.qwen3_tts.known_voices import known_prompts
-from voice_clone.qwen3_tts.last_chunks import LastChunks
-from voice_clone.qwen3_tts.talker_call import TalkerCall, TalkerSink
-from voice_clone.qwen3_tts.text import Tokenizer
-from voice_clone.qwen3_tts.warm_up import warm_up
-from voice_clone.server_stop import HttpEndpoint, ServerStop
-from voice_clone.triton_io import Model
-from voice_clone.triton_telemetry import Metric
+from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.known_voices import known_prompts
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.triton.last_chunks import LastChunks
+from voice_clone.triton.model import Model
+from voice_clone.triton.server_stop import HttpEndpoint, ServerStop
+from voice_clone.triton.talker_call import TalkerCall, TalkerSink
+from voice_clone.triton.telemetry import Metric
 
 log = logging.getLogger("voice_clone.talker")
 

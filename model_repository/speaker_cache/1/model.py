@@ -4,11 +4,11 @@ import hashlib
 import json
 import time
 
-from voice_clone.speaker_metrics import SpeakerMetrics
 from voice_clone.speakers import CacheConfig, Extraction, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
 from voice_clone.speakers.write_token import PARAMETER, WriteToken
-from voice_clone.triton_io import Model, call
+from voice_clone.triton.model import Model, call
+from voice_clone.triton.speaker_metrics import SpeakerMetrics
 
 
 class TritonPythonModel(Model):

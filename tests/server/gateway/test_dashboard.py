@@ -18,7 +18,7 @@ import pytest
 import yaml
 from openai import OpenAI
 
-from tests.server.gateway.gateway_process import Gateway
+from tests.support.gateway_process import Gateway
 from tools.triton_server import ROOT, TritonServer, free_ports
 
 PROMETHEUS = shutil.which("prometheus")

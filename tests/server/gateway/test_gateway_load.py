@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.server.gateway.gateway_process import Gateway
-from tests.server.talker_calls import metric, until
+from tests.support.gateway_process import Gateway
+from tests.support.talker_calls import metric, until
 from tools.triton_server import TritonServer
 
 SEEDS = 8

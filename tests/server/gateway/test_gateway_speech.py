@@ -17,8 +17,8 @@ import pytest
 from voice_clone_client import Client
 from voice_clone_gateway.audio import FORMATS
 
-from tests.server.gateway.gateway_process import Gateway
-from tests.server.talker_calls import metric, until
+from tests.support.gateway_process import Gateway
+from tests.support.talker_calls import metric, until
 from tools.triton_server import TritonServer
 
 TEXT = "Good morning."

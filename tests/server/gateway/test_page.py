@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from voice_clone_client import Client, pcm16
 
-from tests.server.gateway.gateway_process import Gateway
+from tests.support.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"

@@ -17,7 +17,7 @@ from voice_clone_client.wav import pcm16
 from voice_clone_gateway.long_speech import sentence_seed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.server.gateway.gateway_process import Gateway
+from tests.support.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 PIECES = ["The ship came in at d", "awn. Dr. Grey saw it fir", "st, from the hill. And then"]

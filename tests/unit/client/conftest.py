@@ -9,7 +9,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 
-from tests.unit.client.triton_double import Server
+from tests.support.triton_double import Server
 
 
 @pytest.fixture

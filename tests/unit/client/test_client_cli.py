@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from voice_clone_client import cli
 
-from tests.unit.client.command_line import VOICE, Run, answer, in_process
-from tests.unit.client.triton_double import Server
+from tests.support.command_line import VOICE, Run, answer, in_process
+from tests.support.triton_double import Server
 
 
 @pytest.fixture

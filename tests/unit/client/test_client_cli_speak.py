@@ -18,8 +18,8 @@ import grpc
 import pytest
 from voice_clone_client import pcm16
 
-from tests.unit.client.command_line import Run, in_process
-from tests.unit.client.triton_double import RATE, Failure, Server, chunk, samples_of, speech
+from tests.support.command_line import Run, in_process
+from tests.support.triton_double import RATE, Failure, Server, chunk, samples_of, speech
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 

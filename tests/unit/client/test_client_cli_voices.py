@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import save
 from voice_clone_client import embedding
 
-from tests.unit.client.command_line import LINE, VOICE, Run, answer, in_process
-from tests.unit.client.triton_double import Server
+from tests.support.command_line import LINE, VOICE, Run, answer, in_process
+from tests.support.triton_double import Server
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.auth import Keys
 from voice_clone_gateway.settings import parse
 
-from tests.unit.client.triton_double import Server
+from tests.support.triton_double import Server
 from tests.unit.gateway.conftest import Serve
 
 SPEAK, MANAGE, BOTH = "key-that-speaks", "key-that-manages", "key-that-does-both"

@@ -14,7 +14,7 @@ import grpc
 import httpx2
 import pytest
 
-from tests.unit.client.triton_double import Failure, Server, chunk, speech
+from tests.support.triton_double import Failure, Server, chunk, speech
 from tests.unit.gateway.conftest import Serve
 
 SPEECH = {"input": "A secret sentence.", "voice": "ada", "response_format": "pcm"}

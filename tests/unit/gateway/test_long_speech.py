@@ -11,7 +11,7 @@ import pytest
 from voice_clone_client import Cancelled, InvalidArgument, Overloaded
 from voice_clone_gateway.long_speech import LongSpeech, Plan, SentenceChunk, sentence_seed
 
-from tests.unit.gateway.speech_double import Double, samples_of
+from tests.support.speech_double import Double, samples_of
 
 TEXT = "The first one. The second sentence. And a third.\n\nAn end."
 SENTENCES = ["The first one.", "The second sentence.", "And a third.", "An end."]

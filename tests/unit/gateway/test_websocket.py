@@ -9,8 +9,8 @@ import io
 import soundfile
 from voice_clone_gateway.long_speech import sentence_seed
 
-from tests.unit.gateway.speech_double import FRAME
-from tests.unit.gateway.websocket_calls import Gateway, audio_of, pcm_of, run, told
+from tests.support.speech_double import FRAME
+from tests.support.websocket_calls import Gateway, audio_of, pcm_of, run, told
 
 
 def test_a_text_in_pieces() -> None:

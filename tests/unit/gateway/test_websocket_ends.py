@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from websockets.exceptions import ConnectionClosedOK
 
-from tests.unit.gateway.speech_double import FRAME, Double
-from tests.unit.gateway.websocket_calls import Gateway, audio_of, pcm_of, run, told
+from tests.support.speech_double import FRAME, Double
+from tests.support.websocket_calls import Gateway, audio_of, pcm_of, run, told
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.talkers import make_talker, read_config
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.talker import Talker
+from tests.support.talkers import make_talker, read_config
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 
 @pytest.fixture(scope="module")

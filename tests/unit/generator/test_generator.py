@@ -7,16 +7,16 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.talkers import codes_of, make_prompt, make_talker
-from tests.unit.generator.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.generator import Generator
-from voice_clone.qwen3_tts.philox import uniforms
-from voice_clone.qwen3_tts.prefill import prefill_length
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.talker import Talker
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
-from voice_clone.qwen3_tts.warm_up import warm_up
+from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
+from tests.support.talkers import codes_of, make_prompt, make_talker
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.philox import uniforms
+from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.warm_up import warm_up
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prefill import prefill_length
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
 
 
 def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.talkers import (
+from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
+from tests.support.talkers import (
     ROLE_IDS,
     TEXT_VOCAB,
     codes_of,
@@ -17,14 +18,13 @@ from tests.talkers import (
     make_restless,
     make_talker,
 )
-from tests.unit.generator.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
-from voice_clone.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.qwen3_tts.generator import Frame, Generator
-from voice_clone.qwen3_tts.prefill import build_talker_input, prefill_length
-from voice_clone.qwen3_tts.prompt import Prompt
-from voice_clone.qwen3_tts.sampling import SamplingParameters
-from voice_clone.qwen3_tts.talker import Talker
-from voice_clone.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.autoregressive.generator import Frame, Generator
+from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.speakers.fakes import Voices
+from tests.support.fakes import Voices
 
 
 @pytest.fixture

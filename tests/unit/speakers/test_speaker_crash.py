@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.speakers.fakes import RATE, FakeEncoder, Voices, clip
+from tests.support.fakes import RATE, FakeEncoder, Voices, clip
 from voice_clone.audio import decode
 from voice_clone.errors import SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts
@@ -32,7 +32,7 @@ class Worker:
         self._directory = directory
         self._runs = 0
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.speakers.crash_worker"],
+            [sys.executable, "-m", "tests.support.crash_worker"],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load
 
 import voice_clone
-from tests.unit.speakers.fakes import FAMILIES, FakeEncoder, Voices, clip
+from tests.support.fakes import FAMILIES, FakeEncoder, Voices, clip
 from voice_clone.audio import decode
 from voice_clone.errors import Unsupported
 
@@ -109,7 +109,7 @@ def test_importing_it_loads_neither_torch_nor_a_family() -> None:  # A19
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "voice_clone.speakers.cache" in loaded
-    assert not {"torch", "transformers", "voice_clone.triton_io"} & loaded
+    assert not {"torch", "transformers", "voice_clone.triton.model"} & loaded
     assert not any(name.startswith("voice_clone.qwen3_tts") for name in loaded)
 
 

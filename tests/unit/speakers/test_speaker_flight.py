@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.speakers.fakes import eventually, together
+from tests.support.fakes import eventually, together
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded
 from voice_clone.speakers.flight import Flight, Flights, Superseded
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from tests.unit.speakers.fakes import FakeEncoder, Voices, clip, eventually
+from tests.support.fakes import FakeEncoder, Voices, clip, eventually
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.speakers import CacheConfig, Extraction, Request
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.speakers.fakes import RATE, FakeEncoder, Voices, clip, eventually, together
+from tests.support.fakes import RATE, FakeEncoder, Voices, clip, eventually, together
 from voice_clone.audio import decode
 from voice_clone.errors import Overloaded, SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts

@@ -16,7 +16,7 @@ import soundfile
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from tests.unit.speakers.fakes import FakeEncoder, Voices, clip, eventually, together
+from tests.support.fakes import FakeEncoder, Voices, clip, eventually, together
 from voice_clone.audio import decode
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNotFound, Unsupported
 from voice_clone.speakers import Extraction

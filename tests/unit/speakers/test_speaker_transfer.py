@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from tests.unit.speakers.fakes import FakeEncoder, Voices, clip
+from tests.support.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.speakers import Extraction
 

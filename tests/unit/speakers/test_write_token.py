@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.speakers.fakes import Voices
+from tests.support.fakes import Voices
 from voice_clone.errors import PermissionDenied
 from voice_clone.speakers.write_token import WriteToken
 

@@ -1,0 +1,127 @@
+"""A process that forks speaker caches and lets them be killed. Run by test_speaker_crash.
+
+Reads jobs from standard input, one JSON a line: {"directory", "log", "kill_at", "seed", "operations"}. For each it
+forks a child that works on the directory, writes to `log` what it begins and what was acknowledged, and kills itself
+with SIGKILL just before its `kill_at`-th step on the file system (never, if that is 0). Answers the child's process id
+at once, and how many steps it did, or -1 if it was killed, when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.support.fakes import FakeEncoder, Voices, clip
+from voice_clone.errors import SpeakerNotFound
+from voice_clone.speakers.files import Files
+
+NAMES = ("Ada", "Bob", "Cid")
+
+
+class KillingFiles(Files):
+    """Counts steps, and dies at one of them: before each operation, in the middle of each write."""
+
+    def __init__(self, kill_at: int) -> None:
+        self.kill_at = kill_at
+        self.steps = 0
+        self._lock = threading.Lock()
+
+    def _step(self) -> None:
+        with self._lock:
+            self.steps += 1
+            if self.steps == self.kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, path: Path, data: bytes) -> None:
+        self._step()
+        path.write_bytes(data[: len(data) // 2])
+        self._step()
+        path.unlink()
+        super().write(path, data)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._step()
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._step()
+        super().sync_directory(path)
+        self._step()
+
+
+def scripted(step: int) -> tuple[str, str, int]:
+    """Upload, prepare, replace, delete, in an order that covers them all."""
+    return [
+        ("upload", "Ada", 1), ("prepare", "Ada", 0), ("upload", "Ada", 2), ("force", "Ada", 0),
+        ("upload", "Bob", 3), ("delete", "Ada", 0), ("upload", "Ada", 4),
+    ][step]  # fmt: skip
+
+
+def drawn(rng: random.Random) -> tuple[str, str, int]:
+    """Any operation on any name."""
+    operation = rng.choices(["upload", "prepare", "force", "delete"], [6, 2, 2, 3])[0]
+    return operation, rng.choice(NAMES), rng.randrange(8)
+
+
+def do(voices: Voices, operation: str, name: str, seed: int) -> dict[str, Any]:
+    """One operation; what was acknowledged."""
+    try:
+        if operation == "upload":
+            return {"generation": voices.upload(name, seed)["generation"], "seed": seed}
+        if operation == "delete":
+            return {"deleted": voices.call("delete", name=name).result["generation"]}
+        return {"generation": voices.call("prepare", {"force": operation == "force"}, name=name).result["generation"]}
+    except SpeakerNotFound:
+        return {"missing": True}
+
+
+def work(job: dict[str, Any]) -> int:
+    """The child's life; the steps it did."""
+    log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    files = KillingFiles(job["kill_at"])
+    voices = Voices(Path(job["directory"]), FakeEncoder(), files, defaults=("qwen3_tts",))
+    rng = random.Random(job["seed"])
+    for step in range(job["operations"]):
+        operation, name, seed = drawn(rng) if job["seed"] else scripted(step)
+        os.write(log, json.dumps({"begin": operation, "name": name, "seed": seed}).encode() + b"\n")
+        os.write(log, json.dumps({"name": name, **do(voices, operation, name, seed)}).encode() + b"\n")
+    voices.cache.close()
+    return files.steps
+
+
+def main() -> None:
+    """Serve jobs until standard input ends."""
+    for seed in range(8):
+        clip(seed)
+    for line in sys.stdin:
+        job = json.loads(line)
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(write, str(work(job)).encode())
+            os._exit(0)
+        os.close(write)
+        _answer(pid)
+        _, status = os.waitpid(pid, 0)
+        steps = os.read(read, 20)
+        os.close(read)
+        _answer(int(steps) if os.WIFEXITED(status) and status == 0 else -1)
+
+
+def _answer(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The official `qwen_tts` package, importable, for comparison.
+
+It imports torchaudio for its 25 Hz tokenizer, which nothing here uses: an empty module stands in for it. The
+package warns on import and when its models are built; those warnings are its own affair.
+
+    from tests.support.official import quiet, qwen_tts
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Run official code without its warnings becoming errors of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _load() -> Any:
+    with quiet():
+        # First, so that transformers looks for torchaudio while it is still truly absent.
+        import transformers
+
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+            module = types.ModuleType(name)
+            module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None)
+            sys.modules.setdefault(name, module)
+        import qwen_tts  # type: ignore[import-untyped]
+    return qwen_tts
+
+
+qwen_tts: Any = _load()

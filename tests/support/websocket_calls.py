@@ -1,0 +1,98 @@
+"""A gateway on a real web server, in front of a client that makes known samples, and WebSocket calls to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+import websockets.asyncio.client
+from voice_clone_client.wav import pcm16
+from voice_clone_gateway import Settings, create_app
+from voice_clone_gateway.app import server_options
+from voice_clone_gateway.long_speech import sentence_seed
+
+from tests.support.speech_double import Double, samples_of
+
+CONFIG = {"type": "session.config", "voice": "ada", "seed": 7}
+
+
+class Caller:
+    """One connection."""
+
+    def __init__(self, connection: websockets.asyncio.client.ClientConnection) -> None:
+        self.connection = connection
+
+    async def send(self, kind: str, **values: Any) -> None:
+        await self.connection.send(json.dumps({"type": kind, **values}))
+
+    async def configure(self, **values: Any) -> None:
+        await self.connection.send(json.dumps({**CONFIG, **values}))
+
+    async def next(self) -> Any:
+        """The next message, a dict or bytes."""
+        message = await asyncio.wait_for(self.connection.recv(), 10)
+        return message if isinstance(message, bytes) else json.loads(message)
+
+    async def until(self, kind: str) -> list[Any]:
+        """All messages up to one of this type."""
+        found = [await self.next()]
+        while isinstance(found[-1], bytes) or found[-1]["type"] != kind:
+            found.append(await self.next())
+        return found
+
+
+@dataclass
+class Gateway:
+    """A running one."""
+
+    port: int
+    double: Double
+
+    @contextlib.asynccontextmanager
+    async def call(self, **options: Any) -> AsyncIterator[Caller]:
+        url = f"ws://127.0.0.1:{self.port}/v1/audio/speech/stream"
+        async with websockets.asyncio.client.connect(url, proxy=None, **options) as connection:
+            yield Caller(connection)
+
+
+def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None, /, **settings: Any) -> None:
+    """Run `test` with a gateway."""
+
+    async def serve() -> None:
+        nonlocal double
+        double = double or Double()
+        app = create_app(Settings(triton="127.0.0.1:1", **settings))
+        options = {**server_options(app.state.settings), "timeout_graceful_shutdown": 2}
+        server = uvicorn.Server(uvicorn.Config(app, **options))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            app.state.client = double
+            try:
+                await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)
+            finally:
+                server.should_exit = True
+                await serving
+        assert app.state.gate.live == 0
+        assert all(one.closed.is_set() for one in double.speeches)
+
+    asyncio.run(serve())
+
+
+def audio_of(messages: list[Any]) -> bytes:
+    return b"".join(message for message in messages if isinstance(message, bytes))
+
+
+def told(messages: list[Any]) -> list[dict[str, Any]]:
+    return [message for message in messages if isinstance(message, dict)]
+
+
+def pcm_of(text: str, index: int, seed: int | None = 7) -> bytes:
+    return pcm16(samples_of(text, sentence_seed(seed, index)))

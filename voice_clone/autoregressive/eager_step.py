@@ -1,0 +1,92 @@
+"""A step whose shapes follow the rows that are there: no work for nobody. The way on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voice_clone.autoregressive.frame_model import FrameModel, Made, Row, RowTable
+from voice_clone.autoregressive.sampling import Filters
+
+
+class EagerStep:
+    """Makes the next frame of any rows.
+
+    Args:
+        deterministic: always compute all slots, occupied or not, and let each row attend by itself, so that no
+            neighbour changes a bit.
+    """
+
+    def __init__(self, model: FrameModel, deterministic: bool) -> None:
+        self._model = model
+        self._deterministic = deterministic
+
+    def run(self, rows: Sequence[Row]) -> Made:
+        """Of rows of different slots, in their order. If this raises, it may be tried again."""
+        batch: list[Row | None] = [*sorted(rows, key=lambda row: row.slot)]
+        if self._deterministic:
+            by_slot = {row.slot: row for row in rows}
+            batch = [by_slot.get(slot) for slot in range(self._model.slots)]
+        slots = [row.slot if row else place for place, row in enumerate(batch)]
+        table = RowTable.pack(batch, self._model.config, self._model.idle_position)
+        filters = RowTable.filters(table)
+        there = RowTable(torch.from_numpy(table).to(self._model.device))
+        self._advance(batch, slots, there)
+        result = self._sample(torch.tensor(slots, device=self._model.device), there, filters)
+        order = [slots.index(row.slot) for row in rows]
+        made = result.cpu().numpy()[order]  # the one wait of a step
+        return made[:, :-1].astype(np.int32), made[:, -1] != 0
+
+    def _advance(self, batch: Sequence[Row | None], slots: Sequence[int], table: RowTable) -> None:
+        """Read the newest frames, of the rows that have one."""
+        model = self._model
+        places = [place for place, row in enumerate(batch) if row and row.codes is not None]
+        if not places:
+            return
+        if not self._deterministic and len(places) < len(batch):
+            table = table.at(torch.tensor(places, device=model.device))
+            batch, slots = [batch[place] for place in places], [slots[place] for place in places]
+        positions, seen, texts = [], [], []
+        for row in batch:
+            moving = row if row and row.codes is not None else None
+            # Others write behind everything and see one position, whatever lies there.
+            positions.append(moving.position if moving else model.idle_position)
+            seen.append(moving.position + 1 if moving else 1)
+            texts.append(moving.text if moving else model.no_text)
+        alone = seen if self._deterministic else None
+        model.advance(
+            torch.tensor(slots, device=model.device),
+            table,
+            torch.stack(texts),
+            lambda embeds: model.talker.decode(model.cache, slots, positions, embeds, alone),
+        )
+
+    def _sample(self, slots: Tensor, table: RowTable, filters: tuple[Filters, Filters]) -> Tensor:
+        """int64 [B, K + 1]: the codes, then whether all was finite."""
+        model, hidden = self._model, self._model.hidden[slots]
+        code0, finite = model.first_code(hidden, model.used[slots], table, filters[0])
+        going = self._going(code0)
+        if len(going) == len(code0):
+            codes, fine = model.other_codes(hidden, code0, table, filters[1])
+            return torch.cat([codes, (finite & fine)[:, None]], dim=1)
+        codes = torch.zeros_like(table.codes)
+        codes[:, 0] = code0
+        if going:
+            some = torch.tensor(going)
+            codes[some], fine = model.other_codes(hidden[some], code0[some], table.at(some), filters[1])
+            finite[some] &= fine
+        return torch.cat([codes, finite[:, None]], dim=1)
+
+    def _going(self, code0: Tensor) -> list[int]:
+        """The rows that the code predictor completes.
+
+        On a CPU those that have not just stopped; on a GPU all, because it would have to be waited for to know, and
+        in a deterministic step all, because the shape must not change.
+        """
+        if self._deterministic or code0.device.type != "cpu":
+            return list(range(code0.shape[0]))
+        eos = self._model.config.talker.codec_eos_token_id
+        return [place for place, code in enumerate(code0.tolist()) if code != eos]

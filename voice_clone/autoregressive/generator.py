@@ -1,0 +1,257 @@
+"""Many streams of codec frames from one talker. Knows nothing of queues or servers.
+
+A frame of a stream: the talker's hidden state gives codebook 0, the code predictor the other 15; their
+embeddings, summed, plus one text embedding are the talker's next input. Streams sit in slots; every step advances
+any subset of them by one frame in one batch: in shapes that follow the streams (eager_step.py), or in fixed ones that
+CUDA graphs hold (static_step.py).
+
+The order of floating-point sums depends on the shape of a batch, so a stream's logits move by rounding with its
+neighbours, and a code may flip where two are all but equally likely. A deterministic generator always computes all
+slots, occupied or not, and lets each stream attend by itself: shapes are then the same whoever is there, and a
+request with a seed gives the same codes, bit for bit, alone and in any company.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from voice_clone.autoregressive.eager_step import EagerStep
+from voice_clone.autoregressive.frame_model import FrameModel, Row, knobs_of
+from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.prefixes import Prefix, PromptPrefixes
+from voice_clone.autoregressive.repetition import Repetition
+from voice_clone.autoregressive.sampling import MIN_FRAMES, SamplingParameters
+from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.errors import InvalidArgument
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prefill import TalkerInput, build_talker_input, prefill_length
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.layers.graphs import GraphRunner
+
+Finish = Literal["stop", "length", "runaway", "error"]
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What one step brought for one stream.
+
+    Attributes:
+        codes: int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
+        finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
+            this is the last frame allowed; `runaway`: its text is said and it repeats itself; `error`: the model's
+            values were not finite.
+    """
+
+    codes: npt.NDArray[np.int32] | None
+    finish: Finish | None
+
+
+@dataclass
+class _Stream:
+    prefix: Prefix
+    text: TalkerInput
+    knobs: npt.NDArray[np.float64]
+    draws: Draws
+    max_frames: int
+    read: int = 0  # prompt positions prefilled
+    frames: int = 0  # made so far
+    newest: npt.NDArray[np.int32] | None = None  # the last of them
+    finish: Finish | None = None
+    repetition: Repetition = field(default_factory=Repetition)
+
+    @property
+    def unread(self) -> int:
+        return self.text.embeds.shape[0] - self.read
+
+    @property
+    def position(self) -> int:
+        """Where the newest frame goes, after the prompt and the frames before."""
+        return self.text.embeds.shape[0] + self.frames - 1
+
+    def row(self, slot: int) -> Row:
+        """What a step must know of it."""
+        trailing, index = self.text.trailing_text, self.frames - 1
+        text = trailing[index] if 0 <= index < trailing.shape[0] else self.text.pad
+        may_stop = self.frames >= MIN_FRAMES
+        return Row(slot, self.knobs, self.draws.of(self.frames), may_stop, self.newest, self.position, text)
+
+
+class Generator:
+    """A frame model of `slots` concurrent streams. Not thread-safe: one engine thread calls it.
+
+    A stream's life: `start(slot, ...)`, `prefill(slot, ...)` until its prompt is read, `step([slot, ...])` until a
+    frame has a `finish`, `free(slot)`.
+    """
+
+    def __init__(
+        self,
+        talker: Talker,
+        config: Qwen3TTSConfig,
+        slots: int,
+        max_length: int,
+        deterministic: bool = False,
+        runaway_frames: int | None = None,
+        runner: GraphRunner | None = None,
+        prefix_bytes: int = 0,
+    ) -> None:
+        """Preallocates all key-value memory, on the device and in the dtype of the talker's weights.
+
+        Args:
+            slots: the most streams at once.
+            max_length: the most positions of one stream: prompt + frames.
+            deterministic: neighbours change no bit of a stream; costs the work of all slots in every step.
+            runaway_frames: a stream that repeats itself for so many frames after its text ends; None: never.
+            runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
+            prefix_bytes: for what was read of voices, so that their next prompts need not read it again; for a native
+                talker alone.
+        """
+        self.talker = talker
+        self.config = config
+        self.slots = slots
+        self.max_length = max_length
+        self.deterministic = deterministic
+        self._runaway_frames = runaway_frames
+        self._streams: dict[int, _Stream] = {}
+        self._model = FrameModel(talker, config, slots, max_length, idle_rows=deterministic or runner is not None)
+        self._prefixes = PromptPrefixes(self._model.cache, prefix_bytes if talker.native is not None else 0)
+        self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
+        if runner is not None:
+            self._step = StaticStep(self._model, runner, deterministic)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the talker's and the code predictor's key-value memory."""
+        return self._model.cache.nbytes + self._model.predictor_cache.nbytes
+
+    @property
+    def live(self) -> frozenset[int]:
+        """The slots that hold a stream, finished or not."""
+        return frozenset(self._streams)
+
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Record all CUDA graphs, if there are to be any: later it would hold streams up. For use without streams."""
+        if isinstance(self._step, StaticStep):
+            self._step.prepare()
+
+    @torch.inference_mode()
+    def restore(self, prompts: Iterable[Prompt], seconds: float) -> int:
+        """Read what prompts say of their voices, the most wanted first, as many as fit and as `seconds` allow. For use
+        without streams.
+
+        Returns: how many.
+        """
+        deadline = time.monotonic() + seconds
+        learned: list[Prefix] = []
+        for prompt in prompts:
+            prefix = Prefix.of(prompt)
+            if time.monotonic() > deadline or not self._prefixes.has_room(prefix):
+                break
+            with contextlib.suppress(InvalidArgument):  # it belongs to another checkpoint
+                self.start(0, TalkerRequest(prompt, SamplingParameters(seed=0), 1))
+                if unread := prefix.length - self._streams[0].read:
+                    self.prefill(0, unread)
+                del self._streams[0]
+                learned.append(prefix)
+        for prefix in reversed(learned):  # the most wanted is the last to go
+            self._prefixes.read(prefix, 0)
+        self._model.cache.clear()
+        return len(learned)
+
+    @torch.inference_mode()
+    def start(self, slot: int, request: TalkerRequest) -> int:
+        """Give a free slot to a stream. Nothing is changed if this raises.
+
+        Returns: the positions of its prompt that are not known of the voice yet, which `prefill` reads.
+        Raises:
+            InvalidArgument: the prompt does not suit the checkpoint, or prompt and frames do not fit the slot.
+        """
+        if slot in self._streams or not 0 <= slot < self.slots:
+            raise ValueError(f"slot {slot} is taken or none of 0..{self.slots - 1}")
+        prompt, max_frames = request.prompt, request.max_frames
+        prompt.check(self.config)
+        if max_frames < 1:
+            raise InvalidArgument(f"max_frames must be at least 1, got {max_frames}")
+        length = prefill_length(prompt)
+        if length + max_frames > self.max_length:
+            raise InvalidArgument(
+                f"text and reference take {length} positions and max_frames {max_frames}; "
+                f"together at most {self.max_length} fit"
+            )
+        text = build_talker_input(self.talker, self.config, prompt)
+        self._model.used[slot] = False
+        draws = Draws(request.sampling.seed, self.config.talker.num_code_groups)
+        prefix = Prefix.of(prompt)
+        known = self._prefixes.read(prefix, slot)
+        self._streams[slot] = _Stream(prefix, text, knobs_of(request.sampling), draws, max_frames, known)
+        return length - known
+
+    @torch.inference_mode()
+    def prefill(self, slot: int, count: int) -> None:
+        """Read the next `count` positions of a started stream's prompt."""
+        stream = self._streams[slot]
+        embeds = stream.text.embeds[stream.read : stream.read + count]
+        self._model.hidden[slot] = self.talker.prefill(self._model.cache, slot, embeds, stream.read)
+        before, stream.read = stream.read, stream.read + count
+        if before < stream.prefix.length <= stream.read:
+            self._prefixes.keep(stream.prefix, slot)
+
+    @torch.inference_mode()
+    def step(self, slots: Sequence[int]) -> list[Frame]:
+        """Make the next frame of every listed stream, in the order of `slots`; of a prompt, first read what is left.
+
+        The talker runs at the beginning of a step, on the frame before: a stream's first frame costs no more
+        than the code predictor. If this raises, no stream has moved, and the step may be tried again.
+        """
+        streams = [self._streams[slot] for slot in slots]
+        if any(stream.finish for stream in streams):
+            raise ValueError("a listed stream has ended; free its slot")
+        if not streams:
+            return []
+        for slot, stream in zip(slots, streams, strict=True):
+            if stream.unread:
+                self.prefill(slot, stream.unread)
+        codes, finite = self._step.run([stream.row(slot) for slot, stream in zip(slots, streams, strict=True)])
+        return [self._frame(stream, row, bool(ok)) for stream, row, ok in zip(streams, codes, finite, strict=True)]
+
+    def free(self, slot: int) -> None:
+        """End the stream in `slot`, finished or not; the slot may be started again."""
+        stream = self._streams.pop(slot)
+        if stream.finish == "error" or not stream.frames:  # not finite, or not known to be
+            self._model.cache.wipe(slot, stream.position + 1)
+
+    def reset(self) -> None:
+        """Forget all streams, whatever state they are in, and all that they have written."""
+        self._streams = {}
+        self._prefixes.clear()
+        self._model.cache.clear()
+
+    def _frame(self, stream: _Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame:
+        if not finite:
+            stream.finish = "error"
+            return Frame(None, "error")
+        if codes[0] == self.config.talker.codec_eos_token_id:
+            stream.finish = "stop"
+            return Frame(None, "stop")
+        stream.newest = codes
+        stream.frames += 1
+        if stream.frames == stream.max_frames:
+            stream.finish = "length"
+        elif self._is_runaway(stream, int(codes[0])):
+            stream.finish = "runaway"
+        return Frame(codes, stream.finish)
+
+    def _is_runaway(self, stream: _Stream, code0: int) -> bool:
+        if self._runaway_frames is None or stream.frames <= stream.text.trailing_text.shape[0]:
+            return False
+        return stream.repetition.add(code0) >= self._runaway_frames

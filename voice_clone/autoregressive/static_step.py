@@ -1,0 +1,101 @@
+"""A step of fixed shapes over fixed tensors, which a CUDA graph can hold. The way on a GPU.
+
+Row b is slot b. The rows are those of the first slots, up to the last one in use, rounded up to a size that graphs
+exist for; those of nobody are computed and thrown away. A step is two graphs: the talker, which reads the newest
+frames, for each number of rows and of positions read; and codebook 0, the whole code predictor and all draws, for each
+number of rows and kind of draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voice_clone.autoregressive.frame_model import FrameModel, Made, Row, RowTable
+from voice_clone.autoregressive.sampling import LARGEST_K, Filters
+from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
+
+LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads
+# The kinds of draw, each doing for those before: the most likely code; top-k as is usual; anything, which takes sorts.
+DRAWS = (Filters(False, 0, False), Filters(True, 64, False), Filters(True, LARGEST_K, True))
+
+
+class StaticStep:
+    """Makes the next frame of any rows.
+
+    Args:
+        runner: runs the two parts of a step.
+        deterministic: there is one shape only, so that no neighbour changes a bit.
+    """
+
+    def __init__(self, model: FrameModel, runner: GraphRunner, deterministic: bool) -> None:
+        self._model = model
+        self._runner = runner
+        slots, length, device = model.slots, model.idle_position, model.device
+        self._batches = (slots,) if deterministic else powers_up_to(slots)
+        self._lengths = (length,) if deterministic else powers_up_to(length, LEAST_LENGTH)
+        # All that the steps read and write besides the model's memory.
+        self._slots = torch.arange(slots, device=device)
+        self._table = Upload((slots, RowTable.width(model.config)), torch.float64, device)
+        self._text = torch.zeros_like(model.hidden)
+        self._made = Download((slots, model.config.talker.num_code_groups + 1), torch.int64, device)
+
+    def prepare(self) -> None:
+        """Record all shapes, the usual ones first; no stream may be there. A later recording would hold streams up."""
+        idle = RowTable.pack([None] * self._model.slots, self._model.config, self._model.idle_position)
+        self._table.send(idle)
+        for kind in (DRAWS[1], DRAWS[0], DRAWS[2]):
+            for batch in reversed(self._batches):  # the largest first: the others then fit its memory
+                self._runner.prepare(*self._sample(batch, kind))
+        for length in self._lengths:
+            for batch in reversed(self._batches):
+                self._runner.prepare(*self._advance(batch, length))
+
+    def run(self, rows: Sequence[Row]) -> Made:
+        """Of rows of different slots, in their order. If this raises, it may be tried again."""
+        slots = [row.slot for row in rows]
+        batch = round_up(max(slots) + 1, self._batches)
+        by_slot = dict(zip(slots, rows, strict=True))
+        padded = [by_slot.get(slot) for slot in range(batch)]
+        table = RowTable.pack(padded, self._model.config, self._model.idle_position)
+        self._table.send(table)
+        positions = [row.position for row in rows if row.codes is not None]
+        if positions:
+            texts = [row.text if row and row.codes is not None else self._model.no_text for row in padded]
+            torch.stack(texts, out=self._text[:batch])
+            self._runner.run(*self._advance(batch, round_up(max(positions) + 1, self._lengths)))
+        kind = next(kind for kind in DRAWS if all(kind.covers(each) for each in RowTable.filters(table)))
+        self._runner.run(*self._sample(batch, kind))
+        made = self._made.fetch(batch)[slots]
+        return made[:, :-1].astype(np.int32), made[:, -1] != 0
+
+    def _advance(self, batch: int, length: int) -> tuple[Hashable, Step]:
+        """The talker reads the newest frames of the first `batch` slots, at positions below `length`."""
+        model = self._model
+
+        def step() -> None:
+            table = RowTable(self._table.device[:batch])
+
+            def decode(embeds: Tensor) -> Tensor:
+                return model.talker.decode_first(model.cache, table.position, embeds, length)
+
+            model.advance(self._slots[:batch], table, self._text[:batch], decode)
+
+        return ("talker", batch, length), step
+
+    def _sample(self, batch: int, kind: Filters) -> tuple[Hashable, Step]:
+        """The next codes of the first `batch` slots, and whether all was finite."""
+        model = self._model
+
+        def step() -> None:
+            table, hidden = RowTable(self._table.device[:batch]), model.hidden[:batch]
+            code0, finite = model.first_code(hidden, model.used[:batch], table, kind)
+            codes, fine = model.other_codes(hidden, code0, table, kind)
+            made = self._made.device[:batch]
+            made[:, :-1] = codes
+            made[:, -1] = finite & fine
+
+        return ("codes", batch, kind), step

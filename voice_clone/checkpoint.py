@@ -1,0 +1,182 @@
+"""Reads the weights of an official checkpoint folder, stage by stage.
+
+The files are safetensors, whole (`model.safetensors`) or in shards named by `model.safetensors.index.json`. They are
+memory-mapped: a process touches only the tensors its own stage names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from voice_clone.errors import CheckpointError
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config, read_json
+
+WeightFile = Literal["model", "speech_tokenizer/model"]
+
+_FLOATS = ("F32", "F16", "BF16")
+
+
+class Checkpoint:
+    """A checkpoint folder.
+
+    Raises:
+        CheckpointError: the configuration is missing, malformed, or not that of a 12 Hz Base model.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config: Qwen3TTSConfig = load_config(folder)
+
+    def load(
+        self,
+        module: nn.Module,
+        file: WeightFile,
+        prefix: str,
+        dtype: torch.dtype | None,
+        device: torch.device | str,
+        keep: Collection[str] = (),
+    ) -> None:
+        """Fill a module that was built on the meta device.
+
+        Args:
+            module: receives the tensors `prefix` + each name of its state; others stay unread.
+            file: the weight file, without its ending.
+            prefix: of the module's names in the file, with the dot.
+            dtype: to convert to; None: as in the file.
+            device: where the tensors go.
+            keep: names, without the prefix, of tensors that stay as in the file: its dtype, memory-mapped, on the CPU.
+
+        Raises:
+            CheckpointError: a file cannot be read, or a tensor is missing or of a wrong shape or type.
+        """
+        expected = module.state_dict()
+        with self._open(file, [prefix + name for name in expected]) as files:
+            for name, tensor in expected.items():
+                _check(files[prefix + name], prefix + name, tuple(tensor.shape))
+            state = {
+                name: files[prefix + name].read(prefix + name).to(device, dtype, copy=True)
+                for name in expected
+                if name not in keep
+            }
+        with self._open(file, [prefix + name for name in keep]) as files:  # a map without the pages that were read
+            state |= {name: files[prefix + name].read(prefix + name) for name in keep}
+        module.load_state_dict(state, assign=True)
+
+    def fingerprint(self, file: WeightFile, prefix: str, names: Collection[str]) -> str:
+        """SHA-256, in hex, of a stage: its configuration and the names, types, shapes and bytes of its tensors.
+
+        Two checkpoints with equal fingerprints compute the same; how the tensors are spread over shards does not count.
+
+        Args:
+            file, prefix: as in `load`.
+            names: the tensors, without the prefix.
+
+        Raises:
+            CheckpointError: a file cannot be read or a tensor is missing.
+        """
+        digest = hashlib.sha256(_canonical(self._stage_config(prefix)))
+        ordered = sorted(prefix + name for name in names)
+        with self._open(file, ordered) as files:
+            for name in ordered:
+                weights = files[name]
+                digest.update(_canonical([name, weights.dtype(name), weights.shape(name)]))
+                digest.update(weights.read(name).reshape(-1).view(torch.uint8).numpy().data)  # from the map, uncopied
+        return digest.hexdigest()
+
+    def _stage_config(self, prefix: str) -> Any:
+        codec = self.config.codec
+        stages: Mapping[str, Any] = {
+            "speaker_encoder.": dataclasses.asdict(self.config.speaker_encoder),
+            "talker.": dataclasses.asdict(self.config.talker),
+            "encoder.": [dataclasses.asdict(codec.encoder_config), codec.encoder_valid_num_quantizers],
+            "decoder.": dataclasses.asdict(codec.decoder_config),
+        }
+        return stages[prefix]
+
+    @contextmanager
+    def _open(self, file: WeightFile, names: Collection[str]) -> Iterator[Mapping[str, _Weights]]:
+        """The open file of each tensor of `names`; their maps outlive the files."""
+        with ExitStack() as stack:
+            opened: dict[str, _Weights] = {}
+            found: dict[str, _Weights] = {}
+            for name, where in self._locate(file, names).items():
+                if where not in opened:
+                    opened[where] = stack.enter_context(_open_weights(self.folder, where))
+                if name not in opened[where].names:
+                    raise CheckpointError(f"{where}: tensor {name} is missing")
+                found[name] = opened[where]
+            yield found
+
+    def _locate(self, file: WeightFile, names: Collection[str]) -> dict[str, str]:
+        """Each tensor's file: the whole one if it is there, as the official package prefers it, else its shard."""
+        whole, index = f"{file}.safetensors", f"{file}.safetensors.index.json"
+        if (self.folder / whole).is_file() or not (self.folder / index).is_file():
+            return dict.fromkeys(names, whole)
+        shards = read_json(self.folder, index).get("weight_map")
+        if not isinstance(shards, dict):
+            raise CheckpointError(f"{index}: holds no weight_map")
+        located = {}
+        for name in names:
+            shard = shards.get(name)
+            if shard is None:
+                raise CheckpointError(f"{index}: tensor {name} is missing")
+            if not isinstance(shard, str) or Path(shard).name != shard:
+                raise CheckpointError(f"{index}: tensor {name} is not in a file of this folder")
+            located[name] = str(Path(file).with_name(shard))
+        return located
+
+
+class _Weights:
+    """One open safetensors file."""
+
+    def __init__(self, file: str, handle: Any) -> None:
+        self.file = file
+        self.names = frozenset(handle.keys())
+        self._handle = handle
+
+    def dtype(self, name: str) -> str:
+        return str(self._handle.get_slice(name).get_dtype())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._handle.get_slice(name).get_shape())
+
+    def read(self, name: str) -> Tensor:
+        """The tensor, memory-mapped."""
+        tensor: Tensor = self._handle.get_tensor(name)
+        return tensor
+
+
+@contextmanager
+def _open_weights(folder: Path, file: str) -> Iterator[_Weights]:
+    try:
+        handle = safe_open(folder / file, framework="pt")
+    except FileNotFoundError:
+        raise CheckpointError(f"{file}: the file is missing from the checkpoint folder") from None
+    except (OSError, SafetensorError):
+        raise CheckpointError(f"{file}: not a whole safetensors file; it may have been cut short") from None
+    with handle as entered:
+        yield _Weights(file, entered)
+
+
+def _check(weights: _Weights, name: str, shape: tuple[int, ...]) -> None:
+    found = weights.shape(name)
+    if found != shape:
+        raise CheckpointError(f"{weights.file}: {name}: shape {found}, expected {shape}")
+    if weights.dtype(name) not in _FLOATS:
+        raise CheckpointError(
+            f"{weights.file}: {name}: type {weights.dtype(name)}, expected one of {', '.join(_FLOATS)}"
+        )
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode() + b"\n"

@@ -1,0 +1,112 @@
+"""The codec decoder in steps of fixed shapes, which CUDA graphs can hold. The way on a GPU.
+
+A graph decodes so many frames of so many streams; other numbers of frames are decoded in pieces, since a stream is the
+same however it is cut. A stream's state is one flat vector, for one copy in and one out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.layers.graphs import GraphRunner, Step, powers_up_to, round_up
+
+LONGEST = 64  # frames of a graph: beyond, its memory grows and nothing is gained
+
+
+class GraphedCodecDecoder:
+    """As `CodecDecoder`, as far as streams need it.
+
+    Args:
+        decoder: what the graphs hold.
+        codebooks: codes a frame.
+        max_batch: streams decoded together.
+        frames: the usual lengths of chunks.
+        runner: runs the steps.
+    """
+
+    def __init__(
+        self, decoder: CodecDecoder, codebooks: int, max_batch: int, frames: Sequence[int], runner: GraphRunner
+    ) -> None:
+        self._decoder = decoder
+        self._runner = runner
+        self._batches = powers_up_to(max_batch)
+        self._frames = sorted({1, *(length for length in frames if length <= LONGEST)}, reverse=True)
+        state = decoder.new_state(max_batch)
+        self._shapes = [buffer.shape[1:] for buffer in state.buffers]
+        # All that the steps read and write.
+        self._position = state.position
+        self._state = self._flat(state.buffers)
+        self._next_state = torch.zeros_like(self._state)
+        self._codes = torch.zeros(max_batch, codebooks, self._frames[0], dtype=torch.int64, device=decoder.device)
+        self._waveform = decoder.decode_chunk(self._codes, state)  # of this shape and dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where codes are expected and states lie."""
+        return self._decoder.device
+
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Record all shapes."""
+        for frames in self._frames:
+            for batch in reversed(self._batches):  # the largest first: the others then fit its memory
+                self._runner.prepare(*self._step(batch, frames))
+
+    @torch.inference_mode()
+    def new_state(self, batch: int) -> DecoderState:
+        """The state of `batch` streams before their first frame."""
+        state = self._decoder.new_state(batch)
+        return DecoderState(state.position, [self._flat(state.buffers)])
+
+    @torch.inference_mode()
+    def decode_chunk(self, codes: Tensor, state: DecoderState) -> Tensor:
+        """int64 [B, K, n] and the streams' state, which moves on -> [B, n * 1920]; as `CodecDecoder.decode_chunk`."""
+        batch, _, left = codes.shape
+        size = round_up(batch, self._batches)
+        samples = self._waveform.shape[1] // self._frames[0]  # a frame
+        self._state[:batch] = state.buffers[0]
+        self._position[:batch] = state.position
+        done, pieces = 0, []
+        while done < left:
+            frames = next(length for length in self._frames if length <= left - done)
+            self._codes[:batch, :, :frames] = codes[..., done : done + frames]
+            self._runner.run(*self._step(size, frames))
+            pieces.append(self._waveform[:batch, : frames * samples].clone())
+            done += frames
+            if done < left:
+                self._state[:batch] = self._next_state[:batch]
+                self._position[:batch] += frames
+        state.position = state.position + left
+        state.buffers = [self._next_state[:batch].clone()]
+        return torch.cat(pieces, dim=-1)
+
+    @torch.inference_mode()
+    def prime(self, codes: Tensor, state: DecoderState) -> None:
+        """Move fresh streams on over frames whose audio nobody wants; as `CodecDecoder.prime`."""
+        apart = DecoderState(state.position, self._apart(state.buffers[0]))
+        self._decoder.prime(codes, apart)
+        state.position, state.buffers = apart.position, [self._flat(apart.buffers)]
+
+    def _step(self, batch: int, frames: int) -> tuple[Hashable, Step]:
+        """The next `frames` frames of the first `batch` streams of the fixed tensors."""
+
+        def step() -> None:
+            state = DecoderState(self._position[:batch], self._apart(self._state[:batch]))
+            waveform = self._decoder.decode_chunk(self._codes[:batch, :, :frames], state)
+            self._waveform[:batch, : waveform.shape[1]] = waveform
+            self._next_state[:batch] = self._flat(state.buffers)
+
+        return (batch, frames), step
+
+    def _flat(self, buffers: Sequence[Tensor]) -> Tensor:
+        """Buffers [B, ...] -> [B, S]."""
+        return torch.cat([buffer.flatten(1) for buffer in buffers], dim=1)
+
+    def _apart(self, flat: Tensor) -> list[Tensor]:
+        """[B, S] -> views of it, the buffers [B, ...]."""
+        parts = torch.split(flat, [shape.numel() for shape in self._shapes], dim=1)
+        return [part.view(flat.shape[0], *shape) for part, shape in zip(parts, self._shapes, strict=True)]

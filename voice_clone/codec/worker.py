@@ -1,0 +1,289 @@
+"""The thread that decodes: chunks of all streams come in at any time, samples go out in each stream's order.
+
+submit ──> ChunkQueue (bounded) ──> batch: the most urgent chunk and those of other streams with as many frames
+                                ──> decode ──> ticket
+
+Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another is in
+flight, and while a stream's frames are being made the talker is. So a stream that ends early gets no samples from
+there on, its talker is told to stop, and the error goes with its final chunk, when nothing else is in flight. Only what
+no talker sends (a wrong index, bad codes) is refused at once.
+
+References. `prepare` says which one a stream will begin with, while the talker still reads its prompt; its state is
+computed when nothing else is to do, else with the stream's first chunk.
+
+Clients that leave. Whoever notices calls `abandon`: the talker is told at once, and the state goes before the next
+batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
+from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    Overloaded,
+    VoiceCloneError,
+)
+
+SWEEP_SECONDS = 1.0  # between two looks for what is idle
+GONE = "the client gave the stream up"
+MAX_REFERENCES = 16  # that wait for `prepare`
+MAX_BROKEN = 4096  # streams that ended early and whose final chunk is to come
+
+Ending = Literal["finished", "cancelled", "failed", "idle"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Report:
+    """What happened since the last report, and the levels now."""
+
+    open_streams: int
+    stream_bytes: int
+    primed_bytes: int
+    batch: int = 0  # chunks decoded together
+    frames: int = 0  # of each of them
+    decode_ms: float = 0.0  # of the batch
+    primed_hits: int = 0
+    primed_misses: int = 0
+    endings: list[Ending] = field(default_factory=list)  # of streams
+
+
+class Observer(Protocol):
+    """Who wants to know. Must neither wait nor raise."""
+
+    def lost(self, stream_id: str) -> None:
+        """A stream ended here before its final chunk: whoever makes its frames should stop. Called from any thread."""
+
+    def answered(self, stream_id: str) -> None:
+        """A stream's final chunk has been answered. Called from the worker's thread."""
+
+    def report(self, report: Report) -> None:
+        """After each batch, and when streams ended without one. Called from the worker's thread."""
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Whatever is raised inside goes to the log: what a ticket does must not harm other streams."""
+    try:
+        yield
+    except Exception as error:
+        log.error("a chunk could not be answered", exc_info=error)
+
+
+class Code2WavWorker:
+    """Decodes on one thread of its own.
+
+    Args:
+        code2wav: the streams; used by that thread alone.
+        max_batch: chunks decoded together.
+        max_queue: chunks that may wait; one more ends its stream.
+        frame_seconds: how long a frame is heard.
+        observer: told of lost streams and of what was done.
+    """
+
+    def __init__(
+        self, code2wav: Code2Wav, max_batch: int, max_queue: int, frame_seconds: float, observer: Observer
+    ) -> None:
+        self._code2wav = code2wav
+        self._max_batch = max_batch
+        self._max_queue = max_queue
+        self._observer = observer
+        self._waiting = ChunkQueue(frame_seconds)
+        self._references: deque[NDArray[np.int32]] = deque(maxlen=MAX_REFERENCES)  # the oldest are left out
+        self._abandoned: set[str] = set()  # streams whose client has gone
+        self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
+        self._endings: list[Ending] = []
+        self._swept = time.monotonic()
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="code2wav", daemon=True)
+        self._thread.start()
+
+    def submit(self, chunk: Chunk, ticket: Ticket) -> None:
+        """Queue a chunk; returns at once."""
+        with self._changed:
+            if len(self._waiting) >= self._max_queue:
+                full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
+                # It waits its turn all the same, without its codes: a stream is answered in order.
+                chunk = replace(chunk, codes=chunk.codes[:0], context=chunk.context[:0], failure=full)
+            self._waiting.put(Entry(chunk, ticket, len(chunk.codes)))
+            self._changed.notify()
+
+    def prepare(self, context: NDArray[np.int32]) -> None:
+        """A stream is about to begin with these reference codes, int32 [frames, codebooks]; returns at once."""
+        with self._changed:
+            self._references.append(context)
+            self._changed.notify()
+
+    def abandon(self, stream_id: str) -> None:
+        """End a stream whose client has gone; returns at once. May be called again: then its talker is told again."""
+        self._observer.lost(stream_id)
+        with self._changed:
+            self._abandoned.add(stream_id)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Decode what waits, then stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            try:
+                self._give_up()
+                self._decode(batch)
+                self._prepare()
+                self._sweep()
+            except Exception as error:
+                log.error("a batch of %d chunks failed", len(batch), exc_info=error)
+                for entry in batch:
+                    self._break(entry, Internal("the decoder failed on this stream; try again"), "failed")
+
+    def _next(self) -> list[Entry] | None:
+        """The next batch; an empty one when there is other work, or time to sweep; None when closed and done."""
+        with self._changed:
+            if not (self._waiting or self._references or self._abandoned or self._closing):
+                self._changed.wait(SWEEP_SECONDS)
+            if self._closing and not (self._waiting or self._abandoned):
+                return None
+            return self._waiting.take(self._max_batch)
+
+    def _give_up(self) -> None:
+        """Forget the streams whose clients have gone."""
+        with self._changed:
+            abandoned, self._abandoned = self._abandoned, set()
+        for stream_id in filter(self._code2wav.is_open, abandoned):
+            self._end(stream_id, Cancelled(GONE), "cancelled")
+        if self._endings:
+            self._report()
+
+    def _decode(self, batch: Sequence[Entry]) -> None:
+        wanted = [entry for entry in batch if not self._has_ended(entry)]
+        began = time.monotonic()
+        outcomes = self._code2wav.decode([entry.chunk for entry in wanted])
+        spent = 1e3 * (time.monotonic() - began)
+        decoded = []
+        for entry, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, InvalidArgument):
+                self._refuse(entry, outcome)
+            elif isinstance(outcome, VoiceCloneError):
+                self._break(entry, outcome, "failed")
+            else:
+                decoded.append((entry.chunk, outcome))
+                self._answer(entry, outcome)
+        if decoded or self._endings:
+            primed = [outcome.primed for chunk, outcome in decoded if chunk.index == 0]
+            self._report(len(decoded), batch[0].frames, spent, primed.count("hit"), primed.count("miss"))
+
+    def _has_ended(self, entry: Entry) -> bool:
+        """Whether a chunk needs no decoding, for its stream has ended or ends with it; then it has been answered."""
+        chunk = entry.chunk
+        if chunk.index == 0:
+            self._broken.pop(chunk.stream_id, None)  # another stream of that name
+        if chunk.stream_id in self._broken:
+            self._say(entry, self._broken[chunk.stream_id])
+        elif chunk.failure is not None:
+            self._break(entry, chunk.failure, "cancelled" if isinstance(chunk.failure, Cancelled) else "failed")
+        elif chunk.index > 0 and entry.ticket.cancelled():  # to ask takes a millisecond, which a first chunk has not
+            self._break(entry, Cancelled(GONE), "cancelled")
+        else:
+            return False
+        return True
+
+    def _answer(self, entry: Entry, decoded: Decoded) -> None:
+        try:
+            entry.ticket.done(decoded)
+        except Exception as error:
+            log.error("a chunk could not be sent", exc_info=error)
+            told = error if isinstance(error, VoiceCloneError) else Internal("the samples could not be sent; try again")
+            self._break(entry, told, "failed")
+            return
+        stream_id = entry.chunk.stream_id
+        self._waiting.heard(stream_id, entry.frames)
+        if entry.chunk.final:
+            self._waiting.forget(stream_id)
+            self._endings.append("finished")
+            self._observer.answered(stream_id)
+
+    def _refuse(self, entry: Entry, error: InvalidArgument) -> None:
+        """Nothing that a talker sends: the stream that it names, if open, goes on."""
+        with _logged():
+            entry.ticket.fail(error)
+        if not self._code2wav.is_open(entry.chunk.stream_id):
+            self._observer.lost(entry.chunk.stream_id)
+
+    def _break(self, entry: Entry, error: VoiceCloneError, ending: Ending) -> None:
+        """A chunk's stream ends with it, and with `error`."""
+        self._end(entry.chunk.stream_id, error, ending)
+        self._say(entry, error)
+        if not entry.chunk.final:
+            self._observer.lost(entry.chunk.stream_id)
+
+    def _end(self, stream_id: str, error: VoiceCloneError, ending: Ending) -> None:
+        self._code2wav.drop(stream_id)
+        self._waiting.forget(stream_id)
+        self._endings.append(ending)
+        self._broken[stream_id] = error
+        if len(self._broken) > MAX_BROKEN:
+            self._broken.popitem(last=False)
+
+    def _say(self, entry: Entry, error: VoiceCloneError) -> None:
+        """Answer a chunk of a stream that ended early: the final one with the error, the others with nothing."""
+        with _logged():
+            if entry.chunk.final:
+                del self._broken[entry.chunk.stream_id]
+                entry.ticket.fail(error)
+                self._observer.answered(entry.chunk.stream_id)
+            else:
+                entry.ticket.skip()
+
+    def _prepare(self) -> None:
+        """If no chunk waits: compute the state after a reference."""
+        with self._changed:
+            if self._waiting or not self._references:
+                return
+            context = self._references.popleft()
+        try:
+            self._code2wav.prepare(context)
+        except VoiceCloneError as error:  # the first chunk will be told
+            log.info("a reference could not be prepared: %s", error)
+        except Exception as error:  # likewise; the streams of this round must not fail for it
+            log.error("a reference could not be prepared", exc_info=error)
+
+    def _sweep(self) -> None:
+        """Now and then: forget what is idle."""
+        if time.monotonic() - self._swept < SWEEP_SECONDS:
+            return
+        self._swept = time.monotonic()
+        before = self._code2wav.primed_bytes
+        with self._changed:
+            waiting = set(self._waiting.streams)
+        for stream_id in self._code2wav.sweep(waiting):
+            self._end(stream_id, DeadlineExceeded("no chunk of this stream came for too long"), "idle")
+            self._observer.lost(stream_id)
+        if self._endings or self._code2wav.primed_bytes != before:
+            self._report()
+
+    def _report(self, batch: int = 0, frames: int = 0, decode_ms: float = 0.0, hits: int = 0, misses: int = 0) -> None:
+        endings, self._endings = self._endings, []
+        levels = (self._code2wav.streams, self._code2wav.stream_bytes, self._code2wav.primed_bytes)
+        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings))

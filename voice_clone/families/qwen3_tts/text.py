@@ -1,0 +1,144 @@
+"""Text to token ids, as the official processor makes them: Qwen2's byte-level BPE. Needs no torch.
+
+Sources: transformers 4.57.3 `tokenization_qwen2_fast.py` and `Qwen2Converter`; the templates are those of qwen-tts
+0.1.1 (`Qwen3TTSModel`, `generate_voice_clone`).
+
+The splitting pattern is Qwen2's, with which the models were trained. transformers 4.57.3 takes any large tokenizer in
+a local folder for Mistral's and puts Mistral's pattern in its place (transformers #42591); loaded by its name on the
+hub, the same checkpoint keeps Qwen2's, and so it does here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
+
+from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.families.qwen3_tts.config import read_json
+
+TOKENIZER_FILE = "tokenizer.json"
+VOCABULARY_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+SETTINGS_FILE = "tokenizer_config.json"
+
+ROLE = "<|im_start|>assistant\n"
+END = "<|im_end|>\n"
+ROLE_LENGTH = 3
+
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+Ids = npt.NDArray[np.int32]
+
+
+class Tokenizer:
+    """The tokenizer of a checkpoint folder: tokenizer.json, or vocab.json and merges.txt.
+
+    Attributes:
+        role_ids: int32 [3], the ids of `<|im_start|>assistant\\n`.
+
+    Raises:
+        CheckpointError: a file is missing or malformed, or lacks the tokens of the chat template.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = _load(folder)
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = {index: token.content for index, token in added.items() if token.special}
+        role, end = self._encode(ROLE), self._encode(END)
+        if len(role) != ROLE_LENGTH or len(end) != 2 or role[0] not in self._special or end[0] not in self._special:
+            raise CheckpointError(f"{SETTINGS_FILE}: {ROLE!r} and {END!r} are not the tokens that the model knows")
+        self.role_ids: Ids = np.array(role, np.int32)
+        self._end = end
+
+    def text_ids(self, text: str) -> Ids:
+        """The ids of `text` in the prompt of a synthesis: int32 [n].
+
+        Raises:
+            InvalidArgument: `text` holds a control token of the model.
+        """
+        return self._ids(text, [*self._end, *self.role_ids.tolist()])
+
+    def reference_ids(self, text: str) -> Ids:
+        """The ids of the transcript of a reference clip: int32 [n].
+
+        Raises:
+            InvalidArgument: `text` holds a control token of the model.
+        """
+        return self._ids(text, self._end)
+
+    def _ids(self, text: str, tail: list[int]) -> Ids:
+        # Line breaks at the start of the text may merge with that of the role: the whole is tokenised, then cut,
+        # and the official cut is by position. Whatever a control token does not shield stays with the text.
+        suffix = END if tail == self._end else END + ROLE
+        ids = self._encode(ROLE + text + suffix)
+        inner = ids[ROLE_LENGTH : -len(tail)]
+        for index in inner:
+            if index in self._special:
+                raise InvalidArgument(f"the text holds {self._special[index]!r}, a control token; remove it")
+        head = self.role_ids[: ROLE_LENGTH - 1].tolist()
+        assert ids[: len(head)] == head and ids[-len(tail) :] == tail
+        return np.array(inner, np.int32)
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+
+def _load(folder: Path) -> tokenizers.Tokenizer:
+    if (folder / TOKENIZER_FILE).is_file():
+        try:
+            tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+        except Exception:  # the library raises plain Exception
+            raise CheckpointError(f"{TOKENIZER_FILE}: not a tokenizer that can be read") from None
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    else:
+        tokenizer = _build(folder)
+    _add_tokens(tokenizer, folder)
+    return tokenizer
+
+
+def _build(folder: Path) -> tokenizers.Tokenizer:
+    """Qwen2's tokenizer from its vocabulary and merges."""
+    vocabulary = read_json(folder, VOCABULARY_FILE)
+    try:
+        lines = (folder / MERGES_FILE).read_text(encoding="utf-8").split("\n")
+        merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version:")]
+        model = models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False, byte_fallback=False)
+    except FileNotFoundError:
+        raise CheckpointError(f"{MERGES_FILE}: the file is missing from the checkpoint folder") from None
+    except Exception:  # the library raises plain Exception
+        raise CheckpointError(f"{MERGES_FILE}: its merges are malformed or do not fit {VOCABULARY_FILE}") from None
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    return tokenizer
+
+
+def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Add the tokens of tokenizer_config.json that the tokenizer does not have yet, in the order of their ids."""
+    if not (folder / SETTINGS_FILE).is_file():
+        return
+    listed: Any = read_json(folder, SETTINGS_FILE).get("added_tokens_decoder", {})
+    try:
+        wanted = {int(index): AddedToken(**token) for index, token in listed.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise CheckpointError(f"{SETTINGS_FILE}: added_tokens_decoder is malformed") from None
+    known = tokenizer.get_added_tokens_decoder()
+    tokenizer.add_tokens([wanted[index] for index in sorted(wanted) if index not in known])
+    for index, token in wanted.items():
+        if tokenizer.token_to_id(token.content) != index:
+            raise CheckpointError(f"{SETTINGS_FILE}: token {token.content!r} cannot have the id {index}")

@@ -1,0 +1,78 @@
+"""The speaker cache's statistics on Triton's /metrics.
+
+    voice_clone_speaker_cache_{hits,misses,restores,extractions,extraction_failures,uploads,deletes}_total
+    voice_clone_speaker_cache_{evictions,oversize_skips}_total{pool}   pool: registered or inline
+    voice_clone_speaker_cache_{bytes,entries}{pool}                    artifacts in memory
+    voice_clone_speaker_cache_voices                                   registered voices
+    voice_clone_speaker_cache_extraction_seconds                       histogram
+
+They follow the `stats` operation once a second: a request never waits for the endpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from voice_clone.speakers.metrics import BUCKETS, COUNTERS
+from voice_clone.triton.telemetry import Metric
+
+PREFIX = "voice_clone_speaker_cache_"
+POOLS = ("registered", "inline")
+
+
+class SpeakerMetrics:
+    """Publishes what `stats` returns, every `period` seconds until `close`."""
+
+    def __init__(self, stats: Callable[[], Mapping[str, Any]], period: float = 1.0) -> None:
+        self._stats = stats
+        self._counters: dict[tuple[str, str], Metric] = {}
+        self._gauges: dict[tuple[str, str], Metric] = {}
+        for name in COUNTERS:
+            self._counters[name, ""] = Metric(f"{PREFIX}{name}_total", f"{name} of the speaker cache", "counter")
+        for pool in POOLS:
+            for name in ("evictions", "oversize_skips"):
+                text = f"{name} of artifacts in memory"
+                self._counters[name, pool] = Metric(f"{PREFIX}{name}_total", text, "counter", {"pool": pool})
+            for name in ("bytes", "entries"):
+                text = f"{name} of artifacts in memory"
+                self._gauges[name, pool] = Metric(f"{PREFIX}{name}", text, "gauge", {"pool": pool})
+        self._gauges["speakers", ""] = Metric(f"{PREFIX}voices", "registered voices", "gauge")
+        self._seconds = Metric(f"{PREFIX}extraction_seconds", "seconds of an extraction", "histogram", None, BUCKETS)
+        self._shown: dict[tuple[str, str], float] = {}
+        self._closing = threading.Event()
+        self._period = period
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread.start()
+
+    def extracted(self, seconds: float) -> None:
+        """One more extraction that took so long."""
+        self._seconds.observe(seconds)
+
+    def close(self) -> None:
+        """Publish once more and stop."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._period):
+            self._publish()
+        self._publish()
+
+    def _publish(self) -> None:
+        stats = self._stats()
+        for key, metric in self._counters.items():
+            value = _value(stats, *key)
+            if (grown := value - self._shown.get(key, 0)) > 0:
+                metric.add(grown)
+                self._shown[key] = value
+        for key, metric in self._gauges.items():
+            value = _value(stats, *key)
+            if value != self._shown.get(key):
+                metric.set(value)
+                self._shown[key] = value
+
+
+def _value(stats: Mapping[str, Any], name: str, pool: str) -> float:
+    return float(stats["pools"][pool][name] if pool else stats[name])
