@@ -32,7 +32,7 @@ from perf import report
 from perf.deviation import compare, forced_logits
 from perf.engines import Official, Ours, Spent
 from perf.machine import bandwidth
-from tools.checkpoint_maker import make_checkpoint, make_endless
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.native.matrix.weights import PRECISIONS
 
 FRAME_SECONDS = 0.08

@@ -30,7 +30,7 @@ import torch
 from perf import report
 from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent
 from perf.reference import CLIP, TRANSCRIPT
-from tools.checkpoint_maker import make_checkpoint, make_endless
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.prompt import Prompt

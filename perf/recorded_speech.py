@@ -201,7 +201,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--record"]:
         print(json.dumps(record(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))))
         return 0
-    from tools.checkpoint_maker import make_checkpoint
+    from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 
     parser = argparse.ArgumentParser(
         prog="perf/recorded_speech", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -40,7 +40,7 @@ from perf.bare_engine import GREEDY, PARTS, Bare, Heard
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
 from tests.support.gateway_process import Gateway
-from tools.checkpoint_maker import make_endless
+from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts import stages
 from voice_clone.families.qwen3_tts.cloned_voice import ClonedVoice, from_cache

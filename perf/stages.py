@@ -25,7 +25,7 @@ from torch import nn
 
 from perf import report
 from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
-from tools.checkpoint_maker import make_checkpoint
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.frame_model import KNOBS, knobs_of
 from voice_clone.autoregressive.sampling import Draw, Filters, SamplingParameters
 from voice_clone.families.qwen3_tts import stages

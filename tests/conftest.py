@@ -17,9 +17,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-from tools.checkpoint_maker import make_checkpoint, make_endless
-from tools.export_onnx import export_all
-from tools.onnx_comparison import Loaded
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
+from tools.families.qwen3_tts.onnx_comparison import Loaded
+from tools.families.qwen3_tts.onnx_export import export_all
 
 CheckpointFactory = Callable[[str, int], Path]
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.export_onnx import graphs
+from tools.families.qwen3_tts.onnx_comparison import Loaded, compare
+from tools.families.qwen3_tts.onnx_export import graphs
 from tools.new_folder import new_folder, refusal
-from tools.onnx_comparison import Loaded, compare
 from tools.repository_config import (
     PLATFORMS,
     BuildError,

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support.official import quiet, qwen_tts
-from tools.checkpoint_maker import write_configuration
-from tools.checkpoint_weights import Shapes, codec_shapes, model_shapes
+from tools.families.qwen3_tts.checkpoint_maker import write_configuration
+from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
 STRINGS = 3000

@@ -12,7 +12,7 @@ import torch
 
 from tests.conftest import CheckpointFactory
 from tests.support.official import quiet, qwen_tts
-from tools.checkpoint_maker import make_endless
+from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import SamplingParameters
@@ -173,7 +173,7 @@ def test_tiny(
 @pytest.mark.long
 @pytest.mark.parametrize("shape", ["0.6b", "1.7b"])
 def test_released_shapes(tmp_path: Path, reference_clip: bytes, reference_text: str, shape: str) -> None:
-    from tools.checkpoint_maker import make_checkpoint
+    from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 
     load.cache_clear()
     make_checkpoint(shape, 0, tmp_path / "checkpoint")

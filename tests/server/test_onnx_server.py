@@ -30,7 +30,7 @@ from tests.server.test_speech import (
     test_the_first_chunk_is_one_frame_and_the_frame_limit_is_exact,
 )
 from tests.server.test_voices import test_a_voice_is_extracted_once, test_upload_get_list_delete
-from tools.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
 from tools.triton_server import ServerFailed, TritonServer
 from voice_clone.onnx.session import ONNX_RUNTIME
 

@@ -21,8 +21,8 @@ from tritonclient.grpc import model_config_pb2
 
 from tests.conftest import CheckpointFactory
 from tools.build_repository import ENGINES, PRECISIONS, by_stage, main, parse
+from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
 from tools.new_folder import new_folder
-from tools.onnx_comparison import TOLERANCE, Loaded, speech
 from tools.repository_config import PLATFORMS, BuildError, check_repository, fill, read
 from tools.settings_table import parameters
 from tools.triton_server import MODELS, ROOT

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tools.checkpoint_maker import make_checkpoint
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.checkpoint import Checkpoint, WeightFile
 from voice_clone.errors import CheckpointError
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig

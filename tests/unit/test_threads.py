@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tools.checkpoint_maker import make_checkpoint
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.stages import load_codec_decoder, load_generator, use_threads
 from voice_clone.native.thread_pool import team

@@ -14,7 +14,7 @@ import re
 import torch
 from torch import Tensor
 
-from tools.checkpoint_config import CODEC_EOS
+from tools.families.qwen3_tts.checkpoint_config import CODEC_EOS
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from tools.checkpoint_config import (
+from tools.families.qwen3_tts.checkpoint_config import (
     CODEC_PREPROCESSOR,
     GENERATION,
     SHAPES,
@@ -26,8 +26,8 @@ from tools.checkpoint_config import (
     codec_config,
     model_config,
 )
-from tools.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
-from tools.checkpoint_weights import Shapes, codec_shapes, model_shapes, random_tensor
+from tools.families.qwen3_tts.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
+from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes, random_tensor
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tools.onnx_comparison import TOLERANCE, Loaded, compare
+from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, compare
 from voice_clone.errors import VoiceCloneError
 from voice_clone.families.qwen3_tts.engines import onnx_graphs
 from voice_clone.onnx.export import OPSET, export

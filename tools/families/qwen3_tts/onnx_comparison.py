@@ -25,7 +25,7 @@ from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of a difference, relative to the root mean square of what torch gives
 TIE = 1e-6  # two distances closer than this, relatively, are one for fp32
-CLIP = Path(__file__).parent / "data" / "reference.wav"
+CLIP = Path(__file__).parents[2] / "data" / "reference.wav"
 SECONDS = (0.5, 1.23457, 3.0, 7.7, 12.0)
 FRAMES = (1, 3, 12, 40, 100)  # the window of attention has 72
 CHUNKS = (1, 2, 4, 8, 12)  # of a stream; the last repeats
