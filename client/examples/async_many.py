@@ -1,4 +1,4 @@
-"""Say many sentences in one voice at the same time: one stream each, all over one connection.
+"""Speak many sentences in one voice at the same time: one stream each, all over one connection.
 
 $ python async_many.py NAME < sentences.txt
 """

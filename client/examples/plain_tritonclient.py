@@ -1,6 +1,6 @@
-"""The same without this package: nothing but tritonclient.
+"""Speak a text without this package, with tritonclient alone. MODEL is a model family of the server.
 
-$ python plain_tritonclient.py "What shall be said." NAME out.wav
+$ python plain_tritonclient.py MODEL "The text." NAME out.wav
 """
 
 import queue
@@ -17,18 +17,18 @@ def string(name: str, value: str) -> triton.InferInput:
     return tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
 
 
-def main(text: str, voice: str, path: str, url: str = "localhost:8001") -> None:
+def main(model: str, text: str, voice: str, path: str, url: str = "localhost:8001") -> None:
     responses: queue.Queue[Any] = queue.Queue()
     client = triton.InferenceServerClient(url)
-    client.start_stream(lambda result, error: responses.put(error or result))  # one stream a speech
-    client.async_stream_infer("qwen3_tts", [string("text", text), string("voice", voice)])
+    client.start_stream(lambda result, error: responses.put(error or result))  # one stream for each speech
+    client.async_stream_infer(model, [string("text", text), string("voice", voice)])
     pieces, final = [], False
     while not final:
         result = responses.get()
         if isinstance(result, Exception):
             raise result
         if (audio := result.as_numpy("audio")) is None:
-            continue  # an empty response that only ends the request
+            continue  # an empty response, which only ends the request
         pieces.append(audio)  # float32 [n]; a player would play it now
         final = bool(result.as_numpy("final")[0])
     client.stop_stream()

@@ -1,6 +1,6 @@
-"""Register a voice from a clip of speech, then say something else in it.
+"""Register a voice from a clip of speech, then speak another text in it.
 
-$ python upload_and_speak.py clip.wav "What is said in the clip." "What shall be said." out.wav
+$ python upload_and_speak.py clip.wav "The words spoken in the clip." "The text." out.wav
 """
 
 import sys
@@ -13,7 +13,7 @@ def main(clip: str, transcript: str, text: str, path: str) -> None:
         voice = client.upload("example", clip, reference_text=transcript, consent="my own voice", wait=True)
         print(f"{voice.name} is registered, generation {voice.generation}")
         with client.speak(text, voice="example", language="English") as speech, open(path, "wb") as file:
-            first = next(speech)  # about the time to first audio; the rest is still being made
+            first = next(speech)  # the server still makes the rest
             with WavWriter(file, first.sample_rate) as wav:
                 wav.write(first.samples)
                 for chunk in speech:

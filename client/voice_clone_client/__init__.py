@@ -1,11 +1,11 @@
-"""Speak in cloned voices that a Triton Inference Server makes.
+"""Speech in cloned voices from a Triton Inference Server.
 
     from voice_clone_client import Client
 
     with Client("localhost:8001") as client:
         client.upload("ada", "ada.wav", reference_text="What she says in the clip.", wait=True)
         with client.speak("Any other sentence.", voice="ada") as speech:
-            for chunk in speech:  # the first one comes long before the last
+            for chunk in speech:  # the first chunk arrives long before the last
                 play(chunk.samples, chunk.sample_rate)
 
 `AsyncClient` is the same for asyncio. Every failure is a `VoiceCloneError`; `voice_clone_client.errors` shows the tree.

@@ -1,4 +1,4 @@
-"""How both clients reach the server."""
+"""The connection to the server, for both clients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ OPTIONS = (
     ("grpc.max_send_message_length", -1),  # the server bounds uploads
     ("grpc.max_receive_message_length", -1),  # an export of all voices is large
 )
-
-
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
-END_SECONDS = 2.0  # in which a server ends a stream of which it has answered an error
+END_SECONDS = 2.0  # the server ends a stream within this time after its error
 
 
 def target(url: str) -> str:
@@ -34,9 +32,9 @@ def target(url: str) -> str:
 
 
 def stream_of(channel: Any) -> Any:
-    """Triton's call for decoupled models, made with its one request instead of an iterator of requests.
+    """Triton's call for decoupled models, with one request instead of an iterator of requests.
 
-    For an iterator grpc starts a thread, and sends what it gives after the call's headers; on the wire it is the same.
+    grpc starts a thread for an iterator, and sends its requests after the headers; the bytes on the wire are the same.
 
     Args:
         channel: a `grpc.Channel` or a `grpc.aio.Channel`.
@@ -49,10 +47,10 @@ def stream_of(channel: Any) -> Any:
 
 
 def tls_credentials(ca: str | None = None) -> grpc.ChannelCredentials:
-    """Of a connection by TLS.
+    """Credentials of a TLS connection.
 
     Args:
-        ca: PEM file of the authority that signed the server's certificate; None for those that gRPC trusts.
+        ca: PEM file of the authority that signed the server's certificate; None takes the authorities of gRPC.
 
     Raises:
         InvalidArgument: the file holds no certificate.
@@ -67,13 +65,13 @@ def tls_credentials(ca: str | None = None) -> grpc.ChannelCredentials:
 
 
 def metadata(headers: Mapping[str, str] | None, token: str | None) -> tuple[tuple[str, str], ...]:
-    """Headers of every call, the token among them.
+    """Headers of every call, including the token.
 
-    `triton_grpc_error` is none of them: it brings status codes to the errors of a stream, but an error sent with it
-    takes a Triton 2.51 down now and then. The class of an error is in its slug anyway.
+    The header `triton_grpc_error` is never sent: it adds status codes to the errors of a stream, but such an error can
+    crash Triton 2.51. The slug of an error determines its class without it.
 
     Raises:
-        InvalidArgument: no header can carry the token.
+        InvalidArgument: a header cannot carry the token.
     """
     sent = tuple((key.lower(), value) for key, value in (headers or {}).items())
     if not token:
@@ -84,5 +82,11 @@ def metadata(headers: Mapping[str, str] | None, token: str | None) -> tuple[tupl
 
 
 def timeout(usual: float | None, more: float | None) -> float | None:
-    """Seconds that a call may take: as usual, and longer by what the server was asked to wait."""
+    """Seconds that a call may take: the usual ones and those that the server waits by request."""
     return usual if usual is None or more is None else usual + max(more, 0.0)
+
+
+def shorter(usual: float | None, limit: float | None) -> float | None:
+    """The smaller of two limits in seconds, of which None is none; at least 0."""
+    limits = [seconds for seconds in (usual, limit) if seconds is not None]
+    return max(0.0, min(limits)) if limits else None

@@ -1,4 +1,4 @@
-"""The file in which `voice-clone speak` puts its audio, and what it shows meanwhile."""
+"""The output file of `voice-clone speak`, and its progress line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .wav import WavWriter, pcm16
 class AudioOutput:
     """A WAV file, or for `-` raw PCM (16-bit little-endian mono) on stdout.
 
-    The file is made with the first chunk, so that a speech that fails at once leaves what was there. However the `with`
-    ends, the file is a valid WAV of all that came.
+    The first chunk creates the file, so a speech that fails before it leaves an existing file unchanged. However the
+    `with` block ends, the file is a valid WAV of all chunks that arrived.
     """
 
     def __init__(self, path: str) -> None:
@@ -26,7 +26,7 @@ class AudioOutput:
         self._wav: WavWriter | None = None
 
     def write(self, chunk: Chunk) -> None:
-        """Append a chunk; it has left this process when this returns."""
+        """Append a chunk and flush it."""
         if self._path == "-":
             sys.stdout.buffer.write(pcm16(chunk.samples))
             sys.stdout.buffer.flush()
@@ -46,7 +46,7 @@ class AudioOutput:
 
 
 class Progress:
-    """One line on stderr that counts the audio; silent where stderr is no terminal."""
+    """One line on stderr that counts the audio; none if stderr is no terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -55,7 +55,7 @@ class Progress:
         self._audio = 0.0  # seconds
 
     def update(self, chunk: Chunk) -> None:
-        """Count a chunk and show the line anew."""
+        """Count a chunk and update the line."""
         elapsed = time.monotonic() - self._began
         self._audio += len(chunk.samples) / chunk.sample_rate
         if self._audio and self._first is None:
@@ -65,14 +65,14 @@ class Progress:
             sys.stderr.flush()
 
     def line(self, elapsed: float) -> str:
-        """The line after `elapsed` seconds, once there is audio; the real-time factor is work per audio, in seconds."""
+        """The line after `elapsed` seconds, once there is audio; the real-time factor is elapsed time by audio time."""
         return (
             f"{self._audio:.1f} s of audio, first after {self._first or 0.0:.2f} s, "
             f"real-time factor {elapsed / self._audio:.2f}"
         )
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if self._shown and self._first is not None:
             sys.stderr.write("\n")
 

@@ -1,4 +1,4 @@
-"""Sound on this machine, by whatever well-kept player it has."""
+"""Playback on this machine, by the first known player that it has."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import TracebackType
 from .types import Chunk
 from .wav import pcm16
 
-# Each reads raw PCM (16-bit little-endian mono) from its standard input, and ends with it. ffplay comes last because it
-# leaves before the end of its last buffer.
+# Each player reads raw PCM (16-bit little-endian mono) from its standard input, and ends at its end. ffplay is last
+# because it exits before it has played its last buffer.
 _PLAYERS = {
     "paplay": "--raw --format=s16le --channels=1 --rate={rate}",
     "aplay": "-q -t raw -f S16_LE -c 1 -r {rate}",
@@ -20,7 +20,7 @@ _PLAYERS = {
 
 
 class PlayerFailed(OSError):
-    """There is no player, or it could not play; the text says what would help."""
+    """There is no player, or the player failed; the text says what helps."""
 
 
 def find_player() -> str:
@@ -39,10 +39,10 @@ def find_player() -> str:
 
 
 class Player:
-    """Plays chunks while they come; the end of the `with` waits until all is heard, an error in it stops at once.
+    """Plays chunks while they arrive. The end of the `with` block waits for the player; an error stops the player.
 
     Raises:
-        PlayerFailed: as `find_player`; from `write` and the end, the player gave up.
+        PlayerFailed: as `find_player`; from `write` and the end of the block, the player failed.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Player:
         self._process: subprocess.Popen[bytes] | None = None
 
     def write(self, chunk: Chunk) -> None:
-        """Hand a chunk over; waits while the player has plenty."""
+        """Write a chunk to the player; waits while its buffer is full."""
         if self._process is None:
             options = _PLAYERS[self._name].format(rate=chunk.sample_rate).split()
             self._process = subprocess.Popen(
@@ -65,11 +65,11 @@ class Player:
             raise PlayerFailed(f"{self._name} stopped playing") from None
 
     def _finish(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until all is heard."""
+        """Wait until the player has played all samples."""
         try:
             _, complaint = process.communicate()
         finally:
-            process.kill()  # it may still play when the wait is interrupted
+            process.kill()  # an interrupted wait leaves it running
         if process.returncode:
             lines = complaint.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
             raise PlayerFailed(f"{self._name} could not play: {lines[-1]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ Source = str | os.PathLike[str] | bytes
 
 CACHE = "speaker_cache"
 
-# Triton's type of every input but those that are strings.
+# Triton's type of each input that is no string.
 _DTYPES = {
     "speaker_embedding": "FP32",
     "x_vector_only": "BOOL",
@@ -32,17 +33,12 @@ _DTYPES = {
     "top_p": "FP32",
     "repetition_penalty": "FP32",
     "do_sample": "BOOL",
-    "subtalker_temperature": "FP32",
-    "subtalker_top_k": "INT32",
-    "subtalker_top_p": "FP32",
-    "subtalker_do_sample": "BOOL",
     "non_streaming_mode": "BOOL",
 }
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.uint64}
 
 
 def synthesis(
-    model: str,
     text: str,
     voice: str | None,
     reference_audio: Source | None,
@@ -51,18 +47,19 @@ def synthesis(
     x_vector_only: bool | None,
     knobs: Mapping[str, Any],
 ) -> Any:
-    """The request of one speech. Which combinations make sense is for the server to say.
+    """The request of one speech, without the name of its model. The server decides which combinations are valid.
 
     Raises:
         TypeError: a knob is unknown.
-        InvalidArgument: a value has no place in its tensor.
+        InvalidArgument: a value does not fit its tensor, or JSON cannot hold an option.
         OSError: the file of the reference audio cannot be read.
     """
     for name in knobs:
         if name not in Knobs.__annotations__:
             raise TypeError(f"speak() has no parameter {name!r}; its knobs are {', '.join(Knobs.__annotations__)}")
+    options = knobs.get("options")
     return infer(
-        model,
+        "",
         {
             "text": text,
             "voice": voice,
@@ -71,6 +68,7 @@ def synthesis(
             "speaker_embedding": speaker_embedding,
             "x_vector_only": x_vector_only,
             **knobs,
+            "options": None if options is None else _json(options),
         },
     )
 
@@ -87,8 +85,8 @@ def cache(
     speaker_embedding: ArrayLike | None = None,
     **options: bool | float | str | None,
 ) -> Any:
-    """The request of one `speaker_cache` operation; options that are None are not sent."""
-    chosen = {key: value for key, value in options.items() if value is not None}
+    """The request of one `speaker_cache` operation; an option that is None is not sent."""
+    sent = {key: value for key, value in options.items() if value is not None}
     return infer(
         CACHE,
         {
@@ -100,16 +98,16 @@ def cache(
             "consent": consent,
             "description": description,
             "speaker_embedding": speaker_embedding,
-            "options": json.dumps(chosen) if chosen else None,
+            "options": json.dumps(sent) if sent else None,
         },
     )
 
 
 def infer(model: str, inputs: Mapping[str, Any]) -> Any:
-    """A ModelInferRequest with those of `inputs` that are not None, as raw little-endian tensors.
+    """A ModelInferRequest with the `inputs` that are not None, as raw little-endian tensors.
 
     Raises:
-        InvalidArgument: a value has no place in its tensor.
+        InvalidArgument: a value does not fit its tensor.
     """
     request = service_pb2.ModelInferRequest(model_name=model)
     for name, value in inputs.items():
@@ -161,3 +159,37 @@ def _integer(kind: type[np.integer[Any]], value: Any) -> bytes:
 
 def _bytes(source: Source | None) -> bytes | None:
     return source if source is None or isinstance(source, bytes) else Path(source).read_bytes()
+
+
+def _json(options: Any) -> str:
+    """The JSON text of a family's options.
+
+    Raises:
+        InvalidArgument: JSON cannot hold a value; the text names it.
+    """
+    if not isinstance(options, Mapping):
+        raise InvalidArgument(f"options must be a mapping of names to values, not {type(options).__name__}")
+    try:
+        return json.dumps(_plain("options", options), ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise InvalidArgument("options cannot be sent: they are nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidArgument(f"options cannot be sent: {error}") from None
+
+
+def _plain(name: str, value: Any) -> Any:
+    """`value` in Python's types for JSON; `name` is its place, for the error."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidArgument(f"{name} cannot be sent: its key {key!r} is not a string")
+        return {key: _plain(f"{name}.{key}", entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(f"{name}[{index}]", entry) for index, entry in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument(f"{name} cannot be sent: JSON has no number {value}")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InvalidArgument(f"{name} cannot be sent: JSON cannot hold a value of type {type(value).__name__}")

@@ -11,8 +11,21 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 from tritonclient.grpc import InferResult
 
-from .errors import BrokenStream, Internal, Unsupported, VoiceCloneError, from_status
+from .errors import (
+    BrokenStream,
+    Cancelled,
+    ConnectionFailed,
+    DeadlineExceeded,
+    Internal,
+    Overloaded,
+    Unsupported,
+    VoiceCloneError,
+    from_status,
+)
 from .types import Chunk, Voice
+
+_TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
+_NAME_ONE = "name the model family: Client(model=...), or the option --model of the command"
 
 
 def rpc_error(error: Any) -> VoiceCloneError:
@@ -21,7 +34,7 @@ def rpc_error(error: Any) -> VoiceCloneError:
 
 
 class SpeechReader:
-    """Turns the responses of one speech into chunks and sees that none is missing."""
+    """Turns the responses of one speech into chunks and detects missing ones."""
 
     def __init__(self) -> None:
         self.info: Mapping[str, Any] | None = None
@@ -30,13 +43,13 @@ class SpeechReader:
         self._next_index = 0
 
     def chunk(self, message: Any) -> Chunk | None:
-        """The chunk in a ModelStreamInferResponse; None for an empty one, which only says that the request ended.
+        """The chunk in a ModelStreamInferResponse; None for an empty one, which only marks the end of the request.
 
         Raises:
             VoiceCloneError: the server's, if the message carries one.
             BrokenStream: the chunk is not the next one.
         """
-        if message.error_message:  # so Triton refuses what it does not even start: an unknown model or tensor
+        if message.error_message:  # Triton refuses an unknown model or tensor in this way
             raise from_status("INVALID_ARGUMENT", message.error_message)
         response = message.infer_response
         if not response.outputs:
@@ -62,10 +75,10 @@ class SpeechReader:
         )
 
     def end(self) -> None:
-        """The stream has ended.
+        """Check that the final chunk came before the end of the stream.
 
         Raises:
-            BrokenStream: before its final chunk.
+            BrokenStream: it did not.
         """
         if not self.finished:
             raise BrokenStream(f"the stream ended after {self._next_index} chunks without a final one")
@@ -87,10 +100,10 @@ def artifacts(response: Any) -> bytes:
 
 
 def speaker_embedding(response: Any) -> NDArray[np.float32]:
-    """The speaker embedding [dimension] among the artifacts that a `speaker_cache` answer brings.
+    """The speaker embedding [dimension] among the artifacts of a `speaker_cache` answer.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: they contain none.
     """
     tensors = load(artifacts(response))
     if "speaker_embedding" not in tensors:
@@ -100,13 +113,43 @@ def speaker_embedding(response: Any) -> NDArray[np.float32]:
 
 
 def voice(response: Any) -> Voice:
-    """The voice that a `speaker_cache` answer describes."""
+    """The voice in a `speaker_cache` answer."""
     return Voice.from_record(result(response))
 
 
 def voices(response: Any) -> list[Voice]:
-    """The voices that a `speaker_cache` answer lists."""
+    """The voices in a `speaker_cache` answer."""
     return [Voice.from_record(record) for record in result(response)["speakers"]]
+
+
+def models(response: Any) -> list[str]:
+    """The model families in the answer of the operation `stats`; the first is the default.
+
+    Raises:
+        Unsupported: the answer has no list of families.
+    """
+    stats = result(response)
+    if not isinstance(stats, dict) or not isinstance(stats.get("model_types"), list):
+        raise Unsupported(f"this server does not list its model families; {_NAME_ONE}")
+    return [str(family) for family in stats["model_types"]]
+
+
+def default_model(families: Sequence[str]) -> str:
+    """The default of these families.
+
+    Raises:
+        Unsupported: the list is empty.
+    """
+    if not families:
+        raise Unsupported("this server has no model family")
+    return families[0]
+
+
+def without_default(error: VoiceCloneError) -> VoiceCloneError:
+    """The error of a call that needed the default family. If a retry cannot help, its text says what does."""
+    if isinstance(error, _TRANSIENT) or _NAME_ONE in str(error):
+        return error
+    return type(error)(f"{error}; {_NAME_ONE}")
 
 
 def _tensor(tensors: InferResult, name: str) -> NDArray[Any]:

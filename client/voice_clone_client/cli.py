@@ -1,4 +1,4 @@
-"""The command `voice-clone`: voices and speech of a Triton server from the shell.
+"""The command `voice-clone`: voices and speech of a Triton server in the shell.
 
     voice-clone upload ada ada.wav --text "What she says in the clip."
     voice-clone speak "Any other sentence." --voice ada --play
@@ -25,31 +25,25 @@ from ._output import AudioOutput, progress
 from ._player import Player, PlayerFailed, find_player
 from ._version import __version__
 from .client import Client
-from .errors import ConnectionFailed, Internal, VoiceCloneError
+from .errors import ConnectionFailed, Internal, Unsupported, VoiceCloneError
 from .types import Knobs, Voice
 
 Command = Callable[[Client, argparse.Namespace], None]
 
-# Option, type and help of the knobs; the option's name is the knob's, with dashes.
+# Name, type and help of each numeric knob; its option is the name with dashes.
 _NUMBERS: tuple[tuple[str, type, str], ...] = (
     ("seed", int, "the same seed gives the same audio"),
-    ("max_frames", int, "the longest speech, in frames of 80 ms"),
-    ("temperature", float, "of the first code of each frame"),
-    ("top_k", int, "codes to choose from"),
-    ("top_p", float, "share of the probability to choose from"),
-    ("repetition_penalty", float, "above 1 shuns codes said before"),
-    ("subtalker_temperature", float, "of the other codes of each frame"),
-    ("subtalker_top_k", int, "the same for those"),
-    ("subtalker_top_p", float, "the same for those"),
+    ("max_frames", int, "maximum length of the speech, in frames of its model"),
+    ("temperature", float, "temperature of the sampling"),
+    ("top_k", int, "number of most likely values to sample from"),
+    ("top_p", float, "share of the probability to sample from"),
+    ("repetition_penalty", float, "above 1 makes repetitions less likely"),
 )
 _SWITCHES = (
-    ("do_sample", "sample the first codes; --no-do-sample takes the likeliest"),
-    ("subtalker_do_sample", "sample the other codes"),
-    ("non_streaming_mode", "show the model all the text before the first frame"),
+    ("do_sample", "sample; --no-do-sample takes the most likely value in each step"),
+    ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
 )
-
-
-_WAIT = "give up waiting for the voice after so long (the server's setting)"
+_WAIT = "maximum time to wait for the voice (default: the server's setting)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again when it exits
-        return _fail("the reader of the output went away")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it again at its exit
+        return _fail("the reader of the output closed it")
     except VoiceCloneError as error:
         return _fail(f"{error.slug}: {error}")
     except UnicodeDecodeError as error:
@@ -98,7 +92,7 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         timeout=parsed.wait_seconds,
         policy="immutable" if parsed.immutable else None,
     )
-    _say(_summary(voice))
+    _print(_summary(voice))
     for artifacts in voice.artifacts:
         if artifacts.state == "failed":
             raise Internal(f"{voice.name} is registered, but not ready: {artifacts.reason}")
@@ -107,14 +101,14 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
 def _list(client: Client, parsed: argparse.Namespace) -> None:
     voices = client.list()
     if parsed.json:
-        _say_json([voice.record for voice in voices])
+        _print_json([voice.record for voice in voices])
         return
     for voice in voices:
-        _say(_summary(voice))
+        _print(_summary(voice))
 
 
 def _get(client: Client, parsed: argparse.Namespace) -> None:
-    _say_json(client.get(parsed.name).record)
+    _print_json(client.get(parsed.name).record)
 
 
 def _delete(client: Client, parsed: argparse.Namespace) -> None:
@@ -123,23 +117,32 @@ def _delete(client: Client, parsed: argparse.Namespace) -> None:
 
 def _prepare(client: Client, parsed: argparse.Namespace) -> None:
     voice = client.prepare(parsed.name, force=parsed.force, mode=parsed.mode, timeout=parsed.wait_seconds)
-    _say(_summary(voice))
+    _print(_summary(voice))
 
 
 def _stats(client: Client, parsed: argparse.Namespace) -> None:
-    _say_json(client.stats())
+    _print_json(client.stats())
+
+
+def _models(client: Client, parsed: argparse.Namespace) -> None:
+    for model in client.models():
+        _print(model)
 
 
 def _doctor(client: Client, parsed: argparse.Namespace) -> None:
     voices = client.list()
-    if not client.ready():
-        raise ConnectionFailed(f"a server answers at {parsed.url}, but its model {parsed.model} is not ready")
-    _say(f"model\t{parsed.model} is ready at {parsed.url}")
-    _say(f"voices\t{len(voices)}")
+    models = [parsed.model] if parsed.model else client.models()
+    if not models:
+        raise Unsupported(f"a server answers at {parsed.url}, but it has no model family")
+    for model in models:
+        if not client.ready(model=model):
+            raise ConnectionFailed(f"a server answers at {parsed.url}, but its model {model} is not ready")
+        _print(f"model\t{model} is ready at {parsed.url}")
+    _print(f"voices\t{len(voices)}")
     try:
-        _say(f"player\t{find_player()}")
+        _print(f"player\t{find_player()}")
     except PlayerFailed as error:
-        _say(f"player\t{error}")
+        _print(f"player\t{error}")
 
 
 def _export(client: Client, parsed: argparse.Namespace) -> None:
@@ -149,13 +152,14 @@ def _export(client: Client, parsed: argparse.Namespace) -> None:
 
 def _import(client: Client, parsed: argparse.Namespace) -> None:
     for voice in client.import_(parsed.file, reextract=parsed.reextract):
-        _say(_summary(voice))
+        _print(_summary(voice))
 
 
 def _speak(client: Client, parsed: argparse.Namespace) -> None:
     if parsed.output is None and not parsed.play:
         parsed.parser.error("give -o FILE, --play or both")
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
+    knobs["options"] = None if parsed.options is None else dict(parsed.options)
     text = sys.stdin.read() if parsed.text == "-" else parsed.text
     with ExitStack() as stack:
         shown = stack.enter_context(progress())
@@ -201,7 +205,7 @@ def _blend(client: Client, parsed: argparse.Namespace) -> None:
         voice = client.upload(
             parsed.register, speaker_embedding=blended, description=described, consent=parsed.consent, wait=True
         )
-        _say(_summary(voice))
+        _print(_summary(voice))
 
 
 def _summary(voice: Voice) -> str:
@@ -211,23 +215,25 @@ def _summary(voice: Voice) -> str:
     return f"{voice.name}\tgeneration {voice.generation}\t{clip}\t{states}"
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def _say_json(value: object) -> None:
-    _say(json.dumps(value, indent=2, ensure_ascii=False))
+def _print_json(value: object) -> None:
+    _print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="voice-clone", description="Speak in cloned voices, on a Triton server.")
     parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("--url", default="localhost:8001", help="host:port of the server's gRPC endpoint (%(default)s)")
-    parser.add_argument("--model", default="qwen3_tts", help="the family that speaks (%(default)s)")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for any command but speak (%(default)s)")
-    parser.add_argument("--tls", action="store_true", help="connect by TLS, checked against the system's authorities")
-    parser.add_argument("--ca", metavar="FILE", help="connect by TLS, checked against the authority in this PEM file")
+    parser.add_argument("--model", help="the model family that speaks (default: the server's)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="maximum seconds of any command but speak (%(default)s)"
+    )
+    parser.add_argument("--tls", action="store_true", help="connect by TLS, verified with the system's authorities")
+    parser.add_argument("--ca", metavar="FILE", help="connect by TLS, verified with the authority in this PEM file")
     parser.add_argument(
         "--token",
         default=os.environ.get("VOICE_CLONE_TOKEN"),
@@ -240,13 +246,13 @@ def _parser() -> argparse.ArgumentParser:
     source = upload.add_mutually_exclusive_group(required=True)
     source.add_argument("file", nargs="?", help="a clip of speech: WAV, FLAC, OGG or MP3, 1 to 30 s")
     source.add_argument(
-        "--embedding", metavar="FILE", help="a ready speaker embedding instead of a clip (.npy, .safetensors)"
+        "--embedding", metavar="FILE", help="a speaker embedding instead of a clip (.npy, .safetensors)"
     )
     transcript = upload.add_mutually_exclusive_group()
-    transcript.add_argument("--text", help="what is said in the clip; makes the voice more alike")
-    transcript.add_argument("--text-file", metavar="FILE", help="the same from a file")
-    upload.add_argument("--consent", help="how the speaker agreed")
-    upload.add_argument("--description")
+    transcript.add_argument("--text", help="the words spoken in the clip; they make the voice more similar")
+    transcript.add_argument("--text-file", metavar="FILE", help="a file with the words spoken in the clip")
+    upload.add_argument("--consent", help="how the speaker consented")
+    upload.add_argument("--description", help="free text")
     upload.add_argument("--immutable", action="store_true", help="fail if the name is taken")
     upload.add_argument(
         "--wait", action=argparse.BooleanOptionalAction, default=True, help="wait until the voice is ready (default)"
@@ -254,78 +260,103 @@ def _parser() -> argparse.ArgumentParser:
     upload.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
 
     listing = _command(commands, "list", _list, "all voices: name, generation, length of the clip, states")
-    listing.add_argument("--json", action="store_true", help="all that is known of them")
-    _command(commands, "get", _get, "all that is known of a voice, as JSON").add_argument("name")
-    _command(commands, "delete", _delete, "forget a voice").add_argument("name")
-    prepare = _command(commands, "prepare", _prepare, "make a voice ready to speak at once")
+    listing.add_argument("--json", action="store_true", help="all fields, as JSON")
+    _command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
+    _command(commands, "delete", _delete, "delete a voice").add_argument("name")
+    prepare = _command(commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once")
     prepare.add_argument("name")
-    prepare.add_argument("--mode", help="for cloning in another way than the voice's own: icl, x_vector")
+    prepare.add_argument("--mode", help="mode of cloning, icl or x_vector (default: the voice's own)")
     prepare.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
-    prepare.add_argument("--force", action="store_true", help="build it anew even if it is ready")
+    prepare.add_argument("--force", action="store_true", help="prepare it again even if it is ready")
     _command(commands, "stats", _stats, "counters of the voice cache, as JSON")
-    _command(commands, "doctor", _doctor, "see whether all that is needed is there: server, model, voices, player")
+    _command(commands, "models", _models, "the model families of the server, its default first")
+    _command(commands, "doctor", _doctor, "check the server, its models and voices, and the player of this machine")
     export = _command(commands, "export", _export, "save one voice, or all, as a bundle")
     export.add_argument("name", nargs="?")
     export.add_argument("-o", "--output", required=True, metavar="FILE")
     export.add_argument(
-        "--audio", action=argparse.BooleanOptionalAction, default=True, help="with the clips themselves (default)"
+        "--audio", action=argparse.BooleanOptionalAction, default=True, help="include the clips (default)"
     )
     importing = _command(commands, "import", _import, "register the voices of a bundle")
     importing.add_argument("file")
-    importing.add_argument("--reextract", action="store_true", help="make what another checkpoint made anew")
+    importing.add_argument("--reextract", action="store_true", help="compute artifacts of another checkpoint again")
     _add_speak(commands)
     _add_embedding(commands)
     return parser
 
 
 def _add_speak(commands: Any) -> None:
-    speak = _command(commands, "speak", _speak, "say a text in a voice")
+    speak = _command(commands, "speak", _speak, "speak a text in a voice")
     speak.add_argument("text", help="the text; - reads it from stdin")
     voice = speak.add_mutually_exclusive_group(required=True)
     voice.add_argument("--voice", metavar="NAME", help="a registered voice")
     voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
     voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
-    speak.add_argument("--reference-text", metavar="TEXT", help="what is said in the clip of --reference")
+    speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
     speak.add_argument("-o", "--output", metavar="FILE", help="a WAV file; - for raw PCM16 on stdout")
-    speak.add_argument("--play", action="store_true", help="play it while it comes")
-    speak.add_argument("--deadline", type=float, metavar="SECONDS", help="give up if the speech is not whole by then")
+    speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
+    speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
     speak.add_argument(
         "--x-vector-only",
         action=argparse.BooleanOptionalAction,
-        help="clone by the speaker embedding alone; --no-x-vector-only insists on the transcript",
+        help="clone by the speaker embedding alone; --no-x-vector-only requires in-context cloning",
     )
     speak.add_argument("--language", help="a language of the checkpoint, or Auto")
     for name, kind, text in _NUMBERS:
         speak.add_argument(_option(name), type=kind, metavar="N", help=text)
     for name, text in _SWITCHES:
         speak.add_argument(_option(name), action=argparse.BooleanOptionalAction, help=text)
+    speak.add_argument(
+        "--option",
+        dest="options",
+        action="append",
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="a parameter that only this model family has; VALUE is JSON, or else a text; may be repeated",
+    )
 
 
 def _add_embedding(commands: Any) -> None:
-    group = commands.add_parser("embedding", help="speaker embeddings: save one, or make a voice between two")
+    group = commands.add_parser("embedding", help="speaker embeddings: save one, or blend two")
     actions = group.add_subparsers(metavar="ACTION", required=True)
     extract = _command(actions, "extract", _extract, "save the speaker embedding of a voice")
     extract.add_argument("name")
     extract.add_argument("-o", "--output", required=True, metavar="FILE", help="ends with .npy or .safetensors")
-    blend = _command(actions, "blend", _blend, "make a voice between two")
-    blend.add_argument("first", help="a registered voice, or an embedding's file (.npy, .safetensors)")
-    blend.add_argument("second", help="another")
+    blend = _command(actions, "blend", _blend, "blend the speaker embeddings of two voices")
+    blend.add_argument("first", help="a registered voice, or an embedding file (.npy, .safetensors)")
+    blend.add_argument("second", help="a voice or file like the first")
     blend.add_argument("--weight", type=float, default=0.5, help="0 is the first, 1 the second (%(default)s)")
     blend.add_argument(
         "--method",
         choices=("linear", "spherical"),
         default="spherical",
-        help="the straight way, or the one that keeps the length (%(default)s)",
+        help="linear interpolation, or rotation, which preserves the length (%(default)s)",
     )
-    blend.add_argument("--register", metavar="NAME", help="register it under this name")
-    blend.add_argument("--consent", help="how the speakers agreed")
-    blend.add_argument("-o", "--output", metavar="FILE", help="save it; ends with .npy or .safetensors")
+    blend.add_argument("--register", metavar="NAME", help="register the result under this name")
+    blend.add_argument("--consent", help="how the speakers consented")
+    blend.add_argument("-o", "--output", metavar="FILE", help="save the result; ends with .npy or .safetensors")
 
 
 def _command(commands: Any, name: str, run: Command, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(run=run, parser=parser)
     return parser
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    """Name and value of NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value, parse_constant=_no_json)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def _no_json(constant: str) -> Any:
+    """Refuse NaN and Infinity, which Python's parser accepts."""
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _option(knob: str) -> str:

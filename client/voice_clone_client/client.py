@@ -1,9 +1,10 @@
-"""The client for ordinary code; `aio` has the same for asyncio."""
+"""The synchronous client; `aio` has the same for asyncio."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,21 +16,22 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
 from ._requests import Source
-from .errors import BrokenStream, Cancelled, VoiceCloneError
+from .errors import BrokenStream, Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
 from .types import Chunk, Knobs, Voice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Voices = list[Voice]  # inside the class, `list` is the method
+Names = list[str]
 
 
 class Speech(Iterator[Chunk]):
-    """A speech as it is made: an iterator of its chunks.
+    """A speech while the server makes it: an iterator of its chunks.
 
-    The request is on its way already; what the server says against it is raised with the first chunk. Close it, or use
-    it in a `with`, to stop the server's work early. `BrokenStream` is raised if a chunk is missing: a speech that was
-    iterated to its end is whole.
+    The request is sent before the first chunk is read; an error of the server is raised with the first chunk. `close`
+    or the end of a `with` block stops the server's work early. A missing chunk raises `BrokenStream`, so a speech that
+    was iterated to its end is complete.
     """
 
     def __init__(self, call: Any) -> None:
@@ -60,16 +62,16 @@ class Speech(Iterator[Chunk]):
         raise Cancelled("the speech was closed before its end")
 
     def read(self) -> tuple[NDArray[np.float32], int]:
-        """All samples [n] that were not iterated yet, and their rate in Hz; waits for the end."""
+        """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end."""
         return _responses.joined(list(self)), self._reader.sample_rate
 
     @property
     def info(self) -> Mapping[str, Any] | None:
-        """What the server told last of this speech; after the end: frames, `cache` status, milliseconds by stage."""
+        """The latest info of the server on this speech; at the end: frames, `cache` status, milliseconds by stage."""
         return self._reader.info
 
     def close(self) -> None:
-        """Stop the speech, from any thread. Chunks that still came are lost; whoever waits for one gets `Cancelled`."""
+        """Stop the speech, from any thread. Chunks that were not read are lost; a waiting thread gets `Cancelled`."""
         self._closed = True
         self._call.cancel()
 
@@ -83,9 +85,10 @@ class Speech(Iterator[Chunk]):
 
 
 def _let_end(call: Any) -> None:
-    """Let a stream end by itself after the server's error.
+    """Wait for the end of a stream after the server's error, and cancel it only if it does not end.
 
-    One that is cancelled just then keeps its model loaded in a Triton 2.51, which then waits for it when it stops.
+    A stream that is cancelled close to an error keeps its model loaded in Triton 2.51, and the server then waits for
+    that model when it stops.
     """
     timer = threading.Timer(_channel.END_SECONDS, call.cancel)
     timer.start()
@@ -96,27 +99,29 @@ def _let_end(call: Any) -> None:
 
 
 class Client:
-    """Voices and speech of one server, over one connection. For any number of threads.
+    """Voices and speech of one server, over one connection. Thread-safe.
 
     Args:
         url: host:port of the server's gRPC endpoint.
-        model: the family that speaks: the name of its public model.
-        timeout: seconds that any call but `speak` may take; None waits for ever.
-        credentials: `tls_credentials(...)` for TLS; None sends in the clear.
+        model: the model family that speaks: the name of its public model. None takes the server's default, for which
+            the client asks once, with the first call that needs it. Most methods take another family for one call.
+        timeout: maximum seconds of any call but `speak`; None sets no limit.
+        credentials: `tls_credentials(...)` for TLS; None disables encryption.
         headers: sent with every call, e.g. the key of a restricted protocol.
-        token: the server's write token, if it has one: to upload, delete, export, import and build voices anew.
+        token: the write token of a server that has one; it is needed to upload, delete, export, import and rebuild
+            voices.
 
     Raises:
-        InvalidArgument: `url` is no host:port, or `token` no token. Nothing is connected before the first call; each
-            call raises `ConnectionFailed` if the server is not there, `PermissionDenied` if it wants a token, and
-            the other `VoiceCloneError`s as its docstring says.
+        InvalidArgument: `url` is no host:port, or `token` is not printable ASCII. The client connects with its first
+            call. Each call raises `ConnectionFailed` if the server cannot be reached, `PermissionDenied` if it
+            requires a token, and the other `VoiceCloneError`s as its docstring says.
     """
 
     def __init__(
         self,
         url: str = "localhost:8001",
         *,
-        model: str = "qwen3_tts",
+        model: str | None = None,
         timeout: float | None = 60.0,
         credentials: grpc.ChannelCredentials | None = None,
         headers: Mapping[str, str] | None = None,
@@ -130,6 +135,8 @@ class Client:
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._stream = _channel.stream_of(self._channel)
         self._model = model
+        self._default: str | None = None  # the server's default family, once it is known
+        self._default_lock = threading.Lock()  # held by the thread that asks the server for it
         self._timeout = timeout
         self._metadata = _channel.metadata(headers, token)
 
@@ -143,27 +150,32 @@ class Client:
         speaker_embedding: ArrayLike | None = None,
         x_vector_only: bool | None = None,
         deadline: float | None = None,
+        model: str | None = None,
         **knobs: Unpack[Knobs],
     ) -> Speech:
-        """Say `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`.
+        """Speak `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`.
 
         Args:
-            text: what is said.
+            text: the words.
             voice: a registered voice.
             reference_audio: path or bytes of a clip (WAV, FLAC, OGG, MP3) of 1 to 30 s.
             reference_text: its transcript, for in-context cloning.
             speaker_embedding: float [dimension of the model].
-            x_vector_only: True clones by the speaker embedding alone, False insists on in-context cloning.
-            deadline: seconds until the whole speech must be there.
+            x_vector_only: True clones by the speaker embedding alone, False requires in-context cloning.
+            deadline: maximum seconds of the whole speech.
+            model: the family that speaks this text; None takes the client's.
             **knobs: see `Knobs`.
 
         Raises, here or with the first chunk:
             InvalidArgument, VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded, and with any chunk BrokenStream.
         """
         request = _requests.synthesis(
-            self._model, text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, knobs
+            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, knobs
         )
-        return Speech(self._stream(request, timeout=deadline, metadata=self._metadata))
+        began = time.monotonic()
+        request.model_name = self._family(model, deadline)
+        left = None if deadline is None else deadline - (time.monotonic() - began)
+        return Speech(self._stream(request, timeout=left, metadata=self._metadata))
 
     def upload(
         self,
@@ -177,6 +189,7 @@ class Client:
         wait: bool = False,
         timeout: float | None = None,
         policy: Literal["replace", "immutable"] | None = None,
+        model: str | None = None,
     ) -> Voice:
         """Register a voice, or replace the one of that name: exactly one of `audio`, `speaker_embedding`.
 
@@ -184,20 +197,22 @@ class Client:
             name: 1-64 letters, digits, spaces, `. _ -`; case does not matter.
             audio: path or bytes of a clip (WAV, FLAC, OGG, MP3) of 1 to 30 s.
             reference_text: its transcript; with it the voice is cloned in context, else by its speaker embedding alone.
-            consent: how the speaker agreed to this.
+            consent: how the speaker consented.
             description: free text.
             speaker_embedding: float [dimension of the model], instead of a clip.
-            wait: return when its `artifacts` are ready or failed, not when it is safely stored.
-            timeout: seconds to wait for them, if not the server's default.
+            wait: return when all `artifacts` are ready or failed; False returns when the voice is stored.
+            timeout: seconds to wait for them, instead of the server's default.
             policy: `immutable` refuses to replace a voice.
+            model: the family for which the server prepares the voice; None takes the client's, and if that is None
+                too, all families of the server.
 
         Raises:
-            InvalidArgument, VoiceExists, Overloaded. Whatever fails, an older voice of that name stays.
+            InvalidArgument, VoiceExists, Overloaded. After a failure an older voice of that name is unchanged.
         """
         request = _requests.cache(
             "upload",
             name=name,
-            model_type=self._model,
+            model_type=model or self._model,
             audio=audio,
             reference_text=reference_text,
             consent=consent,
@@ -218,57 +233,81 @@ class Client:
         return _responses.voice(self._infer(_requests.cache("get", name=name)))
 
     def delete(self, name: str) -> None:
-        """Forget a voice and all that was made from it; raises VoiceNotFound."""
+        """Delete a voice and everything computed from it; raises VoiceNotFound."""
         self._infer(_requests.cache("delete", name=name))
 
     def prepare(
-        self, name: str, force: bool = False, *, mode: str | None = None, timeout: float | None = None
+        self,
+        name: str,
+        force: bool = False,
+        *,
+        mode: str | None = None,
+        timeout: float | None = None,
+        model: str | None = None,
     ) -> Voice:
-        """Make a voice ready and wait for it; does nothing if it is, unless `force` asks to build it anew.
+        """Prepare a voice and wait until it is ready; does nothing if it is ready and `force` is False.
 
         Args:
             name: of a registered voice.
-            force: build it anew.
-            mode: for which cloning, `icl` or `x_vector`; None for that which the voice is spoken in by itself.
-            timeout: seconds to wait, if not the server's default.
+            force: compute the artifacts again.
+            mode: of cloning, `icl` or `x_vector`; None takes the voice's own.
+            timeout: seconds to wait, instead of the server's default.
+            model: the family for which the voice is prepared; None takes the client's.
 
         Raises:
             VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded.
         """
         request = _requests.cache(
-            "prepare", name=name, model_type=self._model, force=force or None, mode=mode, timeout=timeout
+            "prepare", name=name, model_type=self._family(model), force=force or None, mode=mode, timeout=timeout
         )
         return _responses.voice(self._infer(request, timeout))
 
-    def speaker_embedding(self, name: str) -> NDArray[np.float32]:
-        """The speaker embedding [dimension of the model] of a voice; makes it if the voice is not ready.
+    def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
+        """The speaker embedding [dimension of the model] of a voice; the server computes it if it is not ready.
+
+        Args:
+            name: of a registered voice.
+            model: the family whose embedding it is; None takes the client's.
 
         Raises:
-            VoiceNotFound, Overloaded. Unsupported: the model knows no such thing.
+            VoiceNotFound, Overloaded. Unsupported: the family has no speaker embeddings.
         """
-        request = _requests.cache("resolve", name=name, model_type=self._model)
+        request = _requests.cache("resolve", name=name, model_type=self._family(model))
         return _responses.speaker_embedding(self._infer(request))
 
-    def ready(self) -> bool:
-        """Whether the server is there and its model ready to speak."""
+    def models(self) -> Names:
+        """The model families of the server; the first is its default.
+
+        Raises:
+            Unsupported: the server is too old to list them.
+        """
+        return _responses.models(self._infer(_requests.cache("stats")))
+
+    def ready(self, *, model: str | None = None) -> bool:
+        """Whether the server can be reached and a model family, by default the client's, is ready to speak.
+
+        Raises:
+            Unsupported: no family is named, and the server lists none.
+        """
         try:
-            answer = self._stub.ModelReady(
-                service_pb2.ModelReadyRequest(name=self._model), timeout=self._timeout, metadata=self._metadata
-            )
-        except grpc.RpcError:
+            request = service_pb2.ModelReadyRequest(name=self._family(model))
+            answer = self._stub.ModelReady(request, timeout=self._timeout, metadata=self._metadata)
+        except Unsupported:
+            raise
+        except (grpc.RpcError, VoiceCloneError):
             return False
         return bool(answer.ready)
 
     def stats(self) -> dict[str, Any]:
-        """Counters of the server's voice cache."""
+        """Counters of the server's voice cache, and its model families."""
         return dict(_responses.result(self._infer(_requests.cache("stats"))))
 
     def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
         """One voice, or all, as a bundle for `import_`; raises VoiceNotFound.
 
         Args:
-            name: of the voice; None for all.
-            include_audio: with the clips themselves; without them the bundle serves its own checkpoint alone.
+            name: of the voice; None exports all.
+            include_audio: include the clips; a bundle without them is valid for the same checkpoints only.
         """
         return _responses.artifacts(
             self._infer(_requests.cache("export", name=name, include_audio=None if include_audio else False))
@@ -278,16 +317,16 @@ class Client:
         """Register the voices of a bundle (path or bytes), and return them.
 
         Args:
-            bundle: what `export` gave.
-            reextract: make the artifacts anew from the audio in the bundle where they are of another encoder.
+            bundle: the result of `export`.
+            reextract: compute artifacts of another encoder again, from the audio in the bundle.
 
         Raises:
-            InvalidArgument: it is no bundle, or needs `reextract`. Overloaded, VoiceExists.
+            InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, VoiceExists.
         """
         return _responses.voices(self._infer(_requests.cache("import", audio=bundle, reextract=reextract or None)))
 
     def close(self) -> None:
-        """Close the connection; speeches that still run are cancelled."""
+        """Close the connection and cancel the speeches that run."""
         self._channel.close()
 
     def __enter__(self) -> Client:
@@ -298,8 +337,38 @@ class Client:
     ) -> None:
         self.close()
 
+    def _family(self, model: str | None = None, limit: float | None = None) -> str:
+        """The family of a call: the one it names, the client's, or the server's default, asked for once.
+
+        Args:
+            model: the family that the call names.
+            limit: seconds that the call may take, if fewer than the client's `timeout`.
+
+        Raises:
+            VoiceCloneError: the default is needed, and the server did not answer it.
+        """
+        known = model or self._model or self._default
+        if known is not None:
+            return known
+        seconds = _channel.shorter(self._timeout, limit)
+        until = None if seconds is None else time.monotonic() + seconds
+        if not self._default_lock.acquire(timeout=-1 if seconds is None else seconds):
+            raise DeadlineExceeded("the server did not answer in time")
+        try:
+            if self._default is None:  # no other thread got it meanwhile
+                left = None if until is None else until - time.monotonic()
+                answer = self._call(_requests.cache("stats"), left)
+                self._default = _responses.default_model(_responses.models(answer))
+            return self._default
+        except VoiceCloneError as error:
+            raise _responses.without_default(error) from None
+        finally:
+            self._default_lock.release()
+
     def _infer(self, request: Any, more: float | None = None) -> Any:
-        timeout = _channel.timeout(self._timeout, more)
+        return self._call(request, _channel.timeout(self._timeout, more))
+
+    def _call(self, request: Any, timeout: float | None) -> Any:
         try:
             return self._stub.ModelInfer(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:

@@ -1,4 +1,4 @@
-"""Speaker embeddings as files, and voices between two voices.
+"""Files of speaker embeddings, and interpolation between two embeddings.
 
 A file is `.npy` (one array of shape [dimension]) or `.safetensors` (a tensor `speaker_embedding` of that shape).
 """
@@ -19,19 +19,19 @@ from .errors import InvalidArgument
 Method = Literal["linear", "spherical"]
 SUFFIXES = (".npy", ".safetensors")
 _TENSOR = "speaker_embedding"
-_NEAR = 1e-6  # radians: below it the sine of an angle says nothing any more
+_NEAR = 1e-6  # radians; below it the sine of an angle has no precision left
 
 
 def blend(first: ArrayLike, second: ArrayLike, weight: float, method: Method = "spherical") -> NDArray[np.float32]:
-    """A speaker embedding on the way from one to another.
+    """A speaker embedding between two others.
 
-    `linear` is the straight way, (1 - w) a + w b. Between unlike voices it passes nearer to the origin than either end.
-    `spherical` turns the direction at constant speed (Shoemake, "Animating Rotation with Quaternion Curves", SIGGRAPH
-    1985) and lets the length grow evenly:
+    `linear` interpolates (1 - w) a + w b. Between unlike voices the result is nearer to the origin than either of them.
+    `spherical` rotates the direction at constant speed (Shoemake, "Animating Rotation with Quaternion Curves", SIGGRAPH
+    1985) and interpolates the length linearly:
 
         ((1 - w) |a| + w |b|) (sin((1 - w) t) a/|a| + sin(w t) b/|b|) / sin t,    t the angle between a and b
 
-    For equal directions that is the straight way.
+    For equal directions it equals `linear`.
 
     Args:
         first, second: float [dimension], a and b.
@@ -40,7 +40,7 @@ def blend(first: ArrayLike, second: ArrayLike, weight: float, method: Method = "
 
     Raises:
         InvalidArgument: sizes differ, a value is not finite, the weight is outside 0..1, or, for `spherical`, one of
-            the two is zero or they are opposite, so that no way is the shortest.
+            the two is zero or they are opposite, so that no shortest path is unique.
     """
     a, b = _vector(first), _vector(second)
     if a.shape != b.shape:
@@ -62,11 +62,11 @@ def _spherical(a: NDArray[np.float64], b: NDArray[np.float64], weight: float) ->
     if not length_a or not length_b:
         raise InvalidArgument("an embedding of zeros has no direction; blend it with the method linear")
     unit_a, unit_b = a / length_a, b / length_b
-    # Twice the arc tangent of half the chord over the rest: exact for small and for wide angles, unlike the arc cosine.
+    # Twice the arc tangent of |a - b| / |a + b|: precise for small and for wide angles, unlike the arc cosine.
     half = np.arctan2(np.linalg.norm(unit_a - unit_b), np.linalg.norm(unit_a + unit_b))
     angle = 2.0 * float(half)
     if np.pi - angle < _NEAR:
-        raise InvalidArgument("the embeddings are opposite, so no way between them is the shortest; use linear")
+        raise InvalidArgument("the embeddings are opposite, so no shortest path between them is unique; use linear")
     if angle < _NEAR:
         of_a, of_b = 1.0 - weight, weight
     else:
@@ -86,7 +86,7 @@ def _vector(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def is_file(name: str) -> bool:
-    """Whether a name is that of an embedding's file, by its suffix."""
+    """Whether a name has the suffix of an embedding file."""
     return name.endswith(SUFFIXES)
 
 
@@ -94,7 +94,7 @@ def load(path: str | os.PathLike[str]) -> NDArray[np.float32]:
     """The speaker embedding [dimension] in a file.
 
     Raises:
-        InvalidArgument: it holds none.
+        InvalidArgument: the file has none.
         OSError: it cannot be read.
     """
     name = os.fspath(path)
@@ -112,10 +112,10 @@ def load(path: str | os.PathLike[str]) -> NDArray[np.float32]:
 
 
 def save(path: str | os.PathLike[str], embedding: NDArray[np.float32]) -> None:
-    """Write a speaker embedding [dimension]; the suffix of the path says how.
+    """Write a speaker embedding [dimension]; the suffix of the path determines the format.
 
     Raises:
-        InvalidArgument: the suffix is neither.
+        InvalidArgument: the suffix is unknown.
         OSError: it cannot be written.
     """
     name = os.fspath(path)

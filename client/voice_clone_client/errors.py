@@ -1,20 +1,20 @@
 """The error tree.
 
     VoiceCloneError
-    ├── InvalidArgument     invalid_argument    the request is wrong; the text says what would be right
+    ├── InvalidArgument     invalid_argument    the request is invalid; the text says what is valid
     ├── VoiceNotFound       speaker_not_found   no voice of that name
     ├── VoiceExists         speaker_exists      the name is taken and may not be replaced
-    ├── PermissionDenied    permission_denied   the server wants a token or key that was not sent
-    ├── Unsupported         unsupported         this server or its checkpoint cannot do it
+    ├── PermissionDenied    permission_denied   the server requires a token or key that was not sent
+    ├── Unsupported         unsupported         the server or its checkpoint does not support it
     ├── Overloaded          overloaded          a queue or the store is full; try again later
     ├── Cancelled           cancelled           the stream was closed before its end
-    ├── DeadlineExceeded    deadline_exceeded   not done in time
+    ├── DeadlineExceeded    deadline_exceeded   not completed in time
     ├── Internal            internal            the server failed; the detail is in its log
-    ├── ConnectionFailed    connection_failed   no server there, or it is not ready, or it went away
-    └── BrokenStream        broken_stream       chunks of a speech are missing, or its end
+    ├── ConnectionFailed    connection_failed   the server cannot be reached or is not ready
+    └── BrokenStream        broken_stream       chunks or the end of a speech are missing
 
-The second column is the slug. The server begins its messages with one (`speaker_not_found: ...`); the last two are the
-client's own. `str(error)` is the text without the slug.
+The second column is the slug, with which the server's messages begin (`speaker_not_found: ...`); the last two slugs are
+the client's own. `str(error)` is the text without the slug.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class VoiceCloneError(Exception):
 
 
 class InvalidArgument(VoiceCloneError):
-    """The request is wrong."""
+    """The request is invalid."""
 
     slug = "invalid_argument"
 
@@ -41,19 +41,19 @@ class VoiceNotFound(VoiceCloneError):
 
 
 class VoiceExists(VoiceCloneError):
-    """The name is taken, and the policy `immutable` forbids to replace it."""
+    """The name is taken, and the policy `immutable` forbids replacement."""
 
     slug = "speaker_exists"
 
 
 class PermissionDenied(VoiceCloneError):
-    """The server wants a token, or the key of a restricted protocol, that was not sent."""
+    """The server requires a token, or the key of a restricted protocol, that was not sent."""
 
     slug = "permission_denied"
 
 
 class Unsupported(VoiceCloneError):
-    """The server or its checkpoint cannot do what was asked."""
+    """The server or its checkpoint does not support the request."""
 
     slug = "unsupported"
 
@@ -71,7 +71,7 @@ class Cancelled(VoiceCloneError):
 
 
 class DeadlineExceeded(VoiceCloneError):
-    """The request was not done in time."""
+    """The request was not completed in time."""
 
     slug = "deadline_exceeded"
 
@@ -83,13 +83,13 @@ class Internal(VoiceCloneError):
 
 
 class ConnectionFailed(VoiceCloneError):
-    """The server cannot be reached, is not ready, or went away."""
+    """The server cannot be reached or is not ready, or the connection was lost."""
 
     slug = "connection_failed"
 
 
 class BrokenStream(VoiceCloneError):
-    """A speech lacks chunks or its end, so its audio is not whole."""
+    """A speech lacks chunks or its end, so its audio is incomplete."""
 
     slug = "broken_stream"
 
@@ -108,21 +108,21 @@ _FROM_SERVER = (
 _BY_SLUG: dict[str, type[VoiceCloneError]] = {error.slug: error for error in _FROM_SERVER}
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
-# What Triton and gRPC answer by themselves carries no slug. There the status code decides, but for these texts: Triton
-# has no code for the first, and the errors of a stream come without one.
+# The messages of Triton and gRPC themselves have no slug. The status code determines their class, except for these
+# texts: Triton has no code for the first, and the errors of a stream have none.
 _BY_TEXT: tuple[tuple[str, type[VoiceCloneError]], ...] = (
     ("protocol is restricted", PermissionDenied),
     ("has no available versions", ConnectionFailed),  # the model is not loaded yet, or not any more
     ("Server is stopping", ConnectionFailed),
     ("Server not ready", ConnectionFailed),
-    ("Channel closed!", Cancelled),  # gRPC's own text for calls of a client that was closed
+    ("Channel closed!", Cancelled),  # gRPC's text for calls of a closed client
 )
 _BY_STATUS: dict[str, type[VoiceCloneError]] = {
     "INVALID_ARGUMENT": InvalidArgument,  # e.g. a tensor of a wrong shape
     "NOT_FOUND": Unsupported,  # Triton knows no such model
     "UNIMPLEMENTED": Unsupported,
     "UNAVAILABLE": ConnectionFailed,
-    "CANCELLED": ConnectionFailed,  # by a server that goes away; a speech that is closed here does not come here
+    "CANCELLED": ConnectionFailed,  # by a server that stops; a speech that this client closes is handled elsewhere
     "DEADLINE_EXCEEDED": DeadlineExceeded,
 }
 
@@ -132,21 +132,21 @@ def from_status(status: str, details: str) -> VoiceCloneError:
 
     Args:
         status: name of the gRPC status code, `NOT_FOUND`.
-        details: its message; whatever Triton put in front of the slug is dropped.
+        details: its message; a prefix that Triton put before the slug is removed.
     """
     found = _SLUG.search(details)
     if found is not None:
         return _BY_SLUG[found.group(1)](found.group(2).strip())
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the server did not answer in time")
-    if "is not healthy" in details:  # Triton's word for a model whose process has died
-        return Internal("a part of the server has died, so the server starts anew; try again in a minute")
+    if "is not healthy" in details:  # Triton's text for a model whose process has died
+        return Internal("a process of the server has died, so the server restarts; try again in a minute")
     text = details.strip() or f"the call failed with status {status}"
     by_status = _BY_STATUS.get(status, Internal)
     error = next((error for part, error in _BY_TEXT if part in details), by_status)
     if error is ConnectionFailed:
         text = (
-            "the server is not there or not ready; is the url host:port of its gRPC endpoint, "
+            "the server cannot be reached or is not ready; is the url host:port of its gRPC endpoint, "
             f"and is TLS on at both ends or at none? ({text})"
         )
     return error(text)

@@ -11,32 +11,29 @@ from numpy.typing import NDArray
 
 
 class Knobs(TypedDict, total=False):
-    """How a text is spoken. What is left out or None takes the default of the server's checkpoint."""
+    """How the server speaks a text. A knob that is absent or None takes the default of the server's checkpoint."""
 
     language: str | None
     """A language of the checkpoint, or `Auto`."""
     seed: int | None
     """0..2**64-1; the same seed gives the same audio."""
     max_frames: int | None
-    """The longest speech, in frames of 80 ms."""
+    """Maximum length of the speech, in frames of its model."""
     temperature: float | None
     top_k: int | None
     top_p: float | None
     repetition_penalty: float | None
     do_sample: bool | None
-    """False takes the likeliest code each time."""
-    subtalker_temperature: float | None
-    """This and the next three: the same for the codes 2 to 16 of each frame."""
-    subtalker_top_k: int | None
-    subtalker_top_p: float | None
-    subtalker_do_sample: bool | None
+    """False takes the most likely value in each step."""
     non_streaming_mode: bool | None
-    """Show the model all the text before the first frame."""
+    """The model reads the whole text before it makes the first frame."""
+    options: Mapping[str, Any] | None
+    """Parameters that only this model family has, as JSON values. The family checks them and names those it knows."""
 
 
 @dataclass(frozen=True)
 class Artifacts:
-    """How far a voice is prepared for one model type in one mode."""
+    """State of a voice's preparation for one model family in one mode."""
 
     model_type: str
     mode: str
@@ -44,15 +41,15 @@ class Artifacts:
     state: str
     """`pending`, `processing`, `ready` or `failed`."""
     reason: str | None = None
-    """Why it failed, or must be made again."""
+    """Why the preparation failed or must be repeated."""
     extraction_ms: float | None = None
     fingerprint: str | None = None
-    """Hash of the encoder that made them."""
+    """Hash of the encoder that computed the artifacts."""
 
 
 @dataclass(frozen=True)
 class Voice:
-    """A registered voice. `record` is all that the server told of it."""
+    """A registered voice. `record` is the server's whole JSON of it."""
 
     name: str
     generation: int | None = None
@@ -75,7 +72,7 @@ class Voice:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Voice:
-        """A voice from the server's JSON. What this client does not know yet stays in `record`."""
+        """A voice from the server's JSON. Fields that this client does not know are in `record` alone."""
         artifacts = tuple(Artifacts(**_known(Artifacts, entry)) for entry in record.get("artifacts", ()))
         return cls(**{**_known(cls, record), "artifacts": artifacts, "record": record})
 

@@ -1,8 +1,8 @@
 """WAV files that are valid at every moment while they grow.
 
-Format: RIFF, 16-bit PCM, mono (Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991). A file
-has its sizes corrected with each write. A pipe cannot be corrected: there both sizes are 0xFFFFFFFF, which readers take
-for "until the end".
+Format: RIFF, 16-bit PCM, mono (Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991). Each
+write to a file corrects the sizes in its header. In a pipe both sizes are 0xFFFFFFFF, which readers interpret as "until
+the end".
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike
 
-_UNKNOWN = 0xFFFFFFFF  # also what a size beyond 4 GiB becomes
+_UNKNOWN = 0xFFFFFFFF  # also for a size beyond 4 GiB
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def pcm16(samples: ArrayLike) -> bytes:
-    """Samples in [-1, 1] as signed 16-bit little-endian PCM; what lies outside is clipped.
+    """Samples in [-1, 1] as signed 16-bit little-endian PCM; values outside are clipped.
 
     Args:
         samples: float [n].
@@ -32,13 +32,13 @@ def pcm16(samples: ArrayLike) -> bytes:
 class WavWriter:
     """Writes a mono WAV to a binary file, a pipe or a socket file.
 
-        with open("out.wav", "wb") as file, WavWriter(file, 24000) as wav:
+        with open("out.wav", "wb") as file, WavWriter(file, chunk.sample_rate) as wav:
             wav.write(chunk.samples)
 
-    The file stays the caller's to close.
+    The caller closes the file.
 
     Args:
-        file: open for writing, in binary, at the place where the WAV begins.
+        file: open for writing, in binary, at the position where the WAV begins.
         sample_rate: Hz.
     """
 
@@ -51,7 +51,7 @@ class WavWriter:
         self._file.flush()
 
     def write(self, samples: ArrayLike) -> None:
-        """Append float samples [n] in [-1, 1]; they are in the file when this returns."""
+        """Append float samples [n] in [-1, 1] and flush them."""
         data = pcm16(samples)
         self._file.write(data)
         self._bytes += len(data)
@@ -59,7 +59,7 @@ class WavWriter:
 
     @property
     def seconds(self) -> float:
-        """Duration of what is written."""
+        """Duration of the samples written."""
         return self._bytes / 2 / self._rate
 
     def __enter__(self) -> WavWriter:
@@ -68,7 +68,7 @@ class WavWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and self._start is not None:  # Ctrl-C may have torn a write
+        if kind is not None and self._start is not None:  # Ctrl-C may have interrupted a write
             self._file.seek(self._start + _HEADER.size + self._bytes)
             self._file.truncate()
         self._correct_sizes()

@@ -16,6 +16,9 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 RATE = 24000
+FAMILY = "qwen3_tts"
+STATS = ("speaker_cache", {"operation": b"stats"})
+"""The call with which a client asks for the families."""
 Play = Callable[[Any], Iterator[Any]]
 
 
@@ -29,10 +32,14 @@ class Failure(Exception):
 
 
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; remembers what it was sent."""
+    """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
+
+    It adds `model_types` to each answer of the operation `stats`, unless that is None, as on an older server.
+    """
 
     def __init__(self) -> None:
         self.url = ""
+        self.model_types: list[str] | None = [FAMILY]
         self.play: Play = lambda context: iter(speech(3))
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -52,19 +59,34 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
                 ended.set()
 
     def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._remember(request, context)
+        inputs = self._remember(request, context)
         try:
-            outputs = self.answer(self.calls[-1][1])
+            outputs = self.answer(inputs)
         except Failure as failure:
             context.abort(failure.code, failure.details)
+        if inputs.get("operation") == b"stats" and self.model_types is not None and "result" in outputs:
+            result = {**json.loads(outputs["result"]), "model_types": self.model_types}
+            outputs = {**outputs, "result": json.dumps(result).encode()}
         return response(outputs)
 
     def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return service_pb2.ModelReadyResponse(ready=request.name == "qwen3_tts")
+        return service_pb2.ModelReadyResponse(ready=request.name in (self.model_types or [FAMILY]))
 
-    def _remember(self, request: Any, context: grpc.ServicerContext) -> None:
+    @property
+    def stats_calls(self) -> int:
+        """How often the families were asked for."""
+        return self.calls.count(STATS)
+
+    @property
+    def speeches(self) -> list[tuple[str, dict[str, Any]]]:
+        """Model and inputs of each speech."""
+        return [call for call in self.calls if call[0] != "speaker_cache"]
+
+    def _remember(self, request: Any, context: grpc.ServicerContext) -> dict[str, Any]:
+        inputs = decoded(request)
         self.metadata.append(dict(context.invocation_metadata()))
-        self.calls.append((request.model_name, decoded(request)))
+        self.calls.append((request.model_name, inputs))
+        return inputs
 
 
 def decoded(request: Any) -> dict[str, Any]:
@@ -103,11 +125,13 @@ def samples_of(index: int, count: int) -> np.ndarray:
     return np.linspace(index / 100, (index + 1) / 100, count, dtype=np.float32)
 
 
-def chunk(index: int, final: bool = False, count: int = 1920, info: dict[str, Any] | None = None) -> Any:
+def chunk(
+    index: int, final: bool = False, count: int = 1920, info: dict[str, Any] | None = None, rate: int = RATE
+) -> Any:
     """A stream response with one chunk."""
     outputs = {
         "audio": samples_of(index, count),
-        "sample_rate": np.array([RATE], np.int32),
+        "sample_rate": np.array([rate], np.int32),
         "chunk_index": np.array([index], np.int32),
         "final": np.array([final]),
         "info": json.dumps(info).encode() if info else b"",
@@ -115,10 +139,12 @@ def chunk(index: int, final: bool = False, count: int = 1920, info: dict[str, An
     return service_pb2.ModelStreamInferResponse(infer_response=response(outputs))
 
 
-def speech(chunks: int, last_count: int = 1920) -> list[Any]:
+def speech(chunks: int, last_count: int = 1920, rate: int = RATE) -> list[Any]:
     """A whole speech; info on the first and the last chunk, as the server does it."""
-    messages = [chunk(0, info={"cache": "miss"})] + [chunk(index) for index in range(1, chunks - 1)]
-    return [*messages, chunk(chunks - 1, final=True, count=last_count, info={"cache": "miss", "frames": chunks})]
+    messages = [chunk(0, info={"cache": "miss"}, rate=rate)]
+    messages += [chunk(index, rate=rate) for index in range(1, chunks - 1)]
+    info = {"cache": "miss", "frames": chunks}
+    return [*messages, chunk(chunks - 1, final=True, count=last_count, info=info, rate=rate)]
 
 
 def empty_final() -> Any:

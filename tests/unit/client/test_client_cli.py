@@ -33,6 +33,8 @@ def run(triton: Server) -> Run:
         ["speak", "Hi.", "--voice", "Ada", "--reference", "a.wav", "-o", "out.wav"],
         ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--top-k", "many"],
         ["speak", "Hi.", "--voice", "Ada", "--seed", "5"],
+        ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--option", "warmth"],
+        ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--option", "=2"],
         ["export"],
         ["embedding"],
         ["embedding", "extract", "Ada"],
@@ -59,6 +61,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         "delete",
         "prepare",
         "stats",
+        "models",
         "export",
         "import",
         "speak",
@@ -98,6 +101,29 @@ def test_doctor(triton: Server, run: Run, capsys: pytest.CaptureFixture[str], mo
     assert out.startswith(f"model\tqwen3_tts is ready at {triton.url}\nvoices\t1\nplayer\tno audio player found")
     assert run("--model", "fish", "doctor") == 1
     assert "its model fish is not ready" in capsys.readouterr().err
+    triton.model_types = ["made_up", "qwen3_tts"]
+    assert run("doctor") == 0
+    assert capsys.readouterr().out.startswith(
+        f"model\tmade_up is ready at {triton.url}\nmodel\tqwen3_tts is ready at {triton.url}\n"
+    )
+    triton.model_types = []
+    assert run("doctor") == 1
+    assert "it has no model family" in capsys.readouterr().err
+
+
+def test_models(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    triton.model_types = ["made_up", "qwen3_tts"]
+    assert run("models") == 0
+    assert capsys.readouterr().out == "made_up\nqwen3_tts\n"
+
+
+def test_an_older_server(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    triton.model_types = None
+    speak = ["speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav"]
+    assert run(*speak) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("voice-clone: unsupported: ") and "--model" in error and not triton.speeches
+    assert run("--model", "qwen3_tts", *speak) == 0
 
 
 @pytest.mark.parametrize(
@@ -107,6 +133,10 @@ def test_doctor(triton: Server, run: Run, capsys: pytest.CaptureFixture[str], mo
         (["import", "missing.bundle"], "missing.bundle: No such file or directory"),
         (["speak", "Hi.", "--voice", "Ada", "-o", "missing/out.wav"], "missing/out.wav: No such file or directory"),
         (["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--seed", "-1"], "invalid_argument: seed cannot be sent"),
+        (
+            ["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--option", "warmth=1e999"],
+            "invalid_argument: options.warmth cannot be sent",
+        ),
     ],
 )
 def test_failures_are_one_line(

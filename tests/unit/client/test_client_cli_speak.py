@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from voice_clone_client import pcm16
 
 from tests.support.command_line import Run, in_process
-from tests.support.triton_double import RATE, Failure, Server, chunk, samples_of, speech
+from tests.support.triton_double import RATE, STATS, Failure, Server, chunk, samples_of, speech
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
@@ -64,7 +65,7 @@ def test_speak_to_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     out = tmp_path / "out.wav"
     assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 0
     assert pcm_of(out) == pcm_of_chunks(3)
-    assert triton.calls == [("qwen3_tts", {"text": b"Hi.", "voice": b"Ada"})]  # what was not given is not sent
+    assert triton.calls == [STATS, ("qwen3_tts", {"text": b"Hi.", "voice": b"Ada"})]  # absent options are not sent
     assert capsys.readouterr() == ("", "")  # stderr is no terminal
 
 
@@ -72,12 +73,22 @@ def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"clip")
     options = (
         "--reference-text Said. --language German --seed 5 --max-frames 7 --temperature 0.5 --top-k 3 --top-p 0.25 "
-        "--repetition-penalty 1.5 --no-do-sample --subtalker-temperature 2 --subtalker-top-k 4 --subtalker-top-p 0.75 "
-        "--subtalker-do-sample --non-streaming-mode --no-x-vector-only --deadline 5"
+        "--repetition-penalty 1.5 --no-do-sample --non-streaming-mode --no-x-vector-only --deadline 5 "
+        "--option warmth=2 --option layers=[1,2.5] --option loud=true --option style=calm=very --option warmth=3 "
+        '--option name="5" --option limit=NaN --option none='
     )
     source = ["--reference", tmp_path / "a.wav"]
     assert run("speak", "Hi.", *source, "-o", tmp_path / "out.wav", *options.split()) == 0
-    inputs = triton.calls[0][1]
+    [(_, inputs)] = triton.speeches
+    assert json.loads(inputs.pop("options")) == {
+        "warmth": 3,  # the last value of a name
+        "layers": [1, 2.5],
+        "loud": True,
+        "style": "calm=very",
+        "name": "5",
+        "limit": "NaN",
+        "none": "",
+    }
     assert {name: value if isinstance(value, bytes) else value.item() for name, value in inputs.items()} == {
         "text": b"Hi.",
         "reference_audio": b"clip",
@@ -90,10 +101,6 @@ def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
         "top_p": 0.25,
         "repetition_penalty": 1.5,
         "do_sample": False,
-        "subtalker_temperature": 2.0,
-        "subtalker_top_k": 4,
-        "subtalker_top_p": 0.75,
-        "subtalker_do_sample": True,
         "non_streaming_mode": True,
         "x_vector_only": False,
     }
@@ -109,7 +116,16 @@ def test_speak_from_stdin_to_stdout(triton: Server) -> None:
     )
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout == pcm_of_chunks(3)
-    assert triton.calls[0][1]["text"] == b"From stdin."
+    assert triton.speeches[0][1]["text"] == b"From stdin."
+
+
+def test_speak_with_a_chosen_model(triton: Server, run: Run, tmp_path: Path) -> None:
+    triton.model_types = ["qwen3_tts", "made_up"]
+    triton.play = lambda context: iter(speech(2, rate=44100))
+    assert run("--model", "made_up", "speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav") == 0
+    assert triton.calls == [("made_up", {"text": b"Hi.", "voice": b"Ada"})]  # an explicit model costs no call
+    with wave.open(str(tmp_path / "out.wav")) as wav:
+        assert wav.getframerate() == 44100
 
 
 @pytest.mark.parametrize("existing", [False, True])
@@ -173,7 +189,7 @@ def test_reader_of_stdout_goes_away(triton: Server) -> None:
     process.stdout.close()
     received.set()
     assert process.wait(timeout=20) == 1
-    assert process.stderr.read() == b"voice-clone: the reader of the output went away\n"
+    assert process.stderr.read() == b"voice-clone: the reader of the output closed it\n"
     process.stderr.close()
     assert triton.left.acquire(timeout=10)
 

@@ -31,7 +31,6 @@ def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.Capture
     assert inputs == {
         "operation": b"upload",
         "name": b"Ada",
-        "model_type": b"qwen3_tts",
         "audio": b"clip",
         "reference_text": b"Said in the clip.",
         "consent": b"signed",
@@ -41,6 +40,8 @@ def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.Capture
     assert run("upload", "Ada", tmp_path / "a.wav", "--no-wait", "--text", "Said.") == 0
     assert "options" not in triton.calls[-1][1]
     assert triton.calls[-1][1]["reference_text"] == b"Said."
+    assert run("--model", "made_up", "upload", "Ada", tmp_path / "a.wav", "--no-wait") == 0
+    assert triton.calls[-1][1]["model_type"] == b"made_up"
 
 
 def test_upload_of_an_embedding(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +88,7 @@ def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == LINE * 2
     answer(triton, {"hits": 1})
     assert run("stats") == 0
-    assert json.loads(capsys.readouterr().out) == {"hits": 1}
+    assert json.loads(capsys.readouterr().out) == {"hits": 1, "model_types": ["qwen3_tts"]}
 
 
 def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def frames(path: Path) -> int:
 @pytest.mark.parametrize("last", [1920, 0])
 def test_plain_tritonclient(triton: Server, tmp_path: Path, tail: list[object], last: int) -> None:
     triton.play = lambda context: iter(speech(3, last) + tail)
-    load("plain_tritonclient").main("Hi.", "ada", str(tmp_path / "out.wav"), triton.url)
+    load("plain_tritonclient").main("qwen3_tts", "Hi.", "ada", str(tmp_path / "out.wav"), triton.url)
     assert frames(tmp_path / "out.wav") == 2 * 1920 + last
     assert triton.calls == [("qwen3_tts", {"text": b"Hi.", "voice": b"ada"})]
 
@@ -51,7 +51,7 @@ def test_plain_tritonclient_raises(triton: Server, tmp_path: Path, before: int) 
 
     triton.play = play  # type: ignore[assignment]
     with pytest.raises(InferenceServerException, match="speaker_not_found") as caught:
-        load("plain_tritonclient").main("Hi.", "ada", str(tmp_path / "out.wav"), triton.url)
+        load("plain_tritonclient").main("qwen3_tts", "Hi.", "ada", str(tmp_path / "out.wav"), triton.url)
     assert caught.value.status() == "StatusCode.NOT_FOUND"
 
 
@@ -71,7 +71,8 @@ def test_upload_and_speak(triton: Server, here: Path, capsys: pytest.CaptureFixt
     (here / "clip.wav").write_bytes(b"clip")
     load("upload_and_speak").main("clip.wav", "Said.", "Hi.", "out.wav")
     assert frames(here / "out.wav") == 3 * 1920
-    assert [model for model, _ in triton.calls] == ["speaker_cache", "qwen3_tts"]
+    assert [model for model, _ in triton.calls] == ["speaker_cache", "speaker_cache", "qwen3_tts"]
+    assert "model_type" not in triton.calls[0][1]
     assert "0.24 s in out.wav" in capsys.readouterr().out
 
 

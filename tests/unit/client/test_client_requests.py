@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -88,7 +89,6 @@ def test_upload_with_everything(triton: Server, client: Any, tmp_path: Path) -> 
     assert sent(triton) == {
         "operation": b"upload",
         "name": b"Ada",
-        "model_type": b"qwen3_tts",
         "audio": b"RIFF\0\xff",
         "reference_text": "Grüße, 世界".encode(),
         "consent": b"signed",
@@ -106,7 +106,13 @@ def test_upload_with_everything(triton: Server, client: Any, tmp_path: Path) -> 
 def test_upload_sends_no_more_than_given(triton: Server, client: Any) -> None:
     answer(triton, RECORD)
     client.upload("Ada", b"clip")
-    assert sent(triton) == {"operation": b"upload", "name": b"Ada", "model_type": b"qwen3_tts", "audio": b"clip"}
+    assert sent(triton) == {"operation": b"upload", "name": b"Ada", "audio": b"clip"}
+    client.upload("Ada", b"clip", model="other")
+    assert sent(triton) == {"operation": b"upload", "name": b"Ada", "model_type": b"other", "audio": b"clip"}
+    assert triton.stats_calls == 0
+    with vc.Client(triton.url, model="mine") as mine:
+        mine.upload("Ada", b"clip")
+    assert sent(triton)["model_type"] == b"mine"
 
 
 def test_upload_of_an_embedding(triton: Server, client: Any) -> None:
@@ -147,7 +153,7 @@ def test_delete_and_stats(triton: Server, client: Any) -> None:
     answer(triton, {"hits": 2})
     assert client.delete("Ada") is None
     assert sent(triton) == {"operation": b"delete", "name": b"Ada"}
-    assert client.stats() == {"hits": 2}
+    assert client.stats() == {"hits": 2, "model_types": ["qwen3_tts"]}
     assert sent(triton) == {"operation": b"stats"}
 
 
@@ -173,11 +179,8 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
         "top_p": 0.25,
         "repetition_penalty": 1.5,
         "do_sample": False,
-        "subtalker_temperature": 2.0,
-        "subtalker_top_k": 4,
-        "subtalker_top_p": 0.75,
-        "subtalker_do_sample": True,
         "non_streaming_mode": True,
+        "options": {"warmth": np.float32(0.5), "layers": (1, None, "é"), "nested": MappingProxyType({"on": True})},
     }
     assert knobs.keys() == vc.Knobs.__annotations__.keys()
     clip = tmp_path / "clip.ogg"
@@ -188,24 +191,23 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
     assert model == "qwen3_tts"
     strings = {"text": b"Hi.", "reference_audio": b"OggS", "reference_text": b"Ho.", "language": b"German"}
     assert {name: inputs[name] for name in strings} == strings
+    assert json.loads(inputs.pop("options")) == {"warmth": 0.5, "layers": [1, None, "é"], "nested": {"on": True}}
     numbers = {name: inputs[name] for name in inputs.keys() - strings}
     assert {name: value.item() for name, value in numbers.items()} == {
-        **{name: value for name, value in knobs.items() if name != "language"},
+        **{name: value for name, value in knobs.items() if name not in ("language", "options")},
         "x_vector_only": False,
     }
     assert {name: value.dtype.name for name, value in numbers.items()} == {
         "seed": "uint64",
-        **dict.fromkeys(["max_frames", "top_k", "subtalker_top_k"], "int32"),
-        **dict.fromkeys(["x_vector_only", "do_sample", "subtalker_do_sample", "non_streaming_mode"], "bool"),
-        **dict.fromkeys(
-            ["temperature", "top_p", "repetition_penalty", "subtalker_temperature", "subtalker_top_p"], "float32"
-        ),
+        **dict.fromkeys(["max_frames", "top_k"], "int32"),
+        **dict.fromkeys(["x_vector_only", "do_sample", "non_streaming_mode"], "bool"),
+        **dict.fromkeys(["temperature", "top_p", "repetition_penalty"], "float32"),
     }
 
 
 def test_speak_sends_no_more_than_given(triton: Server) -> None:
     with vc.Client(triton.url, model="other") as client:
-        client.speak("Hi.", voice="Ada", seed=None, temperature=None).read()
+        client.speak("Hi.", voice="Ada", seed=None, temperature=None, options=None).read()
     assert triton.calls == [("other", {"text": b"Hi.", "voice": b"Ada"})]
 
 
@@ -264,6 +266,32 @@ def test_values_without_a_place_in_their_tensor(arguments: dict[str, Any], text:
     with pytest.raises(vc.InvalidArgument) as caught:
         _requests.infer("qwen3_tts", arguments)
     assert text in str(caught.value)
+
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["again"] = CIRCLE
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"warmth": float("nan")}, "options.warmth cannot be sent: JSON has no number nan"),
+        ({"a": {"b": [1, float("inf")]}}, "options.a.b[1] cannot be sent: JSON has no number inf"),
+        ({"a": b"bytes"}, "options.a cannot be sent: JSON cannot hold a value of type bytes"),
+        ({"a": np.zeros(2)}, "JSON cannot hold a value of type ndarray"),
+        ({"a": {1: 2}}, "options.a cannot be sent: its key 1 is not a string"),
+        ({"a": "\ud800"}, "options cannot be sent"),
+        ({"a": 10**5000}, "options cannot be sent"),
+        (CIRCLE, "options cannot be sent: they are nested too deeply"),
+        ([1], "options must be a mapping of names to values, not list"),
+        ('{"warmth": 1}', "options must be a mapping of names to values, not str"),
+    ],
+)
+def test_options_that_json_cannot_hold(triton: Server, client: Any, options: Any, text: str) -> None:
+    with pytest.raises(vc.InvalidArgument) as caught:
+        client.speak("Hi.", voice="Ada", options=options)
+    assert text in str(caught.value)
+    assert triton.calls == []
 
 
 def test_numpy_scalars_are_fine() -> None:
@@ -352,7 +380,7 @@ def test_the_server_may_take_its_time(triton: Server) -> None:
         return {"result": json.dumps(RECORD).encode()}
 
     triton.answer = slow
-    with vc.Client(triton.url, timeout=0.3) as client:
+    with vc.Client(triton.url, model="qwen3_tts", timeout=0.3) as client:
         assert client.prepare("Ada", timeout=5).name == "Ada"
         with pytest.raises(vc.DeadlineExceeded):
             client.prepare("Ada")
@@ -360,5 +388,6 @@ def test_the_server_may_take_its_time(triton: Server) -> None:
 
 def test_readiness(triton: Server, client: Any) -> None:
     assert client.ready()
+    assert client.ready(model="qwen3_tts") and not client.ready(model="fish")
     with vc.Client(triton.url, model="fish") as other, vc.Client("127.0.0.1:1") as nowhere:
-        assert not other.ready() and not nowhere.ready()
+        assert not other.ready() and other.ready(model="qwen3_tts") and not nowhere.ready()
