@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc as triton
 from safetensors.numpy import load
 
-from tests.support.fakes import FAMILIES, FakeEncoder, clip
+from tests.support.fakes import FAMILIES, MODES, FakeEncoder, clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
@@ -84,9 +84,10 @@ def test_artifacts_come_back_as_the_encoder_made_them(cache: Cache, family: str,
     check(artifacts, expected(family, mode, audio))
     again, same = cache("resolve", name=name.upper(), model_type=family, options={"mode": mode})
     assert again["status"] == "hit" and same == artifacts
-    inline, inline_artifacts = cache("resolve", audio=audio, model_type=family, options={"mode": mode})
+    asked = {"audio": audio, "model_type": family, "reference_text": "Some words.", "options": {"mode": mode}}
+    inline, inline_artifacts = cache("resolve", **asked)
     assert inline["status"] == "miss" and inline_artifacts == artifacts
-    assert cache("resolve", audio=audio, model_type=family, options={"mode": mode})[0]["status"] == "hit"
+    assert cache("resolve", **asked)[0]["status"] == "hit"
     cache("delete", name=name)
 
 
@@ -116,11 +117,43 @@ def test_a_family_that_is_not_loaded(cache: Cache) -> None:  # B17
     cache("delete", name="Known")
 
 
+def test_the_families_of_this_server_are_found(cache: Cache) -> None:
+    assert cache("stats")[0]["model_types"] == sorted(FAMILIES)
+    audio = clip(2003)
+    shown = cache("upload", name="Found", audio=audio, reference_text="Some words.", options={"wait": True})[0]
+    states = {each["model_type"]: (each["mode"], each["state"]) for each in shown["artifacts"]}
+    assert states == {family: (next(iter(modes)), "ready") for family, modes in MODES.items()}
+    result, artifacts = cache("resolve", name="Found")  # no family given: the first
+    assert result["model_type"] == min(FAMILIES) and result["status"] == "hit"
+    check(artifacts, expected(min(FAMILIES), "icl", audio))
+    cache("delete", name="Found")
+
+
+def test_a_voice_without_a_transcript(cache: Cache) -> None:
+    shown = cache("upload", name="Silent", audio=clip(2004), options={"wait": True})[0]
+    states = {each["model_type"]: (each["mode"], each["state"]) for each in shown["artifacts"]}
+    for family, modes in MODES.items():
+        mode = next((mode for mode, needs in modes.items() if not needs), None)
+        assert states[family] == ((next(iter(modes)), "unsupported") if mode is None else (mode, "ready"))
+        if mode is not None:
+            assert cache("resolve", name="Silent", model_type=family)[0]["mode"] == mode
+    [reason] = {each["reason"] for each in shown["artifacts"] if each["model_type"] == "fish_speech"}
+    assert "upload it again with reference_text" in reason
+    for operation in ("resolve", "prepare"):
+        with pytest.raises(triton.InferenceServerException, match="unsupported: .*upload it again") as failure:
+            cache(operation, name="Silent", model_type="fish_speech")
+        assert failure.value.status() == "StatusCode.UNIMPLEMENTED"
+    with pytest.raises(triton.InferenceServerException, match="invalid_argument: .* needs reference_text; send it"):
+        cache("resolve", audio=clip(2004), model_type="fish_speech")
+    cache("delete", name="Silent")
+
+
 def test_a_stampede_extracts_once(server: TritonServer, cache: Cache) -> None:  # B9, C9
     for round_ in range(3):
         before = cache("stats")[0]["extractions"]
         name = f"Stampede {round_}"
-        cache("upload", name=name, audio=clip(3000 + round_), model_type="qwen3_tts")
+        audio = clip(3000 + round_)
+        cache("upload", name=name, audio=audio, reference_text="Some words.", model_type="qwen3_tts")
 
         def resolve(_: int, name: str = name) -> bytes:
             mine = Cache(server)
@@ -141,7 +174,7 @@ def test_a_stampede_extracts_once(server: TritonServer, cache: Cache) -> None:  
 
 
 def test_metrics_follow_the_statistics(server: TritonServer, cache: Cache) -> None:
-    cache("upload", name="Metric", audio=clip(4000), options={"wait": True})
+    cache("upload", name="Metric", audio=clip(4000), reference_text="Some words.", options={"wait": True})
     for _ in range(5):
         cache("resolve", name="Metric")
     told = cache("stats")[0]

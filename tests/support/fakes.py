@@ -53,6 +53,15 @@ FAMILIES: dict[str, tuple[float, dict[str, dict[str, tuple[str, tuple[int | str,
     "omnivoice": (25.0, {"icl": {"ref_audio_tokens": ("int64", (8, "t")), "ref_rms": ("float32", ())}}),
     "voxtral": (12.5, {"x_vector": {"codes": ("int16", ("t", 37)), "voice_embedding": ("float16", ("t", 3072))}}),
 }
+# What each mode needs of a voice, the best mode first.
+MODES: dict[str, dict[str, list[str]]] = {
+    "qwen3_tts": {"icl": ["reference_text"], "x_vector": []},
+    "fish_speech": {"icl": ["reference_text"]},
+    "cosyvoice3": {"icl": ["reference_text"]},
+    "voxcpm2": {"continuation": ["reference_text"], "reference": []},
+    "omnivoice": {"icl": ["reference_text"]},
+    "voxtral": {"x_vector": []},
+}
 
 
 class FakeEncoder:
@@ -60,30 +69,35 @@ class FakeEncoder:
 
     Attributes:
         calls: extractions by model type and mode.
-        describes: describe calls alike.
+        describes: describe calls by model type and mode; None where the modes alone are asked for.
         during: called in the middle of each extraction.
+        declares: the modes that the encoders declare; a family that is not in it declares none.
     """
 
     def __init__(self, checkpoint: str = "a", during: Callable[[], object] | None = None) -> None:
         self.checkpoint = checkpoint
         self.during = during
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self.describes: Counter[tuple[str, str]] = Counter()
+        self.calls: Counter[tuple[str, str | None]] = Counter()
+        self.describes: Counter[tuple[str, str | None]] = Counter()
+        self.declares = dict(MODES)
         self._lock = threading.Lock()
 
     @property
     def extractions(self) -> int:
         return sum(self.calls.values())
 
-    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         rate, modes = FAMILIES.get(model_type, (0.0, {}))
-        if mode not in modes:
+        if mode not in modes and (mode is not None or not modes or waveform.size):
             raise Unsupported(f"no encoder of {model_type} in mode {mode} is loaded")
         fingerprint = hashlib.sha256(f"{model_type} {self.checkpoint}".encode()).hexdigest()
         with self._lock:
             (self.calls if waveform.size else self.describes)[model_type, mode] += 1
         if waveform.size and self.during is not None:
             self.during()
+        declared = self.declares.get(model_type)
+        if mode is None:
+            return Extraction({}, fingerprint, declared)
         frames = int(np.ceil(waveform.size / sample_rate * rate))
         seed = hashlib.sha256(waveform.tobytes() + f"{sample_rate} {mode} {fingerprint}".encode()).digest()
         rng = np.random.default_rng(np.frombuffer(seed, np.uint32))
@@ -93,7 +107,7 @@ class FakeEncoder:
             sizes = [named[size] if isinstance(size, str) else size for size in shape]
             array = np.asarray(rng.integers(0, 1000, sizes))
             artifacts[name] = array.astype(dtype) if waveform.size else np.zeros(sizes, dtype)
-        return Extraction(artifacts, fingerprint)
+        return Extraction(artifacts, fingerprint, declared)
 
 
 @lru_cache(maxsize=512)
@@ -116,7 +130,7 @@ class Voices:
         self.cache = self._open(files)
 
     def _open(self, files: Files | None = None) -> SpeakerCache:
-        return SpeakerCache(self.directory, self.encoder, CacheConfig(**self._config), self._defaults, files)
+        return SpeakerCache(self.directory, self.encoder, CacheConfig(**self._config), lambda: self._defaults, files)
 
     def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
         self.cache.close()

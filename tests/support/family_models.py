@@ -24,6 +24,7 @@ TYPES = {
 
 MODEL = '''"""A made-up voice encoder."""
 
+import json
 import os
 import time
 
@@ -48,7 +49,7 @@ class TritonPythonModel(triton_io.Model):
             time.sleep(self._delay)
         made = self._encoder.encode("{family}", waveform, request.number("sample_rate"), request.text("mode"))
         artifacts = {{name: np.atleast_1d(array) for name, array in made.artifacts.items()}}
-        return {{**artifacts, "fingerprint": made.fingerprint}}
+        return {{**artifacts, "fingerprint": made.fingerprint, "modes": json.dumps(made.modes)}}
 '''
 
 
@@ -78,7 +79,8 @@ input [
 ]
 output [
 {chr(10).join(lines)}
-  {{ name: "fingerprint" data_type: TYPE_STRING dims: [ 1 ] }}
+  {{ name: "fingerprint" data_type: TYPE_STRING dims: [ 1 ] }},
+  {{ name: "modes" data_type: TYPE_STRING dims: [ 1 ] }}
 ]
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 '''

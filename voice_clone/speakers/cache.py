@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,24 @@ from voice_clone.audio import decode
 from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
 from voice_clone.speakers.draft import Draft, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
-from voice_clone.speakers.extraction import Extractor, Memory, Resolved
+from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.files import Files
 from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.memory import Memory, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
-from voice_clone.speakers.record import IN_CONTEXT, X_VECTOR, ArtifactId, SpeakerRecord
+from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import (
     CacheConfig,
     Reply,
     Request,
+    asked_mode,
     check_absent,
     check_embedding,
     check_options,
+    is_immutable,
+    required_name,
 )
 from voice_clone.speakers.store import SpeakerStore
 from voice_clone.speakers.transfer import Transfer
@@ -42,9 +46,10 @@ class SpeakerCache:
         directory: where speakers persist; owned by this instance until `close`.
         encoder: the encoders of all families.
         config: limits.
-        default_model_types: whose artifacts are extracted in the background at upload. With exactly one, it is also
-            what a request means that names none.
+        model_types: the families whose artifacts are made at upload, as they are now; asked at each use. The first is
+            the one that a request means if it names none.
         files: the operations on the file system.
+        on_extraction: called with the seconds of each extraction.
 
     Raises:
         Overloaded: another process owns the directory.
@@ -56,12 +61,13 @@ class SpeakerCache:
         directory: Path,
         encoder: Encoder,
         config: CacheConfig | None = None,
-        default_model_types: Sequence[str] = (),
+        model_types: Callable[[], Iterable[str]] = tuple,
         files: Files | None = None,
+        on_extraction: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._config = config = config or CacheConfig()
-        self._defaults = tuple(check_word("model_type", model_type) for model_type in default_model_types)
-        self._metrics = Metrics()
+        self._model_types = model_types
+        self._metrics = Metrics(on_extraction)
         self._memory = Memory(config)
         self._store = SpeakerStore(directory, files, config.directory_wait)
         try:
@@ -70,7 +76,8 @@ class SpeakerCache:
         except BaseException:
             self._store.close()
             raise
-        describer = Describer(encoder, self._metrics)
+        describer = Describer(encoder, self._metrics, self._memory.flights)
+        self._states = States(self._memory, describer)
         self._extractor = Extractor(self._registry, self._store, self._memory, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
         log.info("restored %d voices", len(self._registry.records()))
@@ -91,7 +98,8 @@ class SpeakerCache:
 
         A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
         consent, description, reference_text, mime_type, file_size, duration, sample_rate; and `artifacts`, a list of
-        {model_type, mode, state, reason?, extraction_ms?, fingerprint?}.
+        {model_type, mode, state, reason?, extraction_ms?, fingerprint?}. The state is `pending`, `processing`, `ready`,
+        `failed`, or `unsupported`: the voice lacks what the family needs.
 
             upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?
                      options wait, timeout, policy (`immutable` refuses to replace). Answers the speaker, at once or
@@ -105,7 +113,8 @@ class SpeakerCache:
                      cache, timeout. {"status": "hit" | "restored" | "miss", "model_type", "mode", "generation",
                      "embedding_source", "extraction_ms", "fingerprint"}, for a name also "name" and "reference_text";
                      and the artifacts.
-            stats    counters, sizes of the pools, histogram of extraction seconds.
+            stats    counters, sizes of the pools, histogram of extraction seconds; "model_types": the families whose
+                     artifacts are made at upload, the default first.
             export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
             import   audio: a bundle; options reextract. {"speakers": [speaker, ...], "count": n}
 
@@ -128,45 +137,56 @@ class SpeakerCache:
         self._memory.flights.close()
         self._store.close()
 
+    def counters(self) -> dict[str, Any]:
+        """What `stats` answers, but the families: asks nothing of anything else."""
+        pools = self._memory.artifacts.stats()
+        return {
+            **self._metrics.stats(),
+            **{name: sum(pool[name] for pool in pools.values()) for name in _TOTALS},
+            "pools": pools,
+            "speakers": len(self._registry.records()),
+            "in_flight": len(self._memory.flights),
+        }
+
     def _upload(self, request: Request) -> Reply:
         check_options(request.options, "wait", "policy", "timeout")
         until = self._until(request)
         if (request.audio is None) == (request.speaker_embedding is None):
             raise InvalidArgument("give exactly one of audio and speaker_embedding")
-        immutable = _immutable(request)
-        self._registry.check_free(_required_name(request), immutable=immutable)
+        immutable = is_immutable(request)
+        self._registry.check_free(required_name(request), immutable=immutable)
         if request.audio is not None:
             draft = of_clip(request, request.audio, self._config.clip)
         else:
             draft = self._draft_of_embedding(request, until)
-        model_types = self._defaults if request.model_type is None else (self._model_type(request),)
+        defaults = tuple(self._model_types())
+        wanted = defaults if request.model_type is None else (self._model_type(request),)
         record = self._registry.add(draft.record, draft.audio, draft.artifacts, immutable)
         self._metrics.count("uploads")
         log.info("registered the voice %r, generation %d", record.name, record.generation)
-        self._begin(record, model_types, until if request.options.get("wait") else None)
-        return Reply(self._show(self._latest(record)))
+        self._extractor.begin(record, wanted, draft.clip, until if request.options.get("wait") else None)
+        return Reply(self._show(self._latest(record), defaults))
 
     def _draft_of_embedding(self, request: Request, until: float) -> Draft:
         assert request.speaker_embedding is not None
-        artifact = ArtifactId(self._model_type(request), X_VECTOR)
         embedding = check_embedding(request.speaker_embedding)
-        return of_embedding(request, artifact, *self._extractor.of_embedding(embedding, artifact, until))
+        made = self._extractor.of_embedding(embedding, self._model_type(request), None, until)
+        return of_embedding(request, *made)
 
     def _get(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "model_type", *_NOT_UPLOAD)
-        return Reply(self._show(self._registry.find(_required_name(request))))
+        return Reply(self._show(self._registry.find(required_name(request)), self._model_types()))
 
     def _list(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        speakers = [self._show(record) for record in self._registry.records()]
-        return Reply({"speakers": speakers, "count": len(speakers)})
+        return Reply(self._show_all(self._registry.records()))
 
     def _delete(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "model_type", *_NOT_UPLOAD)
-        record = self._registry.remove(_required_name(request))
+        record = self._registry.remove(required_name(request))
         self._metrics.count("deletes")
         log.info("deleted the voice %r, generation %d", record.name, record.generation)
         return Reply({"name": record.name, "generation": record.generation, "deleted": True})
@@ -174,19 +194,18 @@ class SpeakerCache:
     def _prepare(self, request: Request) -> Reply:
         check_options(request.options, "mode", "force", "timeout")
         check_absent(request, *_NOT_UPLOAD)
-        name, model_type, mode = _required_name(request), self._model_type(request), _mode(request)
+        name, model_type, mode = required_name(request), self._model_type(request), asked_mode(request)
         until = self._until(request)
-        record = self._registry.find(name)
         # An operator who has loaded another checkpoint says so by preparing: the encoder is asked again.
-        self._extractor.fingerprint(ArtifactId(model_type, mode or record.natural_mode), until, anew=True)
+        self._extractor.refresh(name, model_type, mode, until)
         if request.options.get("force"):
             resolved = self._extractor.rebuild(name, model_type, mode, until)
         else:
             resolved = self._extractor.registered(name, model_type, mode, True, until)
         assert resolved.record is not None
-        result = self._show(resolved.record) | {
+        result = self._show(resolved.record, self._model_types()) | {
             "status": "ready",
-            "mode": mode or resolved.record.natural_mode,
+            "mode": resolved.artifact.mode,
             "extraction_ms": resolved.extraction_ms,
         }
         if resolved.status != "miss":
@@ -203,49 +222,39 @@ class SpeakerCache:
             return self._resolve_inline(request)
         if request.reference_text is not None:
             raise InvalidArgument("reference_text belongs to the upload of a voice; leave it out, or send audio")
-        mode = _mode(request)
         use_cache = request.options.get("cache", True)
         resolved = self._extractor.registered(
-            request.name, self._model_type(request), mode, use_cache, self._until(request)
+            request.name, self._model_type(request), asked_mode(request), use_cache, self._until(request)
         )
         record = resolved.record
         assert record is not None
-        result = {
-            "name": record.name,
-            "embedding_source": record.embedding_source,
-            **self._result(resolved, self._model_type(request), mode or record.natural_mode, record.generation),
-        }
+        result = {"name": record.name, **self._result(resolved, record.embedding_source, record.generation)}
         if record.reference_text is not None:
             result["reference_text"] = record.reference_text
         return Reply(result, resolved.artifacts)
 
     def _resolve_inline(self, request: Request) -> Reply:
         check_texts(request)
-        mode = _mode(request) or (X_VECTOR if request.reference_text is None else IN_CONTEXT)
-        artifact = ArtifactId(self._model_type(request), mode)
-        until = self._until(request)
+        mode, model_type, until = asked_mode(request), self._model_type(request), self._until(request)
         if request.audio is not None:
             clip = decode(request.audio, self._config.clip)
-            resolved = self._extractor.inline(clip, artifact, request.options.get("cache", True), until)
-            source = "audio"
-        else:
-            assert request.speaker_embedding is not None
-            if request.reference_text is not None:
-                raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
-            embedding = check_embedding(request.speaker_embedding)
-            tensors, info = self._extractor.of_embedding(embedding, artifact, until)
-            resolved = Resolved("hit", None, pack_artifacts(tensors), info.fingerprint)
-            source = "direct"
-        return Reply(
-            {"embedding_source": source, **self._result(resolved, artifact.model_type, mode, 0)}, resolved.artifacts
-        )
+            use_cache = request.options.get("cache", True)
+            resolved = self._extractor.inline(clip, request.reference_text, model_type, mode, use_cache, until)
+            return Reply(self._result(resolved, "audio"), resolved.artifacts)
+        assert request.speaker_embedding is not None
+        if request.reference_text is not None:
+            raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
+        embedding = check_embedding(request.speaker_embedding)
+        artifact, tensors, info = self._extractor.of_embedding(embedding, model_type, mode, until)
+        resolved = Resolved("hit", None, artifact, pack_artifacts(tensors), info.fingerprint)
+        return Reply(self._result(resolved, "direct"), resolved.artifacts)
 
-    def _result(self, resolved: Resolved, model_type: str, mode: str, generation: int) -> dict[str, Any]:
+    def _result(self, resolved: Resolved, embedding_source: str, generation: int = 0) -> dict[str, Any]:
         self._metrics.count({"hit": "hits", "restored": "restores", "miss": "misses"}[resolved.status])
         return {
+            "embedding_source": embedding_source,
             "status": resolved.status,
-            "model_type": model_type,
-            "mode": mode,
+            **resolved.artifact._asdict(),
             "generation": generation,
             "extraction_ms": resolved.extraction_ms,
             "fingerprint": resolved.fingerprint,
@@ -254,17 +263,7 @@ class SpeakerCache:
     def _stats(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        pools = self._memory.artifacts.stats()
-        totals = {name: sum(pool[name] for pool in pools.values()) for name in _TOTALS}
-        return Reply(
-            {
-                **self._metrics.stats(),
-                **totals,
-                "pools": pools,
-                "speakers": len(self._registry.records()),
-                "in_flight": len(self._memory.flights),
-            }
-        )
+        return Reply({**self.counters(), "model_types": list(self._model_types())})
 
     def _export(self, request: Request) -> Reply:
         check_options(request.options, "include_audio")
@@ -279,31 +278,19 @@ class SpeakerCache:
         if request.audio is None:
             raise InvalidArgument("audio is missing; give the bundle that an export answered")
         records = self._transfer.unpack(request.audio, request.options.get("reextract", False))
+        model_types = tuple(self._model_types())
         for record in records:
             self._metrics.count("uploads")
-            self._begin(record, self._defaults, None)
-        return Reply({"speakers": [self._show(record) for record in records], "count": len(records)})
+            self._extractor.begin(record, model_types)
+        return Reply(self._show_all(records))
 
-    def _begin(self, record: SpeakerRecord, model_types: Sequence[str], until: float | None) -> None:
-        """Extract what a new speaker lacks, in the background; with `until`, wait for it."""
-        if record.embedding_source == "direct":
-            return
-        wanted = {ArtifactId(model_type, record.natural_mode) for model_type in model_types}
-        missing = wanted - set(record.artifacts)
-        flights = [self._extractor.start(record, artifact, background=until is None) for artifact in missing]
-        if until is None:
-            return
-        for flight in flights:
-            try:
-                self._memory.flights.wait(flight, until - time.monotonic())
-            except (VoiceCloneError, Superseded) as error:
-                log.info("the voice %r is registered, but not ready: %s", record.name, error)
+    def _show_all(self, records: Sequence[SpeakerRecord]) -> dict[str, Any]:
+        model_types = tuple(self._model_types())
+        return {"speakers": [self._show(record, model_types) for record in records], "count": len(records)}
 
-    def _show(self, record: SpeakerRecord) -> dict[str, Any]:
-        """A speaker as callers see it."""
-        direct = record.embedding_source == "direct"
-        wanted = set() if direct else {ArtifactId(model_type, record.natural_mode) for model_type in self._defaults}
-        return record.public(self._extractor.states(record, wanted))
+    def _show(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[str, Any]:
+        """A speaker as callers see it, with the states of what these families want."""
+        return record.public(self._states.of(record, model_types))
 
     def _latest(self, record: SpeakerRecord) -> SpeakerRecord:
         try:
@@ -314,28 +301,10 @@ class SpeakerCache:
     def _model_type(self, request: Request) -> str:
         if request.model_type is not None:
             return check_word("model_type", request.model_type)
-        if len(self._defaults) != 1:
-            raise InvalidArgument("model_type is missing; this server serves several or none by default")
-        return self._defaults[0]
+        for model_type in self._model_types():
+            return model_type
+        raise InvalidArgument("model_type is missing, and this server has no family to take by default; name one")
 
     def _until(self, request: Request) -> float:
         """When to stop waiting, on the monotonic clock."""
         return time.monotonic() + float(request.options.get("timeout", self._config.extraction_timeout))
-
-
-def _required_name(request: Request) -> str:
-    if request.name is None:
-        raise InvalidArgument("name is missing; give the name of a voice")
-    return request.name
-
-
-def _mode(request: Request) -> str | None:
-    mode = request.options.get("mode")
-    return None if mode is None else check_word("the option mode", mode)
-
-
-def _immutable(request: Request) -> bool:
-    policy = request.options.get("policy", "replace")
-    if policy not in ("replace", "immutable"):
-        raise InvalidArgument(f"the option policy is {policy!r}; it must be replace or immutable")
-    return bool(policy == "immutable")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from voice_clone.audio import ClipLimits, decode
+from voice_clone.audio import Clip, ClipLimits, decode
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
-from voice_clone.speakers.request import Request, check_text
+from voice_clone.speakers.request import Request, check_text, required_name
 from voice_clone.speakers.voice_file import Tensors
 
 MAX_TRANSCRIPT = 4096  # characters
@@ -21,11 +21,19 @@ _NO_GENERATION = 0  # until the registry gives one
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A speaker that may be registered: its record without a generation, the clip, and ready artifacts."""
+    """A speaker that may be registered.
+
+    Attributes:
+        record: without a generation.
+        audio: the bytes of the clip's file, if there is one.
+        artifacts: those that are ready.
+        clip: the decoded clip, where it may serve the first extraction.
+    """
 
     record: SpeakerRecord
     audio: bytes | None
     artifacts: Mapping[ArtifactId, Tensors]
+    clip: Clip | None = None
 
 
 def of_clip(request: Request, audio: bytes, limits: ClipLimits) -> Draft:
@@ -47,7 +55,7 @@ def of_clip(request: Request, audio: bytes, limits: ClipLimits) -> Draft:
         audio_digest=clip_digest(clip),
         **texts,
     )
-    return Draft(record, clip.encoded, {})
+    return Draft(record, clip.encoded, {}, clip)
 
 
 def of_embedding(request: Request, artifact: ArtifactId, tensors: Tensors, info: ArtifactInfo) -> Draft:
@@ -82,6 +90,4 @@ def check_texts(source: Request | SpeakerRecord) -> dict[str, Any]:
 
 
 def _texts(request: Request) -> dict[str, Any]:
-    if request.name is None:
-        raise InvalidArgument("name is missing; give the name of a voice")
-    return {"name": parse_name(request.name).text, **check_texts(request)}
+    return {"name": parse_name(required_name(request)).text, **check_texts(request)}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +14,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.speakers.flight import NO_OWNER, Flight, Flights
 from voice_clone.speakers.metrics import Metrics
-from voice_clone.speakers.record import X_VECTOR, ArtifactId, ArtifactInfo
+from voice_clone.speakers.modes import NATURAL, Modes, check_modes
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo
 
+log = logging.getLogger(__name__)
 EMBEDDING = "speaker_embedding"  # the one artifact that a caller may bring along
+_EMPTY = np.zeros(0, np.float32)
+_ANY_RATE = 16_000  # Hz of the empty waveform
 _DTYPES = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"} | {"bool"}
 
 
@@ -26,20 +33,23 @@ class Extraction:
     Attributes:
         artifacts: named arrays; the cache never looks inside.
         fingerprint: of the encoder's weights and config; other weights, other fingerprint.
+        modes: {mode: [needs]}, best mode first (see `modes`); None if the encoder declares none.
     """
 
     artifacts: Mapping[str, NDArray[Any]]
     fingerprint: str
+    modes: Any = None
 
 
 class Encoder(Protocol):
     """The encoders of all families."""
 
-    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """Artifacts of a waveform, float32 [samples], mono. Called from several threads at once.
 
-        An empty waveform asks the encoder to describe itself: its fingerprint, and artifacts of its names, types and
-        number of dimensions, with zeros where the size does not depend on the clip.
+        An empty waveform asks the encoder to describe itself: its fingerprint, its modes, and artifacts of the names,
+        types and numbers of dimensions of that mode, with zeros where the size does not depend on the clip. Without a
+        mode, only the modes of the description count.
 
         Raises:
             Unsupported: no encoder of that model type is loaded.
@@ -54,28 +64,81 @@ def pack_artifacts(artifacts: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class Describer:
-    """What each encoder says of itself, asked once and kept.
+    """Asks the encoders: for artifacts, and for descriptions, which it keeps.
 
-    A server may load another checkpoint under the same name: the next extraction then brings another fingerprint,
-    which takes the place of the kept one.
+    A server may load another checkpoint under the same name. The next extraction then brings another fingerprint, and
+    what was kept of that encoder is dropped.
+
+    Args:
+        encoder: the encoders of all families.
+        metrics: count extractions.
+        flights: in which encoders are asked, so that a caller can stop waiting.
     """
 
-    def __init__(self, encoder: Encoder, metrics: Metrics) -> None:
+    def __init__(self, encoder: Encoder, metrics: Metrics, flights: Flights[Any]) -> None:
         self._encoder = encoder
         self._metrics = metrics
-        self._known: dict[ArtifactId, Extraction] = {}
+        self._flights = flights
+        self._descriptions: dict[ArtifactId, Extraction] = {}
+        self._modes: dict[str, Modes] = {}  # by model type
+        self._asked: set[str] = set()  # model types
+
+    def known_modes(self, model_type: str) -> Modes | None:
+        """The family's modes if they are known already; asks no encoder."""
+        return self._modes.get(model_type)
+
+    def modes(self, model_type: str, until: float, anew: bool = False) -> Modes:
+        """The family's modes: the encoder is asked once, and again if `anew`.
+
+        Args:
+            until: when to stop waiting, on the monotonic clock.
+
+        Raises:
+            DeadlineExceeded, and what the encoder raises; but where there is no encoder, NATURAL is the answer.
+        """
+        known = self._modes.get(model_type)
+        if known is not None and not anew:
+            return known
+        modes: Modes = self._ask(("modes", model_type, anew), partial(self.ask_modes, model_type), until)
+        return modes
+
+    def ask_modes(self, model_type: str) -> Modes:
+        """As `modes`, anew and on this thread."""
+        self._asked.add(model_type)
+        try:
+            description = self._encoder.encode(model_type, _EMPTY, _ANY_RATE, None)
+        except (Unsupported, InvalidArgument, Internal) as error:  # not loaded, or it must have a mode
+            log.debug("the voice encoder of %s does not say its modes: %s", model_type, error)
+            return NATURAL
+        return self._keep_modes(model_type, description)
+
+    def ask_ahead(self, model_types: Iterable[str]) -> None:
+        """Ask for the modes of these families in the background, once at most: a slow encoder must not pile up."""
+        for model_type in model_types:
+            if model_type not in self._modes and model_type not in self._asked:
+                self._asked.add(model_type)
+                self._begin(("modes", model_type, False), partial(self.ask_modes, model_type), background=True)
 
     def known(self, artifact: ArtifactId) -> str | None:
-        """The encoder's fingerprint if it is known already; asks nobody."""
-        description = self._known.get(artifact)
+        """The encoder's fingerprint if it is known already; asks no encoder."""
+        description = self._descriptions.get(artifact)
         return None if description is None else description.fingerprint
+
+    def fingerprint(self, artifact: ArtifactId, until: float, anew: bool = False) -> str:
+        """The encoder's fingerprint: the encoder is asked once, and again if `anew`. Args, Raises: as `modes`."""
+        known = self.known(artifact)
+        if known is not None and not anew:
+            return known
+        description: Extraction = self._ask(("describe", artifact, anew), partial(self.describe, artifact, anew), until)
+        return description.fingerprint
 
     def describe(self, artifact: ArtifactId, anew: bool = False) -> Extraction:
         """The encoder's description, from memory if it was asked before; `anew` asks again."""
-        description = None if anew else self._known.get(artifact)
+        description = None if anew else self._descriptions.get(artifact)
         if description is None:
-            description = self._encode(artifact, np.zeros(0, np.float32), 24_000)
-            self._known[artifact] = description
+            description = self._encode(artifact, _EMPTY, _ANY_RATE)
+            self._keep_modes(artifact.model_type, description)
+            self._descriptions[artifact] = description
         return description
 
     def extract(
@@ -91,22 +154,25 @@ class Describer:
         seconds = time.perf_counter() - began
         self._metrics.extracted(seconds)
         if self.known(artifact) != extraction.fingerprint:
-            self._known.pop(artifact, None)
+            self._descriptions.pop(artifact, None)
+            self._modes.pop(artifact.model_type, None)
         return dict(extraction.artifacts), ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3))
 
     def of_embedding(
-        self, artifact: ArtifactId, embedding: NDArray[np.float32]
+        self, artifact: ArtifactId, embedding: NDArray[np.float32], until: float
     ) -> tuple[dict[str, NDArray[Any]], ArtifactInfo]:
         """Artifacts of a ready speaker embedding, float32 [dimension]: those of the description, with it put in.
 
         Raises:
-            Unsupported: the model type cannot work from a speaker embedding alone.
+            Unsupported: the family cannot work from a speaker embedding alone.
             InvalidArgument: it has not the encoder's dimension.
+            DeadlineExceeded, and what the encoder raises.
         """
+        self.fingerprint(artifact, until)
         described = self.describe(artifact)
         slot = described.artifacts.get(EMBEDDING)
         others = [tensor for name, tensor in described.artifacts.items() if name != EMBEDDING]
-        if artifact.mode != X_VECTOR or slot is None or slot.ndim != 1 or any(tensor.size for tensor in others):
+        if slot is None or slot.ndim != 1 or any(tensor.size for tensor in others):
             raise Unsupported(f"{artifact.model_type} in mode {artifact.mode} takes no speaker_embedding; send audio")
         if embedding.shape != slot.shape:
             raise InvalidArgument(
@@ -120,6 +186,17 @@ class Describer:
         described = self.describe(artifact).artifacts
         return _form(described) == _form(artifacts)
 
+    def _ask(self, key: Hashable, work: Callable[[], Any], until: float) -> Any:
+        return self._flights.wait(self._begin(key, work), until - time.monotonic())
+
+    def _begin(self, key: Hashable, work: Callable[[], Any], background: bool = False) -> Flight[Any]:
+        return self._flights.start(NO_OWNER, key, lambda _: work(), background)
+
+    def _keep_modes(self, model_type: str, description: Extraction) -> Modes:
+        modes = NATURAL if description.modes is None else check_modes(model_type, description.modes)
+        self._modes[model_type] = modes
+        return modes
+
     def _encode(self, artifact: ArtifactId, waveform: NDArray[np.float32], sample_rate: int) -> Extraction:
         extraction = self._encoder.encode(artifact.model_type, waveform, sample_rate, artifact.mode)
         if not extraction.fingerprint or not extraction.artifacts:
@@ -130,7 +207,7 @@ class Describer:
                 raise Internal(f"the voice encoder of {artifact.model_type} answered {name} as {tensor.dtype}")
             if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
                 raise InvalidArgument(f"no voice could be made of this clip: {name} came out as NaN or infinity")
-        return Extraction(tensors, extraction.fingerprint)
+        return Extraction(tensors, extraction.fingerprint, extraction.modes)
 
 
 def _form(artifacts: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, int]]:

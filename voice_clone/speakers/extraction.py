@@ -1,8 +1,9 @@
 """Artifacts of a speaker or a clip: from memory, else from the speaker's file, else from the encoder.
 
-`pending`, `processing` and `failed` are never written down: pending is what is not on disk, processing is what has a
-flight, failed is what the last extraction after an upload said to this process. So a state can neither go stale nor
-outlive a crash, and work that fails, runs too long or is killed leaves the state that was there before.
+`pending`, `processing`, `failed` and `unsupported` are never written down: pending is what is not on disk, processing
+is what has a flight, failed is what the last extraction after an upload said to this process, unsupported is a family
+of whose modes the record allows none. So a state can neither go stale nor outlive a crash, and work that fails, runs
+too long or is killed leaves the state that was there before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -21,16 +22,17 @@ from numpy.typing import NDArray
 from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Unsupported, VoiceCloneError
 from voice_clone.speakers.encoding import Describer, pack_artifacts
-from voice_clone.speakers.flight import Flight, Flights, Superseded
-from voice_clone.speakers.lru import ArtifactCache, CacheKey
-from voice_clone.speakers.record import ArtifactId, ArtifactInfo, ArtifactState, SpeakerRecord, clip_digest
+from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
+from voice_clone.speakers.lru import CacheKey
+from voice_clone.speakers.memory import Memory
+from voice_clone.speakers.modes import Modes, mode_of_clip, mode_of_embedding, mode_of_record
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import CacheConfig
 from voice_clone.speakers.store import SpeakerStore
 from voice_clone.speakers.voice_file import Damaged
 
 log = logging.getLogger(__name__)
-_NOBODY = ""  # owner of flights that belong to no speaker; no speaker's key is empty
 
 
 @dataclass(frozen=True)
@@ -40,36 +42,25 @@ class Resolved:
     Attributes:
         status: `hit` from memory, `restored` from disk, `miss` from the encoder.
         record: of the speaker, in the generation served; None for an inline clip.
+        artifact: which ones these are.
         artifacts: safetensors bytes.
         extraction_ms: what the encoder took for this answer; 0 unless it is a miss.
     """
 
     status: Literal["hit", "restored", "miss"]
     record: SpeakerRecord | None
+    artifact: ArtifactId
     artifacts: bytes
     fingerprint: str
     extraction_ms: float = 0.0
 
 
-class Memory:
-    """What a process knows of speakers beyond their records: artifacts, flights, failures. All may be forgotten."""
-
-    def __init__(self, config: CacheConfig) -> None:
-        self.artifacts = ArtifactCache(config.max_bytes, config.max_entries, config.inline_share)
-        self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
-        self.failures: dict[str, dict[ArtifactId, str]] = {}  # by speaker key
-
-    def forget(self, record: SpeakerRecord) -> None:
-        """Drop all that belongs to a speaker who is gone, and its clip if somebody sent the same inline."""
-        self.artifacts.discard("registered", record.key)
-        if record.audio_digest is not None:
-            self.artifacts.discard("inline", record.audio_digest)
-        self.failures.pop(record.key, None)
-        self.flights.abandon(record.key)
-
-
 class Extractor:
-    """Finds or makes artifacts; one extraction at a time for each of them. Thread-safe."""
+    """Finds or makes artifacts; one extraction at a time for each of them. Thread-safe.
+
+    `mode` None stands for the best mode of the family that the voice allows; `until` is when to stop waiting, on the
+    monotonic clock.
+    """
 
     def __init__(
         self, registry: Registry, store: SpeakerStore, memory: Memory, describer: Describer, config: CacheConfig
@@ -81,22 +72,22 @@ class Extractor:
         self._limits = config.clip
 
     def registered(self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float) -> Resolved:
-        """Artifacts of a registered speaker; `mode` None takes its natural one.
+        """Artifacts of a registered speaker.
 
         Args:
             use_cache: False neither asks nor fills the memory; the speaker's file serves as ever.
-            until: on the monotonic clock.
 
         Raises:
-            SpeakerNotFound, DeadlineExceeded, Unsupported, Internal, and what the encoder raises.
+            SpeakerNotFound, DeadlineExceeded, Internal, and what the encoder raises.
+            Unsupported: the family has no such mode, or the speaker lacks what it needs.
         """
         while True:
             record = self._registry.find(name)
-            artifact = ArtifactId(model_type, mode or record.natural_mode)
+            artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             try:
                 return self._of_record(record, artifact, use_cache, until)
             except Superseded:
-                continue  # deleted or replaced while we waited: look again
+                continue  # deleted or replaced meanwhile: look again
 
     def rebuild(self, name: str, model_type: str, mode: str | None, until: float) -> Resolved:
         """Extract anew, as a new generation of the speaker; the old one serves until that is done. Raises: as above."""
@@ -104,7 +95,7 @@ class Extractor:
             record = self._registry.find(name)
             if record.embedding_source == "direct":
                 raise InvalidArgument("this voice was uploaded as a speaker_embedding: there is nothing to rebuild")
-            artifact = ArtifactId(model_type, mode or record.natural_mode)
+            artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             work = partial(self._rebuild, record, artifact)
             flight = self._memory.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
             try:
@@ -113,92 +104,123 @@ class Extractor:
             except Superseded:
                 continue
 
-    def inline(self, clip: Clip, artifact: ArtifactId, use_cache: bool, until: float) -> Resolved:
-        """Artifacts of a clip that is not registered, kept in memory alone. Raises: as above."""
+    def inline(
+        self, clip: Clip, reference_text: str | None, model_type: str, mode: str | None, use_cache: bool, until: float
+    ) -> Resolved:
+        """Artifacts of a clip that is not registered, kept in memory alone.
+
+        Raises: as above; InvalidArgument if the clip lacks what the mode needs.
+        """
+        artifact = mode_of_clip(self._describer.modes(model_type, until), model_type, reference_text, mode)
         digest = clip_digest(clip)
         if use_cache:
-            key = CacheKey(artifact.model_type, digest, 0, self.fingerprint(artifact, until), artifact.mode)
+            fingerprint = self._describer.fingerprint(artifact, until)
+            key = CacheKey(artifact.model_type, digest, 0, fingerprint, artifact.mode)
             found = self._memory.artifacts.get("inline", key)
             if found is not None:
-                return Resolved("hit", None, found, key.fingerprint)
+                return Resolved("hit", None, artifact, found, key.fingerprint)
         work = partial(self._extract_inline, clip, digest, artifact, use_cache)
-        flight = self._memory.flights.start(_NOBODY, (digest, artifact) if use_cache else object(), work)
+        flight = self._memory.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
         resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
         return resolved
 
     def of_embedding(
-        self, embedding: NDArray[np.float32], artifact: ArtifactId, until: float
-    ) -> tuple[dict[str, NDArray[Any]], ArtifactInfo]:
-        """Artifacts of a ready speaker embedding. Raises: as `Describer.of_embedding`."""
-        self.fingerprint(artifact, until)
-        return self._describer.of_embedding(artifact, embedding)
+        self, embedding: NDArray[np.float32], model_type: str, mode: str | None, until: float
+    ) -> tuple[ArtifactId, dict[str, NDArray[Any]], ArtifactInfo]:
+        """Artifacts of a ready speaker embedding. Raises: as `mode_of_embedding` and `Describer.of_embedding`."""
+        artifact = mode_of_embedding(self._describer.modes(model_type, until), model_type, mode)
+        return artifact, *self._describer.of_embedding(artifact, embedding, until)
 
-    def start(self, record: SpeakerRecord, artifact: ArtifactId, background: bool) -> Flight[Any]:
-        """Begin; a failure is kept as the state of these artifacts. `background`: nobody waits for it yet."""
-        work = partial(self._produce_or_note, record, artifact)
+    def refresh(self, name: str, model_type: str, mode: str | None, until: float) -> None:
+        """Ask the encoder anew which modes it has, and for its fingerprint in the mode that serves this speaker."""
+        modes = self._describer.modes(model_type, until, anew=True)
+        artifact = mode_of_record(modes, model_type, self._registry.find(name), mode)
+        self._describer.fingerprint(artifact, until, anew=True)
+
+    def begin(
+        self, record: SpeakerRecord, model_types: Iterable[str], clip: Clip | None = None, until: float | None = None
+    ) -> None:
+        """Make what a new speaker lacks for these families, in the background; with `until`, wait for it.
+
+        Args:
+            clip: the speaker's, if it is decoded already.
+        """
+        if record.embedding_source == "direct":
+            return
+        lent = None if clip is None else self._memory.clips.lend(clip)
+        flights = [self._begin(record, model_type, lent, background=until is None) for model_type in model_types]
+        if until is None:
+            return
+        for flight in flights:
+            try:
+                while flight is not None:  # the first may only have asked for the modes, and answer with the next
+                    result = self._memory.flights.wait(flight, until - time.monotonic())
+                    flight = result if isinstance(result, Flight) else None
+            except (VoiceCloneError, Superseded) as error:
+                log.info("the voice %r is registered, but not ready: %s", record.name, error)
+
+    def _begin(self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool) -> Flight[Any] | None:
+        """A flight that makes the artifacts, or asks the encoder for its modes first; None if there is none to make."""
+        modes = self._describer.known_modes(model_type)
+        if modes is not None:
+            return self._start(modes, record, model_type, clip, background)
+        work = partial(self._ask_and_start, record, model_type, clip, background)
+        return self._memory.flights.start(record.key, (record.generation, model_type, "begin"), work, background)
+
+    def _ask_and_start(
+        self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool, flight: Flight[Any]
+    ) -> Flight[Any] | None:
+        modes = self._describer.ask_modes(model_type)
+        if flight.over:
+            raise Superseded
+        return self._start(modes, record, model_type, clip, background)
+
+    def _start(
+        self, modes: Modes, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool
+    ) -> Flight[Any] | None:
+        try:
+            artifact = mode_of_record(modes, model_type, record)
+        except Unsupported:
+            return None
+        if artifact in record.artifacts:
+            return None
+        work = partial(self._produce_or_note, record, artifact, clip)
         return self._memory.flights.start(record.key, (record.generation, artifact, "make"), work, background)
 
-    def fingerprint(self, artifact: ArtifactId, until: float, anew: bool = False) -> str:
-        """Of the encoder; it is asked once, and again if `anew`."""
-        known = self._describer.known(artifact)
-        if known is not None and not anew:
-            return known
-        flight = self._memory.flights.start(
-            _NOBODY, ("describe", artifact, anew), lambda _: self._describer.describe(artifact, anew).fingerprint
-        )
-        fingerprint: str = self._memory.flights.wait(flight, until - time.monotonic())
-        return fingerprint
-
-    def states(self, record: SpeakerRecord, wanted: set[ArtifactId]) -> dict[ArtifactId, ArtifactState]:
-        """How far a speaker's artifacts are: those wanted, and all others of which something is known."""
-        flights = self._memory.flights.of(record.key)
-        running = {flight.key[1] for flight in flights if flight.running}  # type: ignore[index]  # keys made above
-        failures = self._memory.failures.get(record.key, {}).copy()
-        known = wanted | set(record.artifacts) | running | set(failures)
-        return {artifact: self._state(record, artifact, running, failures) for artifact in sorted(known)}
-
-    def _state(
-        self, record: SpeakerRecord, artifact: ArtifactId, running: set[ArtifactId], failures: Mapping[ArtifactId, str]
-    ) -> ArtifactState:
-        info = record.artifacts.get(artifact)
-        if artifact in running:
-            return ArtifactState("processing", info=info)
-        if info is not None and self._describer.known(artifact) in (None, info.fingerprint):
-            return ArtifactState("ready", info=info)
-        if artifact in failures:
-            return ArtifactState("failed", failures[artifact])
-        return ArtifactState("pending", None if info is None else "made by another checkpoint of the encoder")
-
     def _of_record(self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float) -> Resolved:
-        fingerprint = self.fingerprint(artifact, until)
+        fingerprint = self._describer.fingerprint(artifact, until)
         if use_cache:
             found = self._memory.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
-                return Resolved("hit", record, found, fingerprint)
-        work = partial(self._produce, record, artifact, use_cache)
+                return Resolved("hit", record, artifact, found, fingerprint)
+        work = partial(self._produce, record, artifact, use_cache, None)
         flight = self._memory.flights.start(record.key, (record.generation, artifact, "make"), work)
         resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
         return resolved
 
-    def _produce(self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, flight: Flight[Any]) -> Resolved:
+    def _produce(
+        self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, clip: Clip | None, flight: Flight[Any]
+    ) -> Resolved:
         fingerprint = self._describer.describe(artifact).fingerprint
         found = self._memory.artifacts.peek("registered", _key(record, artifact, fingerprint)) if use_cache else None
         if found is not None:  # another flight has just ended
-            return Resolved("hit", record, found, fingerprint)
+            return Resolved("hit", record, artifact, found, fingerprint)
         with self._registry.holding(record) as now:
             stored = self._from_disk(now, artifact, fingerprint)
         if stored is not None:
             return self._keep(now, artifact, stored, "restored", now.artifacts[artifact], use_cache)
-        clip = self._stored_clip(now, artifact)
+        clip = clip or self._stored_clip(now, artifact)
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
         newer = self._registry.publish(now, artifact, tensors, info, guard=lambda: not flight.over)
         self._memory.failures.get(record.key, {}).pop(artifact, None)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache)
 
-    def _produce_or_note(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
-        """As `_produce`; its failure becomes the state of these artifacts, for there may be nobody to tell."""
+    def _produce_or_note(
+        self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
+    ) -> Resolved:
+        """As `_produce`; its failure becomes the state of these artifacts, since there may be no caller that waits."""
         try:
-            return self._produce(record, artifact, True, flight)
+            return self._produce(record, artifact, True, clip, flight)
         except Superseded:
             raise
         except Exception as error:
@@ -224,7 +246,7 @@ class Extractor:
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
             self._memory.artifacts.put("inline", key, packed)
-        return Resolved("miss", None, packed, info.fingerprint, info.extraction_ms)
+        return Resolved("miss", None, artifact, packed, info.fingerprint, info.extraction_ms)
 
     def _keep(
         self,
@@ -240,7 +262,7 @@ class Extractor:
             with contextlib.suppress(Superseded), self._registry.holding(record):
                 self._memory.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
         extraction_ms = info.extraction_ms if status == "miss" else 0.0
-        return Resolved(status, record, packed, info.fingerprint, extraction_ms)
+        return Resolved(status, record, artifact, packed, info.fingerprint, extraction_ms)
 
     def _from_disk(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
@@ -260,7 +282,7 @@ class Extractor:
             with self._registry.holding(record) as now:
                 audio = self._store.read_audio(now)
         except Damaged as error:
-            if not set(record.artifacts) - {artifact}:  # nothing else of it is of use
+            if not set(record.artifacts) - {artifact}:  # the rest of its file is of no use
                 self._registry.set_aside(record, str(error))
                 self._memory.artifacts.discard("registered", record.key)
                 self._memory.failures.pop(record.key, None)

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, VoiceCloneError
 
+NO_OWNER = ""  # of flights that belong to no speaker; no speaker's key is empty
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 

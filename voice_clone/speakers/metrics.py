@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -12,9 +13,14 @@ BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  
 
 
 class Metrics:
-    """Counters and a histogram of extraction seconds. Thread-safe."""
+    """Counters and a histogram of extraction seconds. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        on_extraction: called with the seconds of each extraction.
+    """
+
+    def __init__(self, on_extraction: Callable[[float], None] = lambda seconds: None) -> None:
+        self._on_extraction = on_extraction
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._observed = [0] * (len(BUCKETS) + 1)
@@ -31,6 +37,7 @@ class Metrics:
             self._counts["extractions"] += 1
             self._observed[bisect_left(BUCKETS, seconds)] += 1
             self._seconds += seconds
+        self._on_extraction(seconds)
 
     def stats(self) -> dict[str, Any]:
         """All of one moment; `buckets` are cumulative, as Prometheus wants them, the last one being `+Inf`."""

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 from voice_clone.audio import Clip
 from voice_clone.speakers.name import check_word, parse_name
 
-State = Literal["pending", "processing", "ready", "failed"]
-X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the natural modes; any other word is as good
+State = Literal["pending", "processing", "ready", "failed", "unsupported"]
+X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may have any others
 
 
 class ArtifactId(NamedTuple):
@@ -32,7 +32,11 @@ class ArtifactInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class ArtifactState:
-    """How far the artifacts of a speaker are; `reason` tells why they failed or must be made again."""
+    """How far the artifacts of a speaker are.
+
+    Attributes:
+        reason: why they failed, must be made again, or what the family needs to support the speaker.
+    """
 
     state: State
     reason: str | None = None
@@ -68,13 +72,8 @@ class SpeakerRecord:
 
     @property
     def key(self) -> str:
-        """By which the speaker is found."""
+        """The key by which the speaker is found."""
         return parse_name(self.name).key
-
-    @property
-    def natural_mode(self) -> str:
-        """The best mode that the upload allows: in context if there is a transcript."""
-        return IN_CONTEXT if self.reference_text is not None else X_VECTOR
 
     def with_artifacts(self, artifact: ArtifactId, info: ArtifactInfo) -> SpeakerRecord:
         """The record once these artifacts are on disk."""

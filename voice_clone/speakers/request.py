@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import ClipLimits
 from voice_clone.errors import InvalidArgument
+from voice_clone.speakers.name import check_word
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,8 @@ class CacheConfig:
         policy: whether an upload may replace a registered speaker.
         extraction_timeout: seconds that one extraction may take.
         workers: how many extractions run at once.
-        directory_wait: seconds to wait at start for another server to let the directory go.
+        max_waiting_bytes: samples of uploaded clips that may wait in memory for their extraction.
+        directory_wait: seconds to wait at start for another server to release the directory.
     """
 
     max_bytes: int = 512 << 20
@@ -69,6 +71,7 @@ class CacheConfig:
     policy: Literal["replace", "immutable"] = "replace"
     extraction_timeout: float = 60.0
     workers: int = 4
+    max_waiting_bytes: int = 64 << 20
     directory_wait: float = 0.0
 
 
@@ -143,3 +146,36 @@ def check_embedding(embedding: NDArray[Any]) -> NDArray[np.float32]:
     if not np.isfinite(values).all():
         raise InvalidArgument("speaker_embedding holds NaN or infinity; every value must be finite")
     return values
+
+
+def required_name(request: Request) -> str:
+    """The name that a request gives.
+
+    Raises:
+        InvalidArgument: it gives none.
+    """
+    if request.name is None:
+        raise InvalidArgument("name is missing; give the name of a voice")
+    return request.name
+
+
+def asked_mode(request: Request) -> str | None:
+    """The mode that a request asks for, if it does.
+
+    Raises:
+        InvalidArgument: it is no word.
+    """
+    mode = request.options.get("mode")
+    return None if mode is None else check_word("the option mode", mode)
+
+
+def is_immutable(request: Request) -> bool:
+    """Whether an upload refuses to replace.
+
+    Raises:
+        InvalidArgument: its policy is neither `replace` nor `immutable`.
+    """
+    policy = request.options.get("policy", "replace")
+    if policy not in ("replace", "immutable"):
+        raise InvalidArgument(f"the option policy is {policy!r}; it must be replace or immutable")
+    return bool(policy == "immutable")

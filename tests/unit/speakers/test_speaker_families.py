@@ -29,7 +29,7 @@ def voices(make_voices: Callable[..., Voices]) -> Voices:
 @pytest.mark.parametrize(("model_type", "mode"), MODES)
 def test_artifacts_come_back_as_the_family_made_them(voices: Voices, model_type: str, mode: str) -> None:  # B15, C8
     data = clip(1, 10.0)
-    voices.upload(audio=data)
+    voices.upload(audio=data, reference_text="Hello.")
     decoded = decode(data)
     made = FakeEncoder().encode(model_type, decoded.waveform, decoded.sample_rate, mode).artifacts
     replies = [voices.resolve(model_type=model_type, mode=mode)]
@@ -45,8 +45,8 @@ def test_artifacts_come_back_as_the_family_made_them(voices: Voices, model_type:
 
 
 def test_one_voice_serves_all_families(voices: Voices) -> None:  # A9, B18, C1, C4
-    voices.upload("Ada", 1)
-    voices.upload("Bob", 2)
+    voices.upload("Ada", 1, reference_text="Hello.")
+    voices.upload("Bob", 2, reference_text="Hello.")
     replies = {}
     for name in ("Ada", "Bob"):
         for model_type, mode in MODES:
@@ -84,7 +84,7 @@ def test_the_size_counted_is_that_of_the_artifacts(voices: Voices) -> None:  # C
         ("voxcpm2", "continuation"): 129_024,
         ("omnivoice", "icl"): 16_000,
     }
-    voices.upload(audio=clip(1, 10.0))
+    voices.upload(audio=clip(1, 10.0), reference_text="Hello.")
     for (model_type, mode), size in table.items():
         before = voices.stats()["bytes"]
         voices.resolve(model_type=model_type, mode=mode)

@@ -64,8 +64,8 @@ def test_list_after_uploads_and_deletes(voices: Voices) -> None:  # A3
 
 
 def test_delete_leaves_nothing_on_disk_or_in_memory(voices: Voices) -> None:  # A4
-    voices.upload("Ada", 1)
-    voices.call("prepare", {"mode": "icl"}, name="Ada")
+    voices.upload("Ada", 1, reference_text="Hello.")
+    voices.call("prepare", {"mode": "x_vector"}, name="Ada")
     voices.call("resolve", audio=clip(1))  # the same clip, sent inline
     voices.call("resolve", audio=clip(2))
     voices.upload("Ada B", 3)
@@ -74,7 +74,7 @@ def test_delete_leaves_nothing_on_disk_or_in_memory(voices: Voices) -> None:  # 
     stats = voices.stats()
     assert stats["pools"]["registered"]["entries"] == 1 and stats["pools"]["inline"]["entries"] == 1
     assert len(voices.on_disk()) == 1
-    for options in ({}, {"mode": "icl"}):
+    for options in ({}, {"mode": "x_vector"}):
         with pytest.raises(SpeakerNotFound):
             voices.resolve("Ada", **options)
     assert voices.resolve("Ada B").result["status"] == "hit"
@@ -184,7 +184,7 @@ def test_an_embedding_serves_one_mode_and_one_model_type_only(make_voices: Make)
         voices.upload(audio=None, speaker_embedding=embedding)
     with pytest.raises(InvalidArgument, match="allows no reference_text"):
         voices.upload(audio=None, speaker_embedding=embedding, model_type="qwen3_tts", reference_text="Hello.")
-    with pytest.raises(Unsupported, match="no encoder of fish_speech in mode x_vector"):
+    with pytest.raises(Unsupported, match="fish_speech in mode icl takes no speaker_embedding; send audio"):
         voices.upload(audio=None, speaker_embedding=embedding, model_type="fish_speech")
     voices.upload(audio=None, speaker_embedding=embedding, model_type="qwen3_tts")
     with pytest.raises(Unsupported, match="registered without audio"):
@@ -292,7 +292,7 @@ def test_an_upload_that_somebody_waits_for_goes_before_those_that_nobody_does(ma
     sizes = []
 
     class Noting(FakeEncoder):
-        def encode(self, model_type: str, waveform: Any, sample_rate: int, mode: str) -> Extraction:
+        def encode(self, model_type: str, waveform: Any, sample_rate: int, mode: str | None) -> Extraction:
             if waveform.size:
                 assert opened.wait(30)
                 sizes.append(waveform.size)
@@ -311,10 +311,10 @@ def test_an_upload_that_somebody_waits_for_goes_before_those_that_nobody_does(ma
 
 def test_stats_count_everything(voices: Voices) -> None:
     voices.upload("Ada", 1)
-    voices.upload("Bob", 2)
+    voices.upload("Bob", 2, reference_text="Hello.")
     voices.resolve("Ada")
     voices.resolve("Ada", cache=False)
-    voices.resolve("Bob", mode="icl")
+    voices.resolve("Bob", mode="x_vector")
     voices.call("resolve", audio=clip(3))
     voices.call("resolve", audio=clip(3))
     voices.call("delete", name="Bob")

@@ -137,7 +137,7 @@ def test_inline_clips_are_known_by_their_samples(voices: Voices) -> None:  # C7,
     assert voices.call("resolve", audio=clip(6)).result["status"] == "miss"
     in_context = voices.call("resolve", audio=clip(5), reference_text="Hello.")
     assert (in_context.result["status"], in_context.result["mode"]) == ("miss", "icl")
-    assert voices.call("resolve", {"mode": "icl"}, audio=clip(5)).result["status"] == "hit"
+    assert voices.call("resolve", {"mode": "icl"}, audio=clip(5), reference_text="Hi.").result["status"] == "hit"
     assert voices.encoder.extractions == 3 and voices.on_disk() == []
     assert first.result["generation"] == 0 and first.result["embedding_source"] == "audio"
 
@@ -261,7 +261,7 @@ class Fault(FakeEncoder):
         self.error: Exception | None = None
         self.hang: threading.Event | None = None
 
-    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         made = super().encode(model_type, waveform, sample_rate, mode)
         if waveform.size and self.hang is not None:
             self.hang.wait(10)
@@ -318,7 +318,7 @@ def test_an_extraction_that_hangs_goes_back_after_its_time(
             voices.call("prepare", {"force": True}, name="Ada")
     else:
         speaker = voices.upload(wait=False)
-        eventually(lambda: voices.state()["state"] == "processing")
+        eventually(lambda: voices.state()["state"] == "processing" and voices.stats()["in_flight"] == 1)
         [[flight]] = [by_key.values() for by_key in flights._flights.values()]
         flight.deadline = time.monotonic()
         assert voices.state()["state"] == "pending"
@@ -370,7 +370,9 @@ def test_a_model_type_without_encoder_is_unsupported_and_changes_nothing(voices:
 
 def test_an_answer_that_is_no_artifact_is_refused_and_not_kept(make_voices: Make) -> None:
     class Odd(FakeEncoder):
-        def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+        def encode(
+            self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None
+        ) -> Extraction:
             made = super().encode(model_type, waveform, sample_rate, mode)
             if not waveform.size:
                 return made
@@ -392,7 +394,9 @@ def test_waveforms_reach_the_encoder_as_float_arrays(make_voices: Make) -> None:
     seen: list[Any] = []
 
     class Looking(FakeEncoder):
-        def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+        def encode(
+            self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None
+        ) -> Extraction:
             seen.append((type(waveform), waveform.dtype, waveform.ndim, sample_rate))
             return super().encode(model_type, waveform, sample_rate, mode)
 

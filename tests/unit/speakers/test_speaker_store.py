@@ -188,13 +188,13 @@ def test_damaged_artifacts_are_made_again_from_the_audio(voices: Voices) -> None
 
 
 def test_damaged_audio_is_told_and_ready_artifacts_still_serve(voices: Voices) -> None:  # B7
-    voices.upload()
+    voices.upload(reference_text="Hello.")
     voices.cache.close()
     _flip(file_of(voices), clip(0))
     voices.restart()
     assert voices.resolve().result["status"] == "restored"
     with pytest.raises(Internal, match="the stored clip of the voice 'Ada' is damaged; upload it again"):
-        voices.resolve(mode="icl")
+        voices.resolve(mode="x_vector")
     assert voices.resolve().result["status"] == "hit"
 
 

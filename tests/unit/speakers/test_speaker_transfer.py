@@ -19,8 +19,8 @@ Make = Callable[..., Voices]
 def filled(make_voices: Make) -> Voices:
     voices = make_voices("source")
     voices.upload("Ada", 1, reference_text="Hello.", consent="signed")
-    voices.upload("Bob", 2)
-    voices.resolve("Bob", mode="icl")
+    voices.upload("Bob", 2, reference_text="Hello.")
+    voices.resolve("Bob", mode="x_vector")
     voices.upload("Direct", audio=None, speaker_embedding=np.arange(1024, dtype=np.float32))
     return voices
 
@@ -84,7 +84,9 @@ def test_another_checkpoint_is_refused_unless_made_again(make_voices: Make) -> N
 
 def test_artifacts_that_are_not_such_as_the_encoder_makes_are_refused(make_voices: Make) -> None:
     class Other(FakeEncoder):
-        def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str) -> Extraction:
+        def encode(
+            self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None
+        ) -> Extraction:
             made = super().encode(model_type, waveform, sample_rate, mode)
             return Extraction({"codes": np.zeros(3, np.int32)}, made.fingerprint)
 

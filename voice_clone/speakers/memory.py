@@ -1,0 +1,105 @@
+"""What the process knows of speakers beyond their records. All of it may be forgotten at any time."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from voice_clone.audio import Clip
+from voice_clone.errors import Unsupported
+from voice_clone.speakers.encoding import Describer
+from voice_clone.speakers.flight import Flights
+from voice_clone.speakers.lru import ArtifactCache
+from voice_clone.speakers.modes import NATURAL, mode_of_record
+from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
+from voice_clone.speakers.request import CacheConfig
+
+
+class Memory:
+    """Artifacts, flights and failures of one process.
+
+    Attributes:
+        failures: by speaker key, why the last extraction after an upload failed.
+        clips: decoded clips of uploads, until their first extraction.
+    """
+
+    def __init__(self, config: CacheConfig) -> None:
+        self.artifacts = ArtifactCache(config.max_bytes, config.max_entries, config.inline_share)
+        self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
+        self.failures: dict[str, dict[ArtifactId, str]] = {}
+        self.clips = DecodedClips(config.max_waiting_bytes)
+
+    def forget(self, record: SpeakerRecord) -> None:
+        """Drop all that belongs to a speaker that was deleted or replaced, and its clip among the inline ones."""
+        self.artifacts.discard("registered", record.key)
+        if record.audio_digest is not None:
+            self.artifacts.discard("inline", record.audio_digest)
+        self.failures.pop(record.key, None)
+        self.flights.abandon(record.key)
+
+
+class DecodedClips:
+    """Decoded clips that wait for an extraction, bounded in bytes. Thread-safe.
+
+    Whoever waits holds the clip, and this class only counts: a clip is free as soon as its last flight is over.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._waiting: weakref.WeakSet[Clip] = weakref.WeakSet()
+
+    def lend(self, clip: Clip) -> Clip | None:
+        """The clip without its file, for a flight to hold; None if too much waits: decode the stored file then."""
+        with self._lock:
+            size = sum(each.waveform.nbytes for each in self._waiting) + clip.waveform.nbytes
+            if size > self._max_bytes:
+                return None
+            lent = replace(clip, encoded=b"")
+            self._waiting.add(lent)
+            return lent
+
+
+class States:
+    """How far the artifacts of speakers are, from records, flights, failures and modes. Waits for no encoder."""
+
+    def __init__(self, memory: Memory, describer: Describer) -> None:
+        self._memory = memory
+        self._describer = describer
+
+    def of(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[ArtifactId, ArtifactState]:
+        """States of the artifacts that these families want, and of all others of which something is known.
+
+        A family whose modes are not known yet is taken to have the natural ones, and asked in the background.
+        """
+        model_types = tuple(model_types) if record.embedding_source == "audio" else ()
+        self._describer.ask_ahead(model_types)
+        flights = self._memory.flights.of(record.key)
+        running = {flight.key[1] for flight in flights if flight.running}  # type: ignore[index]  # keys of Extractor
+        failures = self._memory.failures.get(record.key, {}).copy()
+        states: dict[ArtifactId, ArtifactState] = {}
+        wanted = set()
+        for model_type in model_types:
+            modes = self._describer.known_modes(model_type) or NATURAL
+            try:
+                wanted.add(mode_of_record(modes, model_type, record))
+            except Unsupported as error:
+                states[ArtifactId(model_type, modes.best)] = ArtifactState("unsupported", str(error))
+        known = wanted | set(record.artifacts) | set(failures) | {key for key in running if isinstance(key, ArtifactId)}
+        states |= {artifact: self._state(record, artifact, artifact in running, failures) for artifact in known}
+        return dict(sorted(states.items()))
+
+    def _state(
+        self, record: SpeakerRecord, artifact: ArtifactId, running: bool, failures: Mapping[ArtifactId, str]
+    ) -> ArtifactState:
+        info = record.artifacts.get(artifact)
+        if running:
+            return ArtifactState("processing", info=info)
+        if info is not None and self._describer.known(artifact) in (None, info.fingerprint):
+            return ArtifactState("ready", info=info)
+        if artifact in failures:
+            return ArtifactState("failed", failures[artifact])
+        return ArtifactState("pending", None if info is None else "made by another checkpoint of the encoder")

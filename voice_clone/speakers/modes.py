@@ -1,0 +1,129 @@
+"""Modes: the ways in which a family uses a voice, and what each of them needs of the voice.
+
+A family's encoder declares its modes, the best one first, each with its needs:
+
+    {"icl": ["reference_text"], "x_vector": []}     in context where there is a transcript, else the embedding alone
+    {"icl": ["reference_text"]}                     in context only
+
+A voice is used in the first mode whose needs it meets. Today a voice meets `reference_text` if it came with its
+transcript; a need of any other name is one that no voice meets. All decisions about modes are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.speakers.name import check_word
+from voice_clone.speakers.record import IN_CONTEXT, X_VECTOR, ArtifactId, SpeakerRecord
+
+REFERENCE_TEXT = "reference_text"
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The modes of one family.
+
+    Attributes:
+        needs: what each mode needs of a voice, the best mode first; never empty.
+        declared: whether the encoder declared them. Otherwise they are a guess, and any other mode may be asked for.
+    """
+
+    needs: Mapping[str, tuple[str, ...]]
+    declared: bool = True
+
+    @property
+    def best(self) -> str:
+        """The first mode."""
+        return next(iter(self.needs))
+
+
+NATURAL = Modes({IN_CONTEXT: (REFERENCE_TEXT,), X_VECTOR: ()}, declared=False)
+"""The modes of an encoder that declares none."""
+
+
+def check_modes(model_type: str, declared: Any) -> Modes:
+    """The modes that an encoder declared.
+
+    Raises:
+        Internal: they are no object of lists of words, or there are none.
+    """
+    try:
+        needs = {check_word("mode", mode): _needs(value) for mode, value in declared.items()}
+    except (AttributeError, TypeError, InvalidArgument):
+        needs = {}
+    if not needs:
+        raise Internal(f"the voice encoder of {model_type} declared its modes as {declared!r}, not as {{mode: [need]}}")
+    return Modes(needs)
+
+
+def mode_of_record(modes: Modes, model_type: str, record: SpeakerRecord, asked: str | None = None) -> ArtifactId:
+    """The artifacts that serve a registered speaker: in the mode asked for, else in the first that it allows.
+
+    Raises:
+        Unsupported: the family has no such mode, or the speaker does not meet its needs; says what to upload.
+    """
+    given = () if record.reference_text is None else (REFERENCE_TEXT,)
+    mode, lacking = _choose(modes, model_type, asked, given)
+    if lacking and record.embedding_source != "direct":  # else it has what it was uploaded with, or nothing
+        needs = " and ".join(lacking)
+        raise Unsupported(
+            f"{model_type} in mode {mode} needs {needs}, and the voice {record.name!r} was uploaded without; "
+            f"upload it again with {needs}{_instead(modes, asked, given)}"
+        )
+    return ArtifactId(model_type, mode)
+
+
+def mode_of_clip(modes: Modes, model_type: str, reference_text: str | None, asked: str | None) -> ArtifactId:
+    """The artifacts that serve an inline clip, alike.
+
+    Raises:
+        Unsupported: the family has no such mode.
+        InvalidArgument: the request does not meet its needs; says what to send.
+    """
+    given = () if reference_text is None else (REFERENCE_TEXT,)
+    mode, lacking = _choose(modes, model_type, asked, given)
+    if lacking:
+        needs = " and ".join(lacking)
+        raise InvalidArgument(
+            f"{model_type} in mode {mode} needs {needs}; send it with the audio{_instead(modes, asked, given)}"
+        )
+    return ArtifactId(model_type, mode)
+
+
+def mode_of_embedding(modes: Modes, model_type: str, asked: str | None = None) -> ArtifactId:
+    """The artifacts that a ready speaker embedding stands for: those of a mode without needs.
+
+    Raises:
+        Unsupported: the mode has needs, or the family has no mode without.
+    """
+    mode, lacking = _choose(modes, model_type, asked, ())
+    if lacking or modes.needs.get(mode):
+        raise Unsupported(f"{model_type} in mode {mode} takes no speaker_embedding; send audio")
+    return ArtifactId(model_type, mode)
+
+
+def _choose(modes: Modes, model_type: str, asked: str | None, given: Collection[str]) -> tuple[str, list[str]]:
+    """The mode to use, and which of its needs are not among those given."""
+    if asked is not None and not modes.declared:
+        return asked, []
+    if asked is not None and asked not in modes.needs:
+        raise Unsupported(f"{model_type} has no mode {asked!r}; it has {', '.join(modes.needs)}")
+    candidates = modes.needs if asked is None else (asked,)
+    lacking = {mode: [need for need in modes.needs[mode] if need not in given] for mode in candidates}
+    mode = min(lacking, key=lambda mode: len(lacking[mode]))  # the first of the best
+    return mode, lacking[mode]
+
+
+def _instead(modes: Modes, asked: str | None, given: Collection[str]) -> str:
+    """What else to ask for, as the end of a message."""
+    others = [mode for mode, needs in modes.needs.items() if mode != asked and set(needs) <= set(given)]
+    return f", or ask for the mode {' or '.join(others)}" if others else ""
+
+
+def _needs(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError("no list")
+    return tuple(check_word("need", need) for need in value)

@@ -1,0 +1,74 @@
+"""The model `speaker_cache`: requests in, operations of `SpeakerCache`, answers out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from voice_clone.settings import Settings
+from voice_clone.speakers import CacheConfig, SpeakerCache
+from voice_clone.speakers import Request as CacheRequest
+from voice_clone.speakers.name import check_word
+from voice_clone.speakers.write_token import PARAMETER, WriteToken
+from voice_clone.triton.model import Model, Request, Responder, Value
+from voice_clone.triton.speaker_metrics import SpeakerMetrics
+from voice_clone.triton.voice_encoders import TritonVoiceEncoders
+
+
+class SpeakerCacheModel(Model):
+    """Owns the registered voices; serves every family."""
+
+    threads = 32  # a cold voice keeps one of them busy while its clip is encoded
+    single = True  # two owners of the voices would disagree
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """As `Model.initialize`; the other models lie beside this one."""
+        self._repository = Path(args["model_repository"]).parent
+        super().initialize(args)
+
+    def load(self, settings: Settings) -> None:
+        """Take the voices on disk over."""
+        config = CacheConfig(
+            max_bytes=settings.integer("cache_bytes", 512 << 20),
+            max_entries=settings.integer("cache_entries", 1024),
+            max_speakers=settings.integer("max_voices", 1000),
+            policy="immutable"
+            if settings.choice("upload_policy", ("replace", "immutable")) == "immutable"
+            else "replace",
+            extraction_timeout=settings.number("extraction_timeout", 60.0),
+            directory_wait=settings.number("voice_dir_wait", 1.0),
+        )
+        self._write_token = WriteToken(settings.secret("write_token"))
+        names = [name.strip() for name in settings.text("model_types").split(",")]
+        encoders = TritonVoiceEncoders(self._repository, [check_word("model_types", name) for name in names if name])
+        self._cache = SpeakerCache(
+            settings.voice_dir,
+            encoders,
+            config,
+            encoders.model_types,
+            on_extraction=lambda seconds: self._metrics.extracted(seconds),
+        )
+        self._metrics = SpeakerMetrics(self._cache.counters)
+
+    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
+        """Do the operation that a request asks for."""
+        operation, options = request.text("operation") or "", request.json_object("options")
+        self._write_token.check(operation, options, request.parameter(PARAMETER))
+        asked = CacheRequest(
+            name=request.text("name"),
+            model_type=request.text("model_type"),
+            audio=request.raw("audio"),
+            reference_text=request.text("reference_text"),
+            consent=request.text("consent"),
+            description=request.text("description"),
+            speaker_embedding=request.array("speaker_embedding"),
+            options=options,
+        )
+        reply = self._cache.call(operation, asked)
+        return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
+
+    def close(self) -> None:
+        """Publish the last figures and release the voices."""
+        self._metrics.close()
+        self._cache.close()

@@ -1,0 +1,73 @@
+"""The voice encoders of all families, as models of this server: `<model_type>_voice_encoder`.
+
+in    waveform     FP32 [-1]   mono; empty: the encoder describes itself
+      sample_rate  INT32 [1]   Hz
+      mode         STRING [1]  optional; absent only where the encoder describes itself, which then tells its modes
+out   <artifact>   any type    what is kept of a voice, under its own name
+      fingerprint  STRING [1]  of the weights; several, of any name that ends so, count together
+      modes        STRING [1]  optional: JSON {mode: [what it needs]}, best mode first (see `speakers.modes`)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
+
+from voice_clone.json_text import parse_object
+from voice_clone.speakers import Extraction
+from voice_clone.triton.model import call
+
+SUFFIX = "_voice_encoder"
+_FINGERPRINT, _MODES = "fingerprint", "modes"
+
+
+class TritonVoiceEncoders:
+    """The encoders, found by name.
+
+    Args:
+        repository: the folder of the models, where families are looked for.
+        model_types: the families that count instead; empty for all that are found.
+    """
+
+    def __init__(self, repository: Path, model_types: Sequence[str] = ()) -> None:
+        self._repository = repository
+        self._model_types = tuple(model_types)
+
+    def model_types(self) -> Iterator[str]:
+        """The families whose artifacts are made at upload, the default first: those set, else those loaded, by name."""
+        if self._model_types:
+            return iter(self._model_types)
+        folders = self._repository.glob(f"*{SUFFIX}")
+        names = sorted(folder.name for folder in folders if folder.is_dir())
+        return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and _is_ready(name))
+
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
+        """As `Encoder`."""
+        outputs = call(f"{model_type}{SUFFIX}", {"waveform": waveform, "sample_rate": sample_rate, "mode": mode})
+        modes = outputs.pop(_MODES, None)
+        return Extraction(
+            {name: tensor for name, tensor in outputs.items() if not name.endswith(_FINGERPRINT)},
+            _fingerprint(outputs),
+            None if modes is None else parse_object(_MODES, modes[0].decode()),
+        )
+
+
+def _fingerprint(outputs: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(name for name in outputs if name.endswith(_FINGERPRINT)):
+        digest.update(name.encode() + b"=" + outputs[name][0] + b"\n")
+    return digest.hexdigest()
+
+
+def _is_ready(model: str) -> bool:
+    """Whether the server has the model and has loaded it. Triton 2.51 raises for a name that it does not know."""
+    try:
+        return bool(pb_utils.is_model_ready(model))
+    except pb_utils.TritonModelException:
+        return False
