@@ -57,7 +57,7 @@ class Bare:
     """Engine and code2wav in this process, wired as the server's models are."""
 
     def __init__(self, environment: Mapping[str, str], voice: ClonedVoice, tokenizer: Tokenizer) -> None:
-        settings = Settings({}, environment)
+        settings = Settings({}, environ=environment)
         self._voice, self._tokenizer = voice, tokenizer
         self._generator = generator = stages.load_generator(settings)
         self._config = config = generator.config

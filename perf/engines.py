@@ -21,7 +21,7 @@ from voice_clone.audio import decode
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import SamplingParameters
 from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
-from voice_clone.codec.graphed_decoder import GraphedCodecDecoder
+from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.families.qwen3_tts import stages
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.prompt import Prompt
@@ -116,7 +116,7 @@ class Ours:
         give_threads()
         settings = Settings(
             {},
-            {
+            environ={
                 "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
                 "VOICE_CLONE_DEVICE": device,
                 "VOICE_CLONE_PRECISION": precision,
@@ -135,7 +135,7 @@ class Ours:
             self._fixed.prepare()
             if isinstance(self.decoder, CodecDecoder):
                 books = self.config.talker.num_code_groups
-                graphed = GraphedCodecDecoder(self.decoder, books, slots, SCHEDULE, self.runners[1])
+                graphed = GraphedDecoder(self.decoder, books, slots, SCHEDULE, self.runners[1])
                 graphed.prepare()
                 self.decoder = graphed
 

@@ -122,7 +122,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         "VOICE_CLONE_THREADS": "1",
         "VOICE_CLONE_DETERMINISTIC": "true",  # chunks keep to the schedule, however fast frames come
     }
-    stages.use_threads(Settings({}, environment))
+    stages.use_threads(Settings({}, environ=environment))
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"
         with (

@@ -228,9 +228,9 @@ def main() -> None:
         found = {}
         for precision in given.precision:
             environment = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
-            settings = Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environment.items()})
+            settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in environment.items()})
             found[precision] = measure(generation(*stages.load_talker(settings), given.batch), given.runs)
-        settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"})
+        settings = Settings({}, environ={"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"})
         found["networks in fp32"] = measure([*encoders(settings), *decoding(settings, given.batch)], given.runs)
     columns = ("stage", "ms p50", "least", "most", "bandwidth floor", "compute floor", "of the floor")
     for precision, rows in found.items():

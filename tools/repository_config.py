@@ -1,18 +1,17 @@
-"""The config.pbtxt of a built repository: filled in, written for native encoders, and checked as a server would."""
+"""Configurations of a built repository: encoders' networks as models, warm-ups, and the checks that a server makes."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from tools.config_file import ConfigError, ConfigFile
+from tools.families.toolkit import Encoder
 from voice_clone.audio import ClipLimits
 
 PLATFORMS = {"onnx": "onnxruntime_onnx", "tensorrt": "tensorrt_plan"}
@@ -39,56 +38,50 @@ class Network:
     """The network of an encoder as a model of its own, behind the Python model that checks, resamples and names.
 
     Attributes:
-        encoder: the model in front.
-        graph: name of the graph.
-        sample_rate: Hz, of its waveform.
-        output: its name, type and sizes without the batch.
+        front: the model in front.
+        encoder: the network.
     """
 
-    encoder: str
-    graph: str
-    sample_rate: int
-    output: tuple[str, str, tuple[int, ...]]
+    front: str
+    encoder: Encoder
 
     @property
     def model(self) -> str:
         """Name of the model."""
-        return f"{self.encoder}_network"
+        return f"{self.front}_network"
 
-    def config(self, kind: str, provider: str, instances: int) -> str:
+    def config(self, kind: str, provider: str, instances: int) -> ConfigFile:
         """Its config.pbtxt, for a kind of `PLATFORMS`."""
-        name, data_type, dims = self.output
-        file = f"{self.graph}.onnx" if kind == "onnx" else PLAN
-        parts = [
-            f'name: "{self.model}"',
-            f"# The network of {self.encoder}, which checks and resamples the clips that it sends here. In fp32.",
-            f'platform: "{PLATFORMS[kind]}"',
-            f'default_model_filename: "{file}"',
-            f"max_batch_size: {MAX_BATCH}",
-            "",
-            'input [ { name: "waveform" data_type: TYPE_FP32 dims: [ -1 ] } ]',
-            f'output [ {{ name: "{name}" data_type: {data_type} dims: [ {", ".join(map(str, dims))} ] }} ]',
-            "",
-            "# Triton puts clips of equal length alone into one batch, and these networks know no padding.",
-            "dynamic_batching { }",
-            _instance_group(instances, _instance_kind(kind, provider)),
-            "",
-            _warm_up([_zeros("waveform", WARM_UP_SECONDS * self.sample_rate)]),
-        ]
+        name, data_type, dims = self.encoder.output
+        file = ConfigFile(
+            f"# The network of {self.front}, which checks and resamples the clips that it sends here. In fp32.\n"
+            f'name: "{self.model}"\n'
+            "# Triton puts only clips of equal length into one batch, and these networks know no padding.\n"
+            "dynamic_batching { }\n"
+        )
+        config = file.message
+        config.platform = PLATFORMS[kind]
+        config.default_model_filename = f"{self.encoder.graph}.onnx" if kind == "onnx" else PLAN
+        config.max_batch_size = MAX_BATCH
+        config.input.add(name="waveform", data_type="TYPE_FP32", dims=[-1])
+        config.output.add(name=name, data_type=data_type, dims=dims)
+        config.instance_group.add(count=instances, kind=_instance_kind(kind, provider))
+        _warm_up(config, self.encoder.sample_rate)
         if kind == "onnx":
-            parts.insert(-2, _accelerator(provider))
-        return "\n".join(parts)
+            _accelerate(config, provider)
+        return file
 
     def plan_command(self, folder: str) -> str:
         """What makes the TensorRT plan, to be run on the GPU that will serve it; `folder` is the model's there."""
         limits = ClipLimits()
+        rate = self.encoder.sample_rate
         shapes = {
-            "min": (1, round(limits.min_seconds * self.sample_rate)),
-            "opt": (1, WARM_UP_SECONDS * self.sample_rate),
-            "max": (MAX_BATCH, round(limits.max_seconds * self.sample_rate)),
+            "min": (1, round(limits.min_seconds * rate)),
+            "opt": (1, WARM_UP_SECONDS * rate),
+            "max": (MAX_BATCH, round(limits.max_seconds * rate)),
         }
         options = [f"--{name}Shapes=waveform:{batch}x{samples}" for name, (batch, samples) in shapes.items()]
-        files = f"--onnx={folder}/1/{self.graph}.onnx --saveEngine={folder}/1/{PLAN}"
+        files = f"--onnx={folder}/1/{self.encoder.graph}.onnx --saveEngine={folder}/1/{PLAN}"
         return " ".join(["trtexec --noTF32", files, *options])
 
 
@@ -98,53 +91,41 @@ def _instance_kind(kind: str, provider: str) -> str:
     return "KIND_CPU" if provider == "cpu" else "KIND_AUTO"
 
 
-def _accelerator(provider: str) -> str:
+def _accelerate(config: Any, provider: str) -> None:
+    accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add()
     if provider == "tensorrt":
-        options = 'name: "tensorrt" parameters { key: "precision_mode" value: "FP32" }'
-    else:  # with the ten bits of TF32 other codes come out; without effect on a CPU
-        options = 'name: "cuda" parameters { key: "use_tf32" value: "0" }'
-    return f"optimization {{ execution_accelerators {{ gpu_execution_accelerator [ {{ {options} }} ] }} }}"
+        accelerator.name = "tensorrt"
+        accelerator.parameters["precision_mode"] = "FP32"
+    else:  # TF32 has ten bits and gives other codes; without effect on a CPU
+        accelerator.name = "cuda"
+        accelerator.parameters["use_tf32"] = "0"
 
 
-def fill(text: str, parameters: Mapping[str, str], instances: int | None = None) -> str:
-    """A config.pbtxt of this repository with values for its parameters and, if given, another number of instances."""
-    for name, value in parameters.items():
-        pattern = rf'^(parameters \{{ key: "{name}" value \{{ string_value: )"[^"\n]*"'
-        quoted = json.dumps(value, ensure_ascii=False)
-        text, found = re.subn(pattern, lambda match, to=quoted: f"{match[1]}{to}", text, flags=re.MULTILINE)  # type: ignore[misc]
-        if found != 1:
-            raise ValueError(f"no parameter {name}")
-    if instances is not None:
-        text, found = re.subn(r"^instance_group .*$", _instance_group(instances, "KIND_CPU"), text, flags=re.MULTILINE)
-        if found != 1:
-            raise ValueError("no instance_group")
-    return text
+def _warm_up(config: Any, sample_rate: int) -> Any:
+    """Silence as the input `waveform`; returns the entry, for further inputs."""
+    # Triton silently leaves out a warm-up without a batch_size, also in models without batches.
+    entry = config.model_warmup.add(name=f"{WARM_UP_SECONDS} s of silence", batch_size=1)
+    waveform = entry.inputs["waveform"]
+    waveform.data_type = model_config_pb2.TYPE_FP32
+    waveform.dims.append(WARM_UP_SECONDS * sample_rate)
+    waveform.zero_data = True
+    return entry
 
 
-def encoder_warm_up(sample_rate: int) -> str:
-    """The warm-up of an encoder in Python; `write_warm_up_data` writes the file that it names."""
-    rate = '{ key: "sample_rate" value { data_type: TYPE_INT32 dims: [ 1 ] input_data_file: "sample_rate" } }'
-    return "\n" + _warm_up([_zeros("waveform", WARM_UP_SECONDS * sample_rate), rate])
+def prepare_encoder(config: Any, model: Path, sample_rate: int, instances: int) -> None:
+    """Give an encoder in Python a number of instances and a warm-up, whose data are written to the model's folder.
 
-
-def write_warm_up_data(model: Path, sample_rate: int) -> None:
-    """The sample rate as Triton reads it, in the folder where it looks."""
+    Raises:
+        ValueError: it has not exactly one instance_group.
+    """
+    [group] = config.instance_group
+    group.count = instances
+    rate = _warm_up(config, sample_rate).inputs["sample_rate"]
+    rate.data_type = model_config_pb2.TYPE_INT32
+    rate.dims.append(1)
+    rate.input_data_file = "sample_rate"
     (model / "warmup").mkdir()
     (model / "warmup" / "sample_rate").write_bytes(sample_rate.to_bytes(4, "little"))
-
-
-def _instance_group(count: int, kind: str) -> str:
-    return f"instance_group [ {{ count: {count} kind: {kind} }} ]"
-
-
-def _zeros(name: str, size: int) -> str:
-    return f'{{ key: "{name}" value {{ data_type: TYPE_FP32 dims: [ {size} ] zero_data: true }} }}'
-
-
-def _warm_up(inputs: Sequence[str]) -> str:
-    # Without a batch_size, which counts for models without batches too, Triton leaves a warm-up out and says nothing.
-    entries = [f'name: "{WARM_UP_SECONDS} s of silence"', "batch_size: 1", *(f"inputs {entry}" for entry in inputs)]
-    return "model_warmup [\n  {\n" + "".join(f"    {entry}\n" for entry in entries) + "  }\n]\n"
 
 
 def check_repository(folder: Path) -> None:
@@ -153,7 +134,7 @@ def check_repository(folder: Path) -> None:
     Raises:
         BuildError: names the model and what does not fit.
     """
-    configs = {path.name: read(path / "config.pbtxt") for path in sorted(folder.iterdir())}
+    configs = {path.name: read(path) for path in sorted(folder.iterdir())}
     for name, config in configs.items():
         if config.name != name or not config.input or not config.output:
             raise BuildError(f"{name}: config.pbtxt must have the folder's name, inputs and outputs")
@@ -163,16 +144,16 @@ def check_repository(folder: Path) -> None:
             check_contract(config, configs[name.removesuffix("_network")])
 
 
-def read(file: Path) -> Any:
-    """A config.pbtxt as Triton's message.
+def read(model: Path) -> Any:
+    """The message of a model's config.pbtxt.
 
     Raises:
-        BuildError: it is none.
+        BuildError: it cannot be read.
     """
     try:
-        return text_format.Parse(file.read_text(encoding="utf-8"), model_config_pb2.ModelConfig())
-    except text_format.ParseError as error:
-        raise BuildError(f"{file.parent.name}: config.pbtxt cannot be read: {error}") from None
+        return ConfigFile.read(model).message
+    except ConfigError as error:
+        raise BuildError(str(error)) from None
 
 
 def check_graph(config: Any, file: Path) -> None:

@@ -1,4 +1,7 @@
-"""Runs tritonserver on this repository's models until Ctrl-C or SIGTERM."""
+"""Runs tritonserver with the models of one or more checkpoints until Ctrl-C or SIGTERM.
+
+The configuration of a checkpoint tells its family. The models of these families are loaded, and no others.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,42 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.families.recognition import FamilyError
 from tools.stopping import Stopped, stoppable
-from tools.triton_server import ServerFailed, TritonServer
+from tools.triton_server import MODELS, ServerFailed, TritonServer
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="tools/serve", description=__doc__)
     parser.add_argument(
-        "--checkpoint", type=Path, required=True, help="folder of an official Qwen3-TTS Base checkpoint"
+        "--checkpoint",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="DIR",
+        help="folder of a checkpoint; may be given once for each family",
+    )
+    parser.add_argument("--models", type=Path, default=MODELS, metavar="DIR", help="model repository (default: ours)")
+    parser.add_argument(
+        "--repository",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a further model repository, for families from elsewhere; may be repeated",
     )
     parser.add_argument("--voices", type=Path, help="folder of the registered voices (default: the user's data folder)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (0.0.0.0: all; default: %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001)
     parser.add_argument("--http-port", type=int, default=8000)
     parser.add_argument("--metrics-port", type=int, default=8002)
+    parser.add_argument(
+        "--load-seconds", type=float, default=300.0, help="time in which the models must load (default: %(default).0f)"
+    )
     parser.add_argument("--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API too, on this port")
     parser.add_argument("options", nargs="*", metavar="-- OPTION", help="further options for tritonserver, after --")
     arguments = parser.parse_args()
-    if not arguments.checkpoint.is_dir():
-        parser.error(f"there is no folder {arguments.checkpoint}; tools/make_checkpoint makes one with random weights")
     ports = (arguments.grpc_port, arguments.http_port, arguments.metrics_port)
     for port in (*ports, *([arguments.gateway] if arguments.gateway else [])):
         if _taken(arguments.host, port):
@@ -38,28 +57,34 @@ def main() -> int:
                 f"port {port} is in use; choose others with --grpc-port, --http-port, --metrics-port, --gateway"
             )
 
-    server = TritonServer(
-        arguments.checkpoint, arguments.voices, ports=ports, host=arguments.host, options=arguments.options
-    )
+    try:
+        server = TritonServer(
+            arguments.checkpoint,
+            arguments.voices,
+            ports=ports,
+            host=arguments.host,
+            models=[arguments.models, *arguments.repository],
+            options=arguments.options,
+        )
+    except (FamilyError, ServerFailed) as error:
+        parser.error(str(error))
     try:
         with stoppable():
-            server.start()
-            print(
-                f"\nReady. gRPC {arguments.host}:{ports[0]}   HTTP {arguments.host}:{ports[1]}"
-                f"   metrics {arguments.host}:{ports[2]}/metrics   (Ctrl-C stops)\n",
-                flush=True,
-            )
+            server.start(arguments.load_seconds)
+            urls = f"gRPC {arguments.host}:{ports[0]}   HTTP {arguments.host}:{ports[1]}"
+            print(f"\nReady: {', '.join(server.families)}. {urls}", end="")
+            print(f"   metrics {arguments.host}:{ports[2]}/metrics   (Ctrl-C stops)\n", flush=True)
             assert server.process is not None
             with _gateway(arguments.host, arguments.gateway, ports[0]):
                 status = server.process.wait()
-            print(f"tritonserver has ended by itself, with status {status}. The log above says why.", file=sys.stderr)
+            print(f"tritonserver has ended by itself, with status {status}; see the log above.", file=sys.stderr)
             return status or 1
     except Stopped:
         _ignore_signals()
         print("\nStopping: running requests may finish ...", flush=True)
         return 0
     except ServerFailed as error:
-        print(f"{error}. The log above says why.", file=sys.stderr)
+        print(f"{error}; see the log above.", file=sys.stderr)
         return 1
     finally:
         _ignore_signals()

@@ -10,13 +10,15 @@ python -m tools.settings_table --check   exits 1 if the README is behind
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
+from tools.config_file import ConfigFile
+from tools.families.recognition import PARAMETER, families, owner
 from tools.triton_server import MODELS, ROOT
 
 README = ROOT / "README.md"
@@ -27,27 +29,27 @@ OTHERS = {  # variables that no settings object reads
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
 }
 
-_PARAMETER = re.compile(
-    r'^parameters \{ key: "(\w+)" value \{ string_value: "([^"]*)" \} \}(?:\s*#\s*(.*))?$', re.MULTILINE
-)
 
-
-def parameters() -> list[tuple[str, str, str, str]]:
-    """(model, setting, default, meaning) of every parameter, in the order of the files."""
+def parameters(repository: Path = MODELS) -> list[tuple[str, str, str, str]]:
+    """(model, setting, default, meaning) of every setting, in the order of the files."""
     found = []
-    for config in sorted(MODELS.glob("*/config.pbtxt")):
-        text = config.read_text(encoding="utf-8")
-        found += [(config.parent.name, *match.groups(default="")) for match in _PARAMETER.finditer(text)]
-        if len(_PARAMETER.findall(text)) != text.count("\nparameters"):
+    for config in sorted(repository.glob("*/config.pbtxt")):
+        file = ConfigFile.read(config.parent)
+        if set(file.parameters) != set(file.meanings):
             raise ValueError(f"{config.parent.name}: a parameter is not on a line of its own")
-    return found  # type: ignore[return-value]
+        settings = {name: value for name, value in file.parameters.items() if name != PARAMETER}
+        found += [(config.parent.name, name, value, file.meanings[name]) for name, value in settings.items()]
+    return found
 
 
 def table() -> str:
     """Markdown; settings that several models have with one default and meaning share a line."""
+    known = families([MODELS])
     lines: dict[tuple[str, str, str], list[str]] = {}
     for model, name, default, meaning in parameters():
-        lines.setdefault((name, default, meaning), []).append(model.removeprefix("qwen3_tts_"))
+        stage = model.removeprefix(f"{owner(model, known)}_")
+        stages = lines.setdefault((name, default, meaning), [])
+        stages += [] if stage in stages else [stage]
     for name, (model, meaning) in VARIABLES_ONLY.items():
         lines[name, "", meaning] = [model]
     rows = [

@@ -1,8 +1,12 @@
-"""Starts the real tritonserver on this repository's models, and stops it.
+"""Starts the real tritonserver on model repositories, and stops it.
 
 Inside the NGC container the server on PATH is used as it is. Elsewhere it comes from the PyPI wheel
 `nvidia-pytriton`, which ships the binary, the Python backend and a stub for every minor version of Python; they are
-linked together into the backend folder that `--backend-directory` wants.
+put together into the backend folder that `--backend-directory` wants.
+
+With checkpoints the server loads the models of their families and no others. It gets a repository of links to them
+instead of `--model-control-mode=explicit --load-model=...`: in that mode every caller may load models, and such a
+request may bring a model.py along, which Triton 2.51 then runs.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tools.families.recognition import families_of, models_of
+
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "model_repository"
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
@@ -36,10 +42,10 @@ class ServerFailed(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports that nobody listens on, for servers that will only listen when they are ready.
+    """Free TCP ports, for servers that do not listen before they are ready.
 
-    Until then nobody else gets one by chance: they lie below those that the kernel hands out, and processes that ask
-    here at the same time take turns through a file.
+    No other process gets one of them by chance until then: they lie below the ports that the kernel hands out, and
+    processes that call this function at the same time take turns through a file.
     """
     found: list[int] = []
     with open(Path(tempfile.gettempdir()) / f"voice-clone-ports-{os.getuid()}", "a+", encoding="ascii") as turn:
@@ -81,45 +87,73 @@ def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     return [str(server), f"--backend-directory={backend.parent}"], environment
 
 
+def _linked(models: Mapping[str, Path], folder: Path) -> Path:
+    """A repository of links to models, by their names."""
+    folder.mkdir()
+    for name, model in models.items():
+        (folder / name).symlink_to(model)
+    return folder
+
+
+def _variables(families: Mapping[str, Path]) -> dict[str, str]:
+    """The variables that tell the models where the checkpoint of their family is."""
+    found = {f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR": str(path.resolve()) for name, path in families.items()}
+    if len(families) == 1:
+        found["VOICE_CLONE_CHECKPOINT_DIR"] = next(iter(found.values()))
+    return found
+
+
 class TritonServer:
     """A running tritonserver; a context manager.
 
     Args:
-        checkpoint: folder of the Qwen3-TTS checkpoint.
+        checkpoints: a folder, or one for each family to be loaded. None: all models are loaded, and the environment or
+            their configurations say where the checkpoints are.
         voices: folder of the registered voices; the models' default if None.
         ports: gRPC, HTTP and metrics port; free ones by default.
         log: file for the server's output; the terminal if None.
-        models: the model repository.
+        models: the model repository, or several.
         options: further options of tritonserver.
         environment: further environment variables.
+
+    Attributes:
+        families: the checkpoint of each loaded family, by its name; empty without checkpoints.
+
+    Raises:
+        FamilyError: a checkpoint is of no family of the repositories, or two are of the same one.
+        ServerFailed: there is no tritonserver.
     """
 
     def __init__(
         self,
-        checkpoint: Path | None = None,
+        checkpoints: Path | Sequence[Path] | None = None,
         voices: Path | None = None,
         *,
         ports: Sequence[int] | None = None,
         host: str = "127.0.0.1",
         log: Path | None = None,
-        models: Path = MODELS,
+        models: Path | Sequence[Path] = MODELS,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        repositories = [models] if isinstance(models, Path) else list(models)
+        given = [checkpoints] if isinstance(checkpoints, Path) else list(checkpoints or ())
+        self.families = families_of(given, repositories)
         self.grpc_port, self.http_port, self.metrics_port = ports or free_ports(3)
         self._scratch = Path(tempfile.mkdtemp(prefix="voice-clone-"))
         self._log = log
         self._region = f"voice_clone_{os.getpid()}_{self.http_port}_"
         command, needed = _command(self._scratch)
+        if self.families:
+            repositories = [_linked(models_of(self.families, repositories), self._scratch / "models")]
         # The models are processes that share the cores: a thread that spins while it waits takes them from the others.
         self._environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **needed, **(environment or {})}
-        if checkpoint is not None:
-            self._environment["VOICE_CLONE_CHECKPOINT_DIR"] = str(checkpoint.resolve())
+        self._environment.update(_variables(self.families))
         if voices is not None:
             self._environment["VOICE_CLONE_VOICE_DIR"] = str(voices.resolve())
         self._command = [
             *command,
-            f"--model-repository={models}",
+            *(f"--model-repository={repository}" for repository in repositories),
             "--disable-auto-complete-config",
             f"--grpc-address={host}",
             f"--http-address={host}",
@@ -128,12 +162,12 @@ class TritonServer:
             f"--http-port={self.http_port}",
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={EXIT_TIMEOUT}",
-            # Requests that are kept for use again keep the room of the longest clip that each has had, for ever.
+            # A request object that is kept for reuse keeps the memory of the longest clip that it ever had.
             "--grpc-infer-allocation-pool-size=0",
             # The write token arrives in a header; over HTTP its name may have any case.
             "--grpc-header-forward-pattern=x-voice-token",
             "--http-header-forward-pattern=(?i)x-voice-token",
-            # Names of its own, so that two servers of one machine never meet and none are left behind after a kill.
+            # Its own names: two servers on a machine never share a region, and after a kill all are found and removed.
             f"--backend-config=python,shm-region-prefix-name={self._region}",
             "--backend-config=python,stub-timeout-seconds=300",
             *options,
@@ -153,8 +187,9 @@ class TritonServer:
     def start(self, timeout: float = 300.0) -> TritonServer:
         """Start and wait until every model is ready.
 
-        Triton 2.51 takes a model for dead whose process is held up for a second while it loads, as when the machine was
-        paused, and frees what that process then reads; both die of it. Nothing is lost yet, so it is started again.
+        If the process of a model is held up for a second while it loads, as when the machine is paused, Triton 2.51
+        takes the process for dead and frees memory that it still reads; both crash. No request is lost yet: the server
+        is started again.
 
         Raises:
             ServerFailed: the server exits or is not ready in time.
@@ -227,7 +262,7 @@ class TritonServer:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Nothing of a dead server may stay: not its models' processes, not its shared memory."""
+        """Remove what a dead server leaves: the processes of its models and its shared memory."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -235,7 +270,7 @@ class TritonServer:
             region.unlink(missing_ok=True)
 
     def _reasons(self) -> str:
-        """What the log says of the failure: the models' own words where there are any."""
+        """What the log says of the failure: the messages of the models where there are any."""
         if self._log is None:
             return ""
         text = self._log.read_text(errors="replace")

@@ -20,6 +20,7 @@ from voice_clone_client import Client
 
 from tests.conftest import CheckpointFactory
 from tools.build_repository import main
+from tools.config_file import ConfigFile
 from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
 from tools.triton_server import TritonServer
 
@@ -50,12 +51,12 @@ class TritonPythonModel:
 
 def use_stand_ins(repository: Path) -> None:
     for network in NETWORKS:
-        file = repository / network / "config.pbtxt"
-        text = file.read_text(encoding="utf-8")
-        for line in ('platform: "onnxruntime_onnx"', "default_model_filename: .*", "optimization .*"):
-            text, found = re.subn(f"^{line}$", "", text, flags=re.MULTILINE)
-            assert found == 1
-        file.write_text(f'backend: "python"\n{text}', encoding="utf-8")
+        file = ConfigFile.read(repository / network)
+        assert file.message.platform == "onnxruntime_onnx" and file.message.HasField("optimization")
+        for field in ("platform", "default_model_filename", "optimization"):
+            file.message.ClearField(field)
+        file.message.backend = "python"
+        file.write(repository / network)
         (repository / network / "1" / "model.py").write_text(STAND_IN, encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import CheckpointFactory
-from tools.repository_config import fill
+from tools.config_file import ConfigFile
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
 Damage = Callable[[Path], None]
@@ -93,9 +93,10 @@ def log(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathF
         checkpoint = Path(shutil.copytree(checkpoint_folder("tiny", 0), folder / "checkpoints" / case))
         damage(checkpoint)
         model = Path(shutil.copytree(MODELS / f"qwen3_tts_{stage}", folder / "models" / case))
-        text = (model / "config.pbtxt").read_text(encoding="utf-8")
-        text = text.replace(f'name: "qwen3_tts_{stage}"', f'name: "{case}"', 1)
-        (model / "config.pbtxt").write_text(fill(text, {"checkpoint_dir": str(checkpoint)}), encoding="utf-8")
+        config = ConfigFile.read(model)
+        config.message.name = case
+        config.set("checkpoint_dir", str(checkpoint))
+        config.write(model)
     server = TritonServer(models=folder / "models", log=folder / "log", environment={"VOICE_CLONE_CHECKPOINT_DIR": ""})
     try:
         with pytest.raises(ServerFailed, match="exited with status"):

@@ -16,14 +16,15 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from tests.conftest import CheckpointFactory
-from tools.build_repository import ENGINES, PRECISIONS, by_stage, main, parse
+from tools.build_repository import by_stage, main, parse
+from tools.config_file import ConfigFile
 from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.families.qwen3_tts.repository import ENGINES, PRECISIONS
 from tools.new_folder import new_folder
-from tools.repository_config import PLATFORMS, BuildError, check_repository, fill, read
+from tools.repository_config import PLATFORMS, BuildError, check_repository, read
 from tools.settings_table import parameters
 from tools.triton_server import MODELS, ROOT
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
@@ -59,7 +60,7 @@ def native(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def setting(repository: Path, model: str, name: str) -> str:
-    value: str = read(repository / model / "config.pbtxt").parameters[name].string_value
+    value: str = read(repository / model).parameters[name].string_value
     return value
 
 
@@ -69,7 +70,7 @@ def test_settings_are_filled_in_and_nothing_else_changes(checkpoint: Path, tmp_p
     assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
     assert sorted(each.name for each in output.iterdir()) == sorted(each.name for each in MODELS.iterdir())
     for source in MODELS.glob("*/config.pbtxt"):
-        ours, theirs = read(output / source.parent.name / "config.pbtxt"), read(source)
+        ours, theirs = read(output / source.parent.name), read(source.parent)
         if "checkpoint_dir" in theirs.parameters:
             assert ours.parameters["checkpoint_dir"].string_value == str(checkpoint)
             theirs.parameters["checkpoint_dir"].string_value = str(checkpoint)
@@ -120,7 +121,7 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
         assert [Path(plan).parent for _, plan in commands] == [output / name / "1" for name in NETWORKS]
         assert all(Path(graph).is_file() for graph, _ in commands)
     for encoder, network in zip(ENCODERS, NETWORKS, strict=True):
-        config, front = read(output / network / "config.pbtxt"), read(output / encoder / "config.pbtxt")
+        config, front = read(output / network), read(output / encoder)
         assert config.platform == PLATFORMS[kind] and config.name == network
         assert config.max_batch_size > 1 and config.HasField("dynamic_batching")
         assert config.instance_group[0].count == 2
@@ -130,7 +131,7 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
         for tensor in (*config.input, *config.output):
             assert tensor.data_type == known[tensor.name].data_type
             assert len(tensor.dims) == len(known[tensor.name].dims)
-        source = read(MODELS / encoder / "config.pbtxt")
+        source = read(MODELS / encoder)
         assert (front.input, front.output) == (source.input, source.output)  # the contract itself is untouched
         assert setting(output, encoder, "engine") == "triton"
         assert front.instance_group[0].count == 1 and not front.model_warmup
@@ -143,7 +144,7 @@ def test_the_networks_compute_what_the_torch_encoders_do(native: Path, checkpoin
     batch = np.stack([clip.numpy(), clip.numpy()[::-1]])
     outputs = {}
     for network in NETWORKS:
-        config = read(native / network / "config.pbtxt")
+        config = read(native / network)
         session = onnxruntime.InferenceSession(str(native / network / "1" / config.default_model_filename))
         [outputs[network]] = session.run([each.name for each in config.output], {config.input[0].name: batch})
     for index in range(2):
@@ -158,10 +159,10 @@ def test_the_networks_compute_what_the_torch_encoders_do(native: Path, checkpoin
     ("model", "change", "message"),
     [
         (NETWORKS[0], ('name: "waveform"', 'name: "audio"'), "has the input audio, the graph has waveform"),
-        (NETWORKS[0], ("dims: [ 64 ]", "dims: [ 65 ]"), r"speaker_embedding is TYPE_FP32 \[-1, 65\].*\[-1, 64\]"),
-        (NETWORKS[0], ("dims: [ 64 ]", "dims: [ -1 ]"), r"speaker_embedding is TYPE_FP32 \[-1, -1\]"),
+        (NETWORKS[0], ("dims: 64", "dims: 65"), r"speaker_embedding is TYPE_FP32 \[-1, 65\].*\[-1, 64\]"),
+        (NETWORKS[0], ("dims: 64", "dims: -1"), r"speaker_embedding is TYPE_FP32 \[-1, -1\]"),
         (NETWORKS[1], ("TYPE_INT32", "TYPE_INT64"), r"codec_codes is TYPE_INT64 .*, and TYPE_INT32"),
-        (NETWORKS[1], ("dims: [ -1, 16 ]", "dims: [ 16 ]"), r"codec_codes is TYPE_INT32 \[-1, 16\]"),
+        (NETWORKS[1], ("dims: -1\n  dims: 16", "dims: 16"), r"codec_codes is TYPE_INT32 \[-1, 16\]"),
         (NETWORKS[1], ("max_batch_size: 4", "max_batch_size: 0"), r"waveform is TYPE_FP32 \[-1\] .*\[-1, -1\]"),
         (NETWORKS[1], ('name: "codec_codes"', 'name: "codes"'), "has the output codes, the graph has codec_codes"),
         (NETWORKS[1], (f'name: "{NETWORKS[1]}"', 'name: "other"'), "must have the folder's name"),
@@ -193,10 +194,10 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
         codes = loaded.codec_encoder.encode(torch.from_numpy(inputs["waveform"][0])).numpy().astype(np.int32)
         return {"codec_codes": codes[None][:, :-1] if len(asked) > 1 else codes[None]}
 
-    config = read(native / ENCODERS[1] / "config.pbtxt")
+    config = read(native / ENCODERS[1])
     given = {"parameters": {name: {"string_value": value.string_value} for name, value in config.parameters.items()}}
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint)}
-    settings = Settings(given, environ)
+    settings = Settings(given, environ=environ)
     encoder, _, fingerprint = stages.load_codec_encoder(settings, call)
     assert fingerprint == loaded.codec_fingerprint and stages.encoder_threads(settings) > 1
     clip = speech(1.1, 24000)
@@ -207,7 +208,7 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
     with pytest.raises(Unsupported, match="engine triton needs a server"):
         stages.load_codec_encoder(settings)
     speaker = setting(native, ENCODERS[0], "network_fingerprint")
-    settings = Settings(given, environ | {"VOICE_CLONE_NETWORK_FINGERPRINT": speaker})
+    settings = Settings(given, environ=environ | {"VOICE_CLONE_NETWORK_FINGERPRINT": speaker})
     with pytest.raises(CheckpointError, match=r"another checkpoint .*tools/build_repository"):
         stages.load_codec_encoder(settings, call)
     encoder = stages.load_speaker_encoder(settings, call)[0]
@@ -309,16 +310,55 @@ def test_a_stopped_build_leaves_nothing(checkpoint: Path, tmp_path: Path, number
     assert not list(tmp_path.iterdir())
 
 
-def test_values_are_quoted_as_the_format_wants_it() -> None:
-    text = 'parameters { key: "a" value { string_value: "" } }  # why\n'
-    text += 'parameters { key: "b" value { string_value: "x" } }\n'
+def test_a_configuration_is_changed_and_keeps_its_comments() -> None:
+    text = '# What it is.\nname: "it"\n# Why one.\ninstance_group [ { count: 1 } ]\n# Overridden.\n'
+    text += 'parameters { key: "b" value { string_value: "" } }  # why\n'
+    text += 'parameters { key: "a" value { string_value: "x" } }\n# The end.\n'
     odd = 'C:\\models "new" ü'
-    config = model_config_pb2.ModelConfig()
-    text_format.Parse(fill(text, {"a": odd}), config)
-    assert config.parameters["a"].string_value == odd and config.parameters["b"].string_value == "x"
-    assert "# why" in fill(text, {"a": odd})
+    file = ConfigFile(text)
+    file.set("b", odd)
+    again = ConfigFile(file.text())
+    assert again.message == file.message and again.parameters == {"b": odd, "a": "x"}
+    assert [line for line in file.text().splitlines() if line.startswith("#")] == re.findall(
+        r"^#.*", text, re.MULTILINE
+    )
+    assert again.meanings == {"b": "why", "a": ""} and again.text() == file.text()
     with pytest.raises(ValueError, match="no parameter c"):
-        fill(text, {"c": "1"})
+        file.set("c", "1")
+
+
+@pytest.mark.parametrize("model", sorted(MODELS.iterdir()), ids=lambda model: model.name)
+def test_no_comment_of_ours_is_lost(model: Path) -> None:
+    source = (model / "config.pbtxt").read_text(encoding="utf-8")
+    written = ConfigFile(source).text()
+    assert ConfigFile(written).message == read(model)
+    for comment in re.findall(r"^#.*|^parameters .*(#.*)", source, re.MULTILINE):
+        assert comment in written
+
+
+def test_a_family_without_options_of_its_own(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:
+    """Only its models are copied, beside those of no family; only its checkpoint is filled in."""
+    elsewhere = tmp_path / "elsewhere"
+    for name, lines in {
+        "other": 'parameters { key: "checkpoint" value { string_value: "other.yaml" } }',
+        "other_talker": 'parameters { key: "checkpoint_dir" value { string_value: "" } }',
+    }.items():
+        (elsewhere / name).mkdir(parents=True)
+        tensors = "".join(
+            f'{way} [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]\n' for way in ("input", "output")
+        )
+        (elsewhere / name / "config.pbtxt").write_text(f'name: "{name}"\n{tensors}{lines}\n')
+    theirs = tmp_path / "checkpoint"
+    theirs.mkdir()
+    (theirs / "other.yaml").touch()
+    command = ["--checkpoint", str(theirs), "--output", str(tmp_path / "models"), "--repository", str(elsewhere)]
+    assert main(command) == 0
+    assert sorted(each.name for each in (tmp_path / "models").iterdir()) == ["other", "other_talker", "speaker_cache"]
+    assert setting(tmp_path / "models", "other_talker", "checkpoint_dir") == str(theirs)
+    for wrong in (["--engine", "onnx"], ["--precision", "fp32"], ["--native-encoders", "onnx"]):
+        assert main([*command, "--force", *wrong]) == 1
+        error = capsys.readouterr().err
+        assert wrong[0] in error and error.count("\n") == 1
 
 
 def test_a_stage_s_values_are_those_that_its_setting_takes(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ class Ended:
 
     def __init__(self, status: int) -> None:
         self.process = SimpleNamespace(wait=lambda: status)
+        self.families = {"some_family": Path("checkpoint")}
         self.stopped = False
 
-    def start(self) -> None: ...
+    def start(self, timeout: float) -> None: ...
 
     def stop(self) -> None:
         self.stopped = True

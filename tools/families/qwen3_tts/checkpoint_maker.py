@@ -1,12 +1,11 @@
-"""Makes a checkpoint with random weights in the exact official on-disk format.
+"""Makes checkpoints with random weights in the exact official on-disk format.
 
-The official package and this project load it as they load a released one; what it says is noise. Same arguments,
+The official package and this project load them as they load a released one; what they say is noise. Same arguments,
 same bytes. Sizes: `tiny` for tests and the demo (17 MB), `0.6b` and `1.7b` with the released shapes (2.5 and 4.5 GB).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import struct
@@ -65,7 +64,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
 def make_endless(checkpoint: Path, folder: Path) -> Path:
     """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
 
-    It lives as long as the other one, to whose files it links.
+    It links to the files of `checkpoint`, and needs them.
     """
     folder.mkdir()
     for file in checkpoint.iterdir():
@@ -130,7 +129,7 @@ def _split(shapes: Shapes, shards: int) -> Iterator[list[str]]:
 
 
 def _write_safetensors(path: Path, shapes: Shapes, seed: int, dtype: str) -> None:
-    """One safetensors file, tensor by tensor, so that memory holds but one of them."""
+    """Write one safetensors file, tensor by tensor: memory holds one of them at a time."""
     torch_dtype, name_of_dtype = DTYPES[dtype]
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -152,24 +151,3 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="make_checkpoint", description=__doc__)
-    parser.add_argument("--shape", choices=sorted(SHAPES), required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16", help="of model.safetensors (default: bf16)")
-    parser.add_argument("--shards", type=int, default=1, help="files to spread model.safetensors over (default: 1)")
-    parser.add_argument("folder", type=Path, metavar="OUT", help="a new folder")
-    arguments = parser.parse_args()
-    if arguments.shards < 1:
-        parser.error("--shards must be at least 1")
-    try:
-        make_checkpoint(arguments.shape, arguments.seed, arguments.folder, arguments.dtype, arguments.shards)
-    except FileExistsError as error:
-        parser.error(str(error))
-    print(f"{arguments.folder}: {arguments.shape}, seed {arguments.seed}")
-
-
-if __name__ == "__main__":
-    main()

@@ -50,9 +50,7 @@ _TRANSPOSED = re.compile(r"^decoder\.(upsample\.\d+\.0|decoder\.\d+\.block\.1)\.
 def model_shapes(config: Qwen3TTSConfig) -> Shapes:
     """Names and shapes of model.safetensors."""
     with torch.device("meta"):
-        return _shapes("talker.", Talker(config.talker)) | _shapes(
-            "speaker_encoder.", SpeakerEncoder(config.speaker_encoder)
-        )
+        return _shapes("talker.", Talker(config)) | _shapes("speaker_encoder.", SpeakerEncoder(config.speaker_encoder))
 
 
 def codec_shapes(config: Qwen3TTSConfig) -> Shapes:

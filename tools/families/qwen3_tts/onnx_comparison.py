@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tools.families.toolkit import Row
 from voice_clone.audio import decode, resample
 from voice_clone.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts import stages
@@ -52,7 +53,7 @@ class Loaded:
             CheckpointError: the checkpoint cannot be served.
         """
         given = {"CHECKPOINT_DIR": str(checkpoint), "DEVICE": "cpu", "PRECISION": "fp32", "ENGINE": "torch"}
-        settings = Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
+        settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in given.items()})
         speaker_encoder, config, speaker_fingerprint = stages.load_speaker_encoder(settings)
         codec_encoder, _, codec_fingerprint = stages.load_codec_encoder(settings)
         decoder, _ = stages.load_torch_decoder(settings)
@@ -68,22 +69,6 @@ class Loaded:
             decoder,
             decoder_fingerprint,
         )
-
-
-@dataclass(frozen=True)
-class Row:
-    """A comparison: `error` is relative for signals, the number of unequal codes for codes."""
-
-    graph: str
-    length: str
-    what: str
-    error: float
-    right: bool
-
-    def __str__(self) -> str:
-        error = f"{int(self.error)} codes differ" if self.what == "codes" else f"difference {self.error:.1e} of the RMS"
-        tie = ", from codes at equal distances on" if self.what == "codes" and self.error and self.right else ""
-        return f"{self.graph:16} {self.length:>10}  {error}{tie}{'' if self.right else '  WRONG'}"
 
 
 def compare(loaded: Loaded, runtime: Runtime, *names: str) -> Iterator[Row]:

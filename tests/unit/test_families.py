@@ -1,0 +1,182 @@
+"""A checkpoint tells its family, and a server loads the models of these families and no others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CheckpointFactory
+from tools import serve
+from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, models_of, owner
+from tools.triton_server import MODELS, TritonServer, free_ports
+
+ONE, TWO, THREE = "config.json: model_type=one", "voices/two.yaml", "config.json: layers=3"
+
+
+def write_family(repository: Path, name: str, mark: str, *stages: str) -> None:
+    for model in (name, *(f"{name}_{stage}" for stage in stages)):
+        (repository / model).mkdir(parents=True)
+        (repository / model / "config.pbtxt").write_text(f'name: "{model}"\n')
+    line = f'parameters {{ key: "checkpoint" value {{ string_value: "{mark}" }} }}\n'
+    (repository / name / "config.pbtxt").write_text(f'name: "{name}"\n{line}')
+
+
+def write_checkpoint(folder: Path, config: object = None) -> Path:
+    folder.mkdir(parents=True)
+    if config is not None:
+        (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> list[Path]:
+    """Two of them: the families one and one_two, and the family three."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_family(first, "one", ONE, "talker", "voice_encoder")
+    write_family(first, "one_two", TWO, "talker")
+    write_family(second, "three", THREE, "talker")
+    (first / "shared").mkdir()
+    (first / "shared" / "config.pbtxt").write_text('name: "shared"\n')
+    (first / "notes.txt").touch()
+    return [first, second]
+
+
+def test_every_family_of_ours_has_a_mark(checkpoint_folder: CheckpointFactory) -> None:
+    assert set(families([MODELS])) == {
+        owner(each.parent.name, families([MODELS])) for each in MODELS.glob("*_talker/1")
+    }
+    assert family_of(checkpoint_folder("tiny", 0), [MODELS]) == "qwen3_tts"
+
+
+def test_a_checkpoint_tells_its_family(repositories: list[Path], tmp_path: Path) -> None:
+    one = write_checkpoint(tmp_path / "a", {"model_type": "one"})
+    two = write_checkpoint(tmp_path / "b")
+    (two / "voices").mkdir()
+    (two / "voices" / "two.yaml").touch()
+    three = write_checkpoint(tmp_path / "c", {"layers": 3, "model_type": "other"})
+    assert [family_of(each, repositories) for each in (one, two, three)] == ["one", "one_two", "three"]
+    assert families_of([three, one], repositories) == {"three": three, "one": one}
+    with pytest.raises(FamilyError, match=f"{one} and {one} are both checkpoints of one; a server has one of each"):
+        families_of([one, three, one], repositories)
+    (two / "config.json").write_text('{"layers": 3}')
+    with pytest.raises(FamilyError, match="looks like a checkpoint of one_two and of three"):
+        family_of(two, repositories)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, {}, {"model_type": "ones"}, {"layers": "three"}, ["model_type", "one"], '{"model_type": "on', "\x00"],
+)
+def test_a_folder_that_no_family_knows(repositories: list[Path], tmp_path: Path, config: object) -> None:
+    folder = write_checkpoint(tmp_path / "a", config)
+    with pytest.raises(FamilyError) as caught:
+        family_of(folder, repositories)
+    wanted = "one has config.json with model_type = one; one_two has voices/two.yaml; three has config.json with layers"
+    assert str(caught.value).startswith(f"{folder} is no checkpoint of a family in") and wanted in str(caught.value)
+
+
+def test_a_folder_that_is_not_there(repositories: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(FamilyError, match=r"there is no folder .*nowhere; tools/make_checkpoint"):
+        family_of(tmp_path / "nowhere", repositories)
+    with pytest.raises(FamilyError, match=r"there is no model repository .*nowhere"):
+        family_of(tmp_path, [tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize("mark", ["", "/config.json", "config.json:", "config.json: model_type", "config.json: =a"])
+def test_a_mark_that_is_none(tmp_path: Path, mark: str) -> None:
+    write_family(tmp_path, "one", mark)
+    with pytest.raises(FamilyError, match=r"one: .* is neither FILE nor FILE: KEY=VALUE"):
+        families([tmp_path])
+
+
+def test_a_repository_that_does_not_fit(repositories: list[Path]) -> None:
+    with pytest.raises(FamilyError, match=r"the model one is in .*first and in .*first"):
+        families([repositories[0], *repositories])
+    (repositories[1] / "three" / "config.pbtxt").write_text("no configuration")
+    with pytest.raises(FamilyError, match=r"three: .*config\.pbtxt cannot be read"):
+        families(repositories)
+
+
+def test_the_models_of_a_family(repositories: list[Path]) -> None:
+    assert set(models_of(["one"], repositories)) == {"one", "one_talker", "one_voice_encoder", "shared"}
+    assert set(models_of(["one_two", "three"], repositories)) == {
+        *("one_two", "one_two_talker", "three", "three_talker", "shared")
+    }
+    assert owner("one_two_talker", ["one", "one_two"]) == "one_two" and owner("ones", ["one"]) is None
+    assert Mark.parse("a.json: b = c: d=e") == Mark("a.json", "b", "c: d=e")
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> list[Path]:
+    return [write_checkpoint(tmp_path / "a", {"model_type": "one"}), write_checkpoint(tmp_path / "c", {"layers": 3})]
+
+
+def given(server: TritonServer, option: str) -> list[str]:
+    return [word.partition("=")[2] for word in server._command if word.startswith(f"--{option}=")]
+
+
+def test_a_server_of_two_families(
+    repositories: list[Path], checkpoints: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VOICE_CLONE_CHECKPOINT_DIR", raising=False)
+    server = TritonServer(checkpoints, models=repositories)
+    try:
+        assert server.families == dict(zip(("one", "three"), checkpoints, strict=True))
+        [repository] = map(Path, given(server, "model-repository"))
+        loaded = {model.name: model.resolve() for model in repository.iterdir()}
+        assert loaded == models_of(["one", "three"], repositories) and "one_two" not in loaded
+        variables = server._environment
+        for name, checkpoint in server.families.items():
+            assert variables[f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR"] == str(checkpoint)
+        assert "VOICE_CLONE_CHECKPOINT_DIR" not in variables
+        assert not given(server, "model-control-mode"), "callers could load models, code included"
+    finally:
+        server.stop()
+    assert not repository.exists() and all((each / "config.pbtxt").is_file() for each in loaded.values())
+
+
+def test_a_server_of_one_family(repositories: list[Path], checkpoints: list[Path]) -> None:
+    server = TritonServer(checkpoints[0], models=repositories)
+    try:
+        assert server.families == {"one": checkpoints[0]}
+        assert server._environment["VOICE_CLONE_CHECKPOINT_DIR"] == str(checkpoints[0])
+    finally:
+        server.stop()
+
+
+def test_a_server_of_all_there_is(repositories: list[Path]) -> None:
+    server = TritonServer(models=repositories)
+    try:
+        assert server.families == {} and given(server, "model-repository") == list(map(str, repositories))
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--checkpoint=a", "--checkpoint=a"], "a and a are both checkpoints of one"),
+        (["--checkpoint=nowhere"], "there is no folder nowhere"),
+        (["--checkpoint=b"], "b is no checkpoint of a family in first and second: one has"),
+        (["--checkpoint=a", "--repository=nowhere"], "there is no model repository nowhere"),
+        ([], "--checkpoint"),
+    ],
+)
+def test_serve_says_what_is_wrong(
+    repositories: list[Path],
+    checkpoints: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b").mkdir()
+    ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
+    monkeypatch.setattr("sys.argv", ["tools/serve", "--models=first", "--repository=second", *ports, *words])
+    with pytest.raises(SystemExit):
+        serve.main()
+    assert told in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""Reads, changes and writes a config.pbtxt: the values as Triton's own message, the comments beside them.
+
+The message holds no comments, but operators need those of the parameters. So a file that is written has them again: in
+front of the field or behind the parameter that they belong to. Comments within a field are lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+# A parameter and its comment, on a line of their own.
+_PARAMETER = re.compile(r'^parameters\s*\{\s*key:\s*"(\w+)".*?\}\s*\}[ \t]*(?:#\s*(.*))?$', re.MULTILINE)
+
+END = "end of file"  # in place of a field
+EMPTY = 'string_value: ""'  # a value that the format leaves out; an operator needs it to fill it in
+
+
+class ConfigError(Exception):
+    """A config.pbtxt cannot be read; the text says which, and why."""
+
+
+class ConfigFile:
+    """A config.pbtxt.
+
+    Attributes:
+        message: Triton's ModelConfig.
+        meanings: comments of the parameters, by name, in the order of the file; "" where there is none.
+    """
+
+    def __init__(self, text: str) -> None:
+        """
+        Raises:
+            text_format.ParseError: it is no configuration.
+        """
+        self.message: Any = text_format.Parse(text, model_config_pb2.ModelConfig())
+        self.meanings: dict[str, str] = dict(_PARAMETER.findall(text))
+        self._comments = _comments(text)
+
+    @classmethod
+    def read(cls, model: Path) -> ConfigFile:
+        """The configuration of a model's folder.
+
+        Raises:
+            ConfigError: there is none, or it cannot be read.
+        """
+        try:
+            return cls((model / "config.pbtxt").read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+            raise ConfigError(f"{model.name}: config.pbtxt cannot be read: {error}") from None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters' values by name, in the order of the file."""
+        values = {name: str(value.string_value) for name, value in self.message.parameters.items()}
+        known = [name for name in self.meanings if name in values]
+        return {name: values[name] for name in [*known, *sorted(values.keys() - set(known))]}
+
+    def set(self, name: str, value: str) -> None:
+        """Give a parameter of the file another value.
+
+        Raises:
+            ValueError: the file has no such parameter.
+        """
+        if name not in self.message.parameters:
+            raise ValueError(f"{self.message.name} has no parameter {name}")
+        self.message.parameters[name].string_value = value
+
+    def text(self) -> str:
+        """The file's content."""
+        return "\n".join(self._lines()) + "\n"
+
+    def write(self, model: Path) -> None:
+        """Write it to a model's folder."""
+        (model / "config.pbtxt").write_text(self.text(), encoding="utf-8")
+
+    def _lines(self) -> Iterator[str]:
+        comments = dict(self._comments)
+        rest = model_config_pb2.ModelConfig()
+        rest.CopyFrom(self.message)
+        rest.ClearField("parameters")
+        for line in text_format.MessageToString(rest, as_utf8=True).splitlines():
+            yield from comments.pop(_field(line), ())
+            yield line
+        for name in self.parameters:
+            yield from comments.pop("parameters", ())
+            parameter = self.message.parameters[name]
+            value = text_format.MessageToString(parameter, as_utf8=True, as_one_line=True).strip()
+            line = f'parameters {{ key: "{name}" value {{ {value or EMPTY} }} }}'
+            meaning = self.meanings.get(name, "")
+            yield f"{line}  # {meaning}" if meaning else line
+        for left in comments.values():
+            yield from left
+
+
+def _field(line: str) -> str:
+    """The field that begins on a line, without indentation; "" if none does."""
+    found = re.match(r"\w+", line)
+    return found[0] if found else ""
+
+
+def _comments(text: str) -> dict[str, list[str]]:
+    """Comments on lines of their own, by the field that follows. Those behind the file's first field are the file's."""
+    found: dict[str, list[str]] = {}
+    waiting: list[str] = []
+    first = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            waiting.append(line)
+        elif field := _field(line):
+            if waiting:
+                found.setdefault(field if found else first or field, waiting)
+            first, waiting = first or field, []
+    return {**found, END: waiting}

@@ -1,0 +1,54 @@
+"""Writes networks of a checkpoint as ONNX graphs, and compares each with torch.
+
+The models use them with the setting `engine` = `onnx`. A graph belongs to its checkpoint and to this version: a model
+refuses another one when it loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tools.families.recognition import FamilyError, family_of
+from tools.families.toolkit import families_with, onnx_exporter
+from tools.triton_server import MODELS
+from voice_clone.errors import VoiceCloneError
+from voice_clone.onnx.export import OPSET
+from voice_clone.onnx.session import ONNX_RUNTIME, Runtime
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tools/export_onnx", description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the checkpoint")
+    parser.add_argument("--output", type=Path, help="folder of the graphs (default: onnx in the checkpoint's folder)")
+    arguments = parser.parse_args()
+    folder = arguments.output or arguments.checkpoint / "onnx"
+    began = time.monotonic()
+    try:
+        family = family_of(arguments.checkpoint, [MODELS])
+        if family not in families_with("onnx_export"):
+            parser.error(f"{family} has no ONNX graphs")
+        exporter = onnx_exporter(family)
+        loaded = exporter.load(arguments.checkpoint)
+        files = exporter.export_all(loaded, folder)
+    except (FamilyError, VoiceCloneError) as error:
+        parser.error(str(error))
+    print(f"opset {OPSET}, checked, in {time.monotonic() - began:.0f} s:")
+    for file in files:
+        size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
+        print(f"  {file}  {size / 1e6:.0f} MB")
+    print(f"\nCompared with torch, on ONNX Runtime {ONNX_RUNTIME}, CPU:")
+    wrong = False
+    for row in exporter.compare(loaded, Runtime(folder, "cpu", threads=2)):
+        print(f"  {row}", flush=True)
+        wrong |= not row.right
+    if wrong:
+        print("\nA graph marked WRONG does not compute what torch does.", file=sys.stderr)
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What a built repository of Qwen3-TTS can be asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.families.qwen3_tts.onnx_comparison import Loaded, compare
+from tools.families.qwen3_tts.onnx_export import graphs
+from tools.families.toolkit import Encoder
+from tools.repository_config import BuildError
+from voice_clone.checkpoint import Checkpoint
+from voice_clone.families.qwen3_tts.engines.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
+from voice_clone.onnx.export import export as export_graph
+from voice_clone.onnx.session import Runtime
+
+ENCODERS = ("speaker_encoder", "codec_encoder")
+_GRAPHS = {"speaker_encoder": SPEAKER_ENCODER, "codec_encoder": CODEC_ENCODER, "code2wav": CODE2WAV_STEP}
+ENGINES = dict.fromkeys(_GRAPHS, ("torch", "onnx"))
+CPU_ENGINES = dict.fromkeys(ENCODERS, "onnx")  # a fifth faster than torch
+PRECISIONS = {**dict.fromkeys(_GRAPHS, ("auto", "fp32", "bf16")), "talker": ("auto", "fp32", "bf16", "int8", "int4")}
+
+
+def encoders(checkpoint: Path) -> dict[str, Encoder]:
+    """The encoders' networks, by stage.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be served.
+    """
+    config = Checkpoint(checkpoint).config
+    speaker, codec = config.speaker_encoder, config.codec
+    embedding = ("speaker_embedding", "TYPE_FP32", (speaker.enc_dim,))
+    codes = ("codec_codes", "TYPE_INT32", (-1, codec.encoder_valid_num_quantizers))
+    return {
+        "speaker_encoder": Encoder(SPEAKER_ENCODER, speaker.sample_rate, embedding),
+        "codec_encoder": Encoder(CODEC_ENCODER, codec.input_sample_rate, codes),
+    }
+
+
+def export(checkpoint: Path, folders: Mapping[str, Path]) -> dict[str, str]:
+    """Write the graphs of stages to folders and print how they compare with torch; their fingerprints by stage.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be served.
+        BuildError: a graph does not compute what torch does.
+    """
+    loaded = Loaded.of(checkpoint)
+    fingerprints = {}
+    for stage, folder in folders.items():
+        graph, fingerprints[stage] = graphs(loaded)[_GRAPHS[stage]]
+        export_graph(graph, folder, fingerprints[stage])
+        for row in compare(loaded, Runtime(folder, "cpu", threads=os.cpu_count() or 1), graph.name):
+            print(f"  {row}", flush=True)
+            if not row.right:
+                raise BuildError(f"the graph {graph.name} does not compute what torch does")
+    return fingerprints

@@ -1,0 +1,155 @@
+"""The families of model repositories, and which of them a checkpoint belongs to.
+
+The public model of a family says in its config.pbtxt how the folder of a checkpoint is recognised:
+
+    parameters { key: "checkpoint" value { string_value: "config.json: model_type=some_family" } }
+
+`FILE` alone: the folder has this file. `FILE: KEY=VALUE`: the file is a JSON object in which KEY has this value.
+A family's models are the folder of its name and those whose names begin with it and an underscore.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.config_file import ConfigError, ConfigFile
+
+PARAMETER = "checkpoint"
+
+
+class FamilyError(Exception):
+    """A checkpoint or a repository does not fit; the text says what would."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What tells the checkpoints of a family from those of the others.
+
+    Attributes:
+        file: its path in the checkpoint's folder.
+        key, value: of the JSON object in it; empty if the file alone is enough.
+    """
+
+    file: str
+    key: str = ""
+    value: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Mark:
+        """
+        Raises:
+            ValueError: it is neither `FILE` nor `FILE: KEY=VALUE`.
+        """
+        file, colon, rest = (part.strip() for part in text.partition(":"))
+        key, equals, value = (part.strip() for part in rest.partition("="))
+        if not file or Path(file).is_absolute() or (colon and not (key and equals and value)):
+            raise ValueError(f"{text!r} is neither FILE nor FILE: KEY=VALUE")
+        return cls(file, key, value)
+
+    def __str__(self) -> str:
+        return f"{self.file} with {self.key} = {self.value}" if self.key else self.file
+
+    def is_on(self, checkpoint: Path) -> bool:
+        """Whether a folder has it. A file that cannot be read has no keys."""
+        path = checkpoint / self.file
+        if not self.key:
+            return path.is_file()
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        found = content.get(self.key) if isinstance(content, dict) else None
+        return found is not None and self.value == (found if isinstance(found, str) else json.dumps(found))
+
+
+def models(repositories: Sequence[Path]) -> dict[str, Path]:
+    """The folder of every model by its name.
+
+    Raises:
+        FamilyError: a repository is not there, or two have a model of the same name.
+    """
+    found: dict[str, Path] = {}
+    for repository in repositories:
+        if not repository.is_dir():
+            raise FamilyError(f"there is no model repository {repository}")
+        for config in sorted(repository.glob("*/config.pbtxt")):
+            model = config.parent
+            if model.name in found:
+                raise FamilyError(f"the model {model.name} is in {found[model.name].parent} and in {repository}")
+            found[model.name] = model.resolve()
+    return found
+
+
+def families(repositories: Sequence[Path]) -> dict[str, Mark]:
+    """The marks of all families by name, in alphabetical order.
+
+    Raises:
+        FamilyError: as `models`; or a configuration or a mark cannot be read.
+    """
+    found: dict[str, Mark] = {}
+    for name, model in sorted(models(repositories).items()):
+        try:
+            text = ConfigFile.read(model).parameters.get(PARAMETER)
+            if text is not None:
+                found[name] = Mark.parse(text)
+        except (ConfigError, ValueError) as error:
+            raise FamilyError(f"{model}: {error}") from None
+    return found
+
+
+def family_of(checkpoint: Path, repositories: Sequence[Path]) -> str:
+    """The family of a checkpoint.
+
+    Raises:
+        FamilyError: as `families`; or there is no such folder, no family recognises it, or several do.
+    """
+    if not checkpoint.is_dir():
+        raise FamilyError(f"there is no folder {checkpoint}; tools/make_checkpoint makes one with random weights")
+    known = families(repositories)
+    found = [name for name, mark in known.items() if mark.is_on(checkpoint)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise FamilyError(f"{checkpoint} looks like a checkpoint of {' and of '.join(found)}")
+    wanted = "; ".join(f"{name} has {mark}" for name, mark in known.items()) or "there is no family"
+    raise FamilyError(f"{checkpoint} is no checkpoint of a family in {_listed(repositories)}: {wanted}")
+
+
+def families_of(checkpoints: Sequence[Path], repositories: Sequence[Path]) -> dict[str, Path]:
+    """The checkpoint of each family that has one.
+
+    Raises:
+        FamilyError: as `family_of`; or two checkpoints are of the same family.
+    """
+    found: dict[str, Path] = {}
+    for checkpoint in checkpoints:
+        family = family_of(checkpoint, repositories)
+        if family in found:
+            raise FamilyError(
+                f"{found[family]} and {checkpoint} are both checkpoints of {family}; a server has one of each family"
+            )
+        found[family] = checkpoint
+    return found
+
+
+def models_of(wanted: Collection[str], repositories: Sequence[Path]) -> dict[str, Path]:
+    """The models of the wanted families and those that belong to no family, by name.
+
+    Raises:
+        FamilyError: as `families`.
+    """
+    known = families(repositories)
+    return {name: path for name, path in models(repositories).items() if owner(name, known) in (None, *wanted)}
+
+
+def owner(model: str, known: Collection[str]) -> str | None:
+    """The family that a model belongs to: of several whose names it begins with, that with the longest name."""
+    fitting = [family for family in known if f"{model}_".startswith(f"{family}_")]
+    return max(fitting, key=len, default=None)
+
+
+def _listed(repositories: Sequence[Path]) -> str:
+    return " and ".join(map(str, repositories))

@@ -1,0 +1,150 @@
+"""What a family brings along for the tools: modules in tools/families/<family>/, all of them optional.
+
+    checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
+    onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
+    repository.py        what a built repository can be asked for, a `RepositoryOptions`
+
+A tool finds a module by the family's name; the protocols below say what is called in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from voice_clone.onnx.session import Runtime
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """A comparison of a graph with torch: `error` is relative for signals, the number of unequal codes for codes."""
+
+    graph: str
+    length: str
+    what: str
+    error: float
+    right: bool
+
+    def __str__(self) -> str:
+        error = f"{int(self.error)} codes differ" if self.what == "codes" else f"difference {self.error:.1e} of the RMS"
+        tie = ", from codes at equal distances on" if self.what == "codes" and self.error and self.right else ""
+        return f"{self.graph:16} {self.length:>10}  {error}{tie}{'' if self.right else '  WRONG'}"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder's network, which a built repository may have as a model of its own.
+
+    Attributes:
+        graph: name of its ONNX graph.
+        sample_rate: Hz, of its waveform.
+        output: name, type and sizes of its output, without the batch.
+    """
+
+    graph: str
+    sample_rate: int
+    output: tuple[str, str, tuple[int, ...]]
+
+
+class CheckpointMaker(Protocol):
+    """Makes random checkpoints. Same arguments, same bytes."""
+
+    SHAPES: Mapping[str, Any]
+    """Sizes by name; `tiny` is for tests and the demo."""
+    DTYPES: Mapping[str, Any]
+    """Number formats of the weights by name."""
+
+    def make_checkpoint(self, shape: str, seed: int, folder: Path, dtype: str = ..., shards: int = ...) -> None:
+        """Write a checkpoint to a new folder, which appears when it is whole.
+
+        Raises:
+            FileExistsError: there is something at `folder`.
+        """
+
+    def make_endless(self, checkpoint: Path, folder: Path) -> Path:
+        """Write a checkpoint like `checkpoint` to the new folder `folder`; its speech never ends by itself."""
+
+
+class OnnxExporter(Protocol):
+    """Writes the ONNX graphs of a checkpoint and compares them with torch. A `CheckpointError` tells what is wrong."""
+
+    def load(self, checkpoint: Path) -> Any:
+        """The networks, as the other two functions want them."""
+
+    def export_all(self, loaded: Any, folder: Path) -> list[Path]:
+        """Write all graphs; `folder` is made if it is not there."""
+
+    def compare(self, loaded: Any, runtime: Runtime, *names: str) -> Iterator[Row]:
+        """Compare the named graphs, or all of them, with torch."""
+
+
+class RepositoryOptions(Protocol):
+    """What tools/build_repository can be asked for, by stage: a model's name without the family's."""
+
+    ENGINES: Mapping[str, Sequence[str]]
+    """Values of the setting `engine`."""
+    CPU_ENGINES: Mapping[str, str]
+    """The fastest of them on a CPU, where that is not the default."""
+    PRECISIONS: Mapping[str, Sequence[str]]
+    """Values of the setting `precision`."""
+    ENCODERS: Sequence[str]
+    """Stages that take a warm-up and a number of instances, and whose networks can be models of their own."""
+
+    def encoders(self, checkpoint: Path) -> Mapping[str, Encoder]:
+        """The networks of `ENCODERS`, by stage. Raises `CheckpointError`."""
+
+    def export(self, checkpoint: Path, folders: Mapping[str, Path]) -> Mapping[str, str]:
+        """Write the graphs of stages to folders, print how they compare with torch, return fingerprints by stage.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be served.
+            BuildError: a graph does not compute what torch does.
+        """
+
+
+class NoOptions:
+    """The `RepositoryOptions` of a family that brings none along."""
+
+    ENGINES: Mapping[str, Sequence[str]] = {}
+    CPU_ENGINES: Mapping[str, str] = {}
+    PRECISIONS: Mapping[str, Sequence[str]] = {}
+    ENCODERS: Sequence[str] = ()
+
+    def encoders(self, checkpoint: Path) -> Mapping[str, Encoder]:
+        """None."""
+        return {}
+
+    def export(self, checkpoint: Path, folders: Mapping[str, Path]) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+
+def families_with(module: str) -> list[str]:
+    """The families that bring a module along, in alphabetical order."""
+    return sorted(file.parent.name for file in FOLDER.glob(f"*/{module}.py"))
+
+
+def checkpoint_maker(family: str) -> CheckpointMaker:
+    """The family's; it is one of `families_with("checkpoint_maker")`."""
+    return cast(CheckpointMaker, _module(family, "checkpoint_maker"))
+
+
+def onnx_exporter(family: str) -> OnnxExporter:
+    """The family's; it is one of `families_with("onnx_export")`."""
+    return cast(OnnxExporter, _module(family, "onnx_export"))
+
+
+def repository_options(family: str) -> RepositoryOptions:
+    """The family's, or none."""
+    if family not in families_with("repository"):
+        return NoOptions()
+    return cast(RepositoryOptions, _module(family, "repository"))
+
+
+def _module(family: str, name: str) -> Any:
+    return importlib.import_module(f"tools.families.{family}.{name}")

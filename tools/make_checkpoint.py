@@ -1,0 +1,45 @@
+"""Makes a checkpoint with random weights in the official format of a family.
+
+It loads and runs like a released checkpoint of its shape; what it says is noise. Same arguments, same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.families.toolkit import checkpoint_maker, families_with
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    known = families_with("checkpoint_maker")
+    family = argparse.ArgumentParser(add_help=False)
+    family.add_argument(
+        "--family",
+        choices=known,
+        required=len(known) > 1,
+        default=known[0] if len(known) == 1 else None,
+        help=f"whose format (default: {known[0]})" if len(known) == 1 else "whose format",
+    )
+    chosen, _ = family.parse_known_args(arguments)
+    maker = checkpoint_maker(chosen.family)
+    parser = argparse.ArgumentParser(prog="tools/make_checkpoint", description=__doc__, parents=[family])
+    parser.add_argument("--shape", choices=sorted(maker.SHAPES), required=True, help="tiny is for tests and the demo")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
+    parser.add_argument("--dtype", choices=sorted(maker.DTYPES), default="bf16", help="of the weights (default: bf16)")
+    parser.add_argument("--shards", type=int, default=1, help="files of the weights (default: %(default)s)")
+    parser.add_argument("folder", type=Path, metavar="OUT", help="a new folder")
+    given = parser.parse_args(arguments)
+    if given.shards < 1:
+        parser.error("--shards must be at least 1")
+    try:
+        maker.make_checkpoint(given.shape, given.seed, given.folder, given.dtype, given.shards)
+    except FileExistsError as error:
+        parser.error(str(error))
+    print(f"{given.folder}: {given.family}, {given.shape}, seed {given.seed}")
+
+
+if __name__ == "__main__":
+    main()
