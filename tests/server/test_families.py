@@ -109,7 +109,7 @@ def test_a_family_that_is_not_loaded(cache: Cache) -> None:  # B17
     cache("upload", name="Known", audio=audio)
     before = cache("get", name="Known")[0]
     for operation in ("resolve", "prepare"):
-        with pytest.raises(triton.InferenceServerException, match="unsupported: ") as failure:
+        with pytest.raises(triton.InferenceServerException, match=r"unsupported: ") as failure:
             cache(operation, name="Known", model_type="kokoro")
         assert failure.value.status() == "StatusCode.UNIMPLEMENTED"
     after = cache("get", name="Known")[0]
@@ -140,10 +140,10 @@ def test_a_voice_without_a_transcript(cache: Cache) -> None:
     [reason] = {each["reason"] for each in shown["artifacts"] if each["model_type"] == "fish_speech"}
     assert "upload it again with reference_text" in reason
     for operation in ("resolve", "prepare"):
-        with pytest.raises(triton.InferenceServerException, match="unsupported: .*upload it again") as failure:
+        with pytest.raises(triton.InferenceServerException, match=r"unsupported: .*upload it again") as failure:
             cache(operation, name="Silent", model_type="fish_speech")
         assert failure.value.status() == "StatusCode.UNIMPLEMENTED"
-    with pytest.raises(triton.InferenceServerException, match="invalid_argument: .* needs reference_text; send it"):
+    with pytest.raises(triton.InferenceServerException, match=r"invalid_argument: .* needs reference_text; send it"):
         cache("resolve", audio=clip(2004), model_type="fish_speech")
     cache("delete", name="Silent")
 

@@ -159,6 +159,7 @@ class Flights(Generic[T]):
                 flight = (self._urgent or self._background).popleft()
                 flight.deadline = time.monotonic() + self._timeout
             self._fly(flight)
+            del flight  # with all that its work holds, while this thread is idle
 
     def _fly(self, flight: Flight[T]) -> None:
         try:
