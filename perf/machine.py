@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-from voice_clone.native.thread_pool import take_threads, team
+from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
 
 SPINNING = 0.02  # seconds
 
 
 def give_threads() -> None:
     """torch's turn: it has as many threads as native code."""
-    torch.set_num_threads(team().threads)
+    torch.set_num_threads(thread_pool().threads)
 
 
 def keep_threads() -> None:
     """Native code's turn, as in a server; torch's threads have come to rest."""
-    take_threads()
+    leave_threads_to_native_code()
     time.sleep(SPINNING)
 
 

@@ -1,4 +1,4 @@
-"""Native code: products at every precision, stacks of layers against torch's, rows that keep apart."""
+"""Native code: products at every precision, stacks of layers as in torch, rows that do not change each other."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from voice_clone.families.qwen3_tts import stages
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
-from voice_clone.native.matrix import dots
+from voice_clone.native.matrix import dot_products
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, of_heads, pack, unpack
-from voice_clone.native.thread_pool import Team, team
-from voice_clone.native.transformer.exponential import LEAST, MOST, exponential
+from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, head_precision, pack, unpack
+from voice_clone.native.primitives.exponential import HIGHEST, LOWEST, exponential
+from voice_clone.native.thread_pool import ThreadPool, thread_pool
 from voice_clone.settings import Settings
 
 FRAMES = 24
@@ -42,8 +42,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     count: int = request.param
-    monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(count))
-    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(count))
+    monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     return count
 
 
@@ -55,7 +55,7 @@ def linear(outputs: int, inputs: int, bias: bool = False) -> nn.Linear:
 
 
 def rounded_rows(x: Tensor) -> Tensor:
-    """What of activations [..., I] meets int4: each group of 32 rounded to 8 bits of its largest."""
+    """Activations [..., I] as a product with int4 weights rounds them: each group of 32 to 8 bits of its largest."""
     padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % 32))
     groups = padded.view(*x.shape[:-1], -1, 32)
     largest = groups.abs().amax(-1, keepdim=True)
@@ -82,7 +82,7 @@ def test_a_product_is_that_with_the_rounded_weights(
     expected += layer.bias if bias else 0
     assert got.shape == (rows, 1, outputs) and got.dtype == torch.float32
     assert ((got - expected).abs() / size).max() < (1e-3 if precision == "int8" else 1e-4)
-    assert team().threads == threads
+    assert thread_pool().threads == threads
 
 
 def test_rounding_is_what_the_bits_allow() -> None:
@@ -115,12 +115,12 @@ def test_int4_scales_are_searched() -> None:
     assert (found[3, 1] == 0).all()
 
 
-def product_of_panels(panel: Any) -> Callable[..., tuple[float, ...]]:
+def product_of_tiles(tile: Any) -> Callable[..., tuple[float, ...]]:
     """The intrinsic as a function."""
 
     @njit
     def product(weights, groups, x, factors, n):  # type: ignore[no-untyped-def]
-        return panel(weights, groups, x, factors, 0, n)
+        return tile(weights, groups, x, factors, 0, n)
 
     compiled: Callable[..., tuple[float, ...]] = product
     return compiled
@@ -138,9 +138,9 @@ def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyP
     found = []
     cases: tuple[dict[str, bool], ...] = get_host_cpu_features(), {}
     for features in cases:
-        monkeypatch.setattr(dots, "get_host_cpu_features", lambda features=features: features)
+        monkeypatch.setattr(dot_products, "get_host_cpu_features", lambda features=features: features)
         for rows in (4, 1):
-            compiled = product_of_panels(dots.panel(rows, ahead=True))  # type: ignore[no-untyped-call]
+            compiled = product_of_tiles(dot_products.int4_tile(rows, prefetch=True))  # type: ignore[no-untyped-call]
             sums = [compiled(*packed.arrays, x, factors, n) for n in range(0, 4, rows)]
             found.append(np.concatenate([np.reshape(each, (8, rows)) for each in sums], axis=1))
     np.testing.assert_allclose(found[0], expected, atol=1e-2)
@@ -149,7 +149,7 @@ def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyP
 
 
 def test_the_exponential_function() -> None:
-    x = np.concatenate([np.linspace(LEAST, MOST, 400_001), [0, 1e-30]]).astype(np.float32)
+    x = np.concatenate([np.linspace(LOWEST, HIGHEST, 400_001), [0, 1e-30]]).astype(np.float32)
 
     @njit
     def each(values):  # type: ignore[no-untyped-def]
@@ -158,7 +158,7 @@ def test_the_exponential_function() -> None:
     exact = np.exp(x.astype(np.float64))
     assert np.abs(each(x) / exact - 1).max() < 3e-7
     beyond = each(np.float32([-1e9, 1e9, np.nan, np.inf, -np.inf]))
-    np.testing.assert_allclose(beyond[:2], np.exp([LEAST, MOST], dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(beyond[:2], np.exp([LOWEST, HIGHEST], dtype=np.float64), rtol=1e-6)
     assert np.isnan(beyond[2:]).all()
 
 
@@ -181,7 +181,7 @@ def rounded(talker: Talker, precision: Precision) -> Talker:
     with torch.no_grad():
         for name, module in talker.named_modules():
             if isinstance(module, nn.Linear) and "text_projection" not in name:
-                kept = of_heads(precision) if "head" in name else precision
+                kept = head_precision(precision) if "head" in name else precision
                 module.weight.copy_(unpack(pack(module.weight, kept), *module.weight.shape))
         if precision != "fp32":
             table = talker.code_predictor.model.codec_embedding.weight
@@ -239,10 +239,10 @@ def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TT
 
 def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     embeds = torch.randn(6, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     results = []
     for count in (1, 2, 3):
-        monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(count))
+        monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(count))
         talker = make_talker(config, 0)
         stack = NativeStack(talker.model.layers, talker.model.norm, "int8")
         cache = talker.new_cache(1, 300)

@@ -1,4 +1,4 @@
-"""Native arithmetic: sums are right, and their bits do not depend on where numbers lie or on who computes."""
+"""Native arithmetic: sums are right, and their bits depend neither on addresses nor on the compiler's choices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 import voice_clone.native
-from voice_clone.native.matrix import arithmetic
 from voice_clone.native.matrix.weights import Array
+from voice_clone.native.primitives import arithmetic
 
 SIZES = (0, 1, 7, 8, 31, 32, 50, 100, 2048)
 
@@ -69,8 +69,8 @@ def test_a_product_and_a_sum_are_rounded_once() -> None:
 
 def test_nothing_is_compiled_with_fast_arithmetic() -> None:
     """It would leave the last bits to the place of arrays in memory."""
-    names = [module.name for module in pkgutil.iter_modules(voice_clone.native.__path__)]
-    modules = [importlib.import_module(f"voice_clone.native.{name}") for name in names]
+    names = [module.name for module in pkgutil.walk_packages(voice_clone.native.__path__, "voice_clone.native.")]
+    modules = [importlib.import_module(name) for name in names]
     compiled = [each for module in modules for each in vars(module).values() if isinstance(each, Dispatcher)]
     assert len(compiled) > 20
     assert not [each.py_func.__name__ for each in compiled if each.targetoptions.get("fastmath")]

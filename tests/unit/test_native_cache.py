@@ -1,4 +1,4 @@
-"""Compiled code does not outlive the sources that it was made from."""
+"""Machine code is used only with the sources that it was compiled from."""
 
 from __future__ import annotations
 
@@ -7,56 +7,109 @@ import subprocess
 import sys
 from pathlib import Path
 
-from voice_clone.native import forget_other_sources
+import numba
+import pytest
 
-INNER = "from numba import njit\n\n@njit\ndef inner():\n    return {}\n"
-OUTER = "from numba import njit\nfrom {0}.inner import inner\n\n@njit(cache=True)\ndef outer():\n    return inner()\n"
+from voice_clone.native import compilation
+from voice_clone.native.compilation import cache_folder, compiler
 
+PACKAGE = "compiled_together"
+COMPILED = """
+from pathlib import Path
+from voice_clone.native.compilation import compiler
 
-def test_a_change_of_any_source_removes_all_that_was_compiled(tmp_path: Path) -> None:
-    kept = tmp_path / "__pycache__"
-    (tmp_path / "a.py").write_text("1")
-    forget_other_sources(tmp_path)
-    compiled = [kept / "a.f-1.py311.nbi", kept / "a.f-1.py311.1.nbc"]
+compiled = compiler(Path(__file__).parent)
+"""
+INNER = """
+from compiled_together.compiled import compiled
 
-    def compile_all() -> None:
-        for file in compiled:
-            file.touch()
+@compiled
+def inner():
+    return {}
+"""
+OUTER = """
+from compiled_together.compiled import compiled
+from compiled_together.parts.inner import inner
 
-    compile_all()
-    (kept / "a.cpython-311.pyc").touch()
-    forget_other_sources(tmp_path)
-    assert all(file.exists() for file in compiled)
-    (tmp_path / "a.py").write_text("2")
-    forget_other_sources(tmp_path)
-    assert not any(file.exists() for file in compiled) and (kept / "a.cpython-311.pyc").exists()
-    compile_all()
-    (tmp_path / "a.py").rename(tmp_path / "b.py")
-    forget_other_sources(tmp_path)
-    assert not any(file.exists() for file in compiled)
-    assert [file.name for file in kept.glob("sources*")] == ["sources.sha256"]
-
-
-def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
-    (tmp_path / "__pycache__").write_text("in the way")
-    forget_other_sources(tmp_path)
-    assert (tmp_path / "__pycache__").read_text() == "in the way"
+@compiled
+def outer():
+    return inner()
+"""
 
 
-def test_a_function_is_compiled_again_after_a_change_of_what_it_calls(tmp_path: Path) -> None:
-    package = tmp_path / "compiled_together"
-    package.mkdir()
-    (package / "__init__.py").write_text(
-        "from pathlib import Path\nfrom voice_clone.native import forget_other_sources\n"
-        "forget_other_sources(Path(__file__).parent)\n"
-    )
-    (package / "outer.py").write_text(OUTER.format(package.name))
-    code = f"from {package.name}.outer import outer; print(outer(), sum(outer.stats.cache_hits.values()))"
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # which is known by the second in which it was made
+@pytest.fixture(autouse=True)
+def no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NUMBA_CACHE_DIR is not set, and the user's cache folder is not written to."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setattr(compilation, "user_cache_path", lambda name: Path("/dev/null") / name)
+
+
+def in_the_way(folder: Path) -> None:
+    """Make a folder that nobody can write to, also not root: a file of its name."""
+    folder.write_text("in the way")
+
+
+def test_any_change_of_any_source_changes_the_folder(tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    part.mkdir()
+    (part / "a.py").write_text("1")
+    folders = [cache_folder(tmp_path)]
+    assert folders[0] is not None and folders[0].parent == tmp_path / "__pycache__" and folders[0].is_dir()
+    (folders[0] / "a.f-1.py311.nbi").touch()
+    (tmp_path / "__pycache__" / "a.cpython-311.pyc").touch()
+    assert cache_folder(tmp_path) == folders[0]
+    (part / "a.py").write_text("2")
+    folders.append(cache_folder(tmp_path))
+    (part / "a.py").rename(part / "b.py")
+    folders.append(cache_folder(tmp_path))
+    (part / "b.py").rename(tmp_path / "b.py")
+    folders.append(cache_folder(tmp_path))
+    assert None not in folders and len(set(folders)) == 4
+    assert (folders[0] / "a.f-1.py311.nbi").exists(), "a process with the old sources may still use it"
+
+
+def test_the_setting_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    folder = cache_folder(sources)
+    assert folder is not None and folder.parent == tmp_path / "chosen"
+
+
+def test_a_read_only_installation_uses_the_user_s_folder_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way(tmp_path / "__pycache__")
+    assert cache_folder(tmp_path) is None
+    function = compiler(tmp_path)(lambda: 7)
+    assert function() == 7 and (tmp_path / "__pycache__").read_text() == "in the way"
+    monkeypatch.setattr(compilation, "user_cache_path", lambda name: tmp_path / "user" / name)
+    folder = cache_folder(tmp_path)
+    assert folder is not None and folder.parent == tmp_path / "user" / "voice-clone"
+
+
+def test_other_functions_of_the_process_keep_their_cache(tmp_path: Path) -> None:
+    compiler(tmp_path)(lambda: 7)
+    assert numba.config.CACHE_DIR == ""
+
+
+@pytest.mark.parametrize("setting", ["", "chosen"])
+def test_a_function_is_compiled_again_after_a_change_of_what_it_calls(setting: str, tmp_path: Path) -> None:
+    package = tmp_path / PACKAGE
+    (package / "parts").mkdir(parents=True)
+    for file, text in (("__init__", ""), ("compiled", COMPILED), ("outer", OUTER)):
+        (package / f"{file}.py").write_text(text)
+    code = f"from {PACKAGE}.outer import outer; print(outer(), sum(outer.stats.cache_hits.values()))"
+    # Without bytecode, which Python knows by the second in which it was made.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    if setting:
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / setting)
     found = []
-    for value in (1, 1, 2):
-        (package / "inner.py").write_text(INNER.format(value))
+    for value in (1, 1, 2, 1):
+        (package / "parts" / "inner.py").write_text(INNER.format(value))
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
         found.append(done.stdout.split())
-    assert found == [["1", "0"], ["1", "1"], ["2", "0"]]
+    assert found == [["1", "0"], ["1", "1"], ["2", "0"], ["1", "1"]]
+    assert bool(list(package.rglob("*.nbi"))) != bool(setting)

@@ -20,9 +20,9 @@ from voice_clone.families.qwen3_tts import stages
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState, ResidualUnit
 from voice_clone.families.qwen3_tts.networks.native_decoder import PIECE_FRAMES, NativeCodecDecoder
-from voice_clone.native.codec.convolution import finisher
+from voice_clone.native.codec.panels import finisher
 from voice_clone.native.matrix.weights import Array
-from voice_clone.native.thread_pool import Team, team
+from voice_clone.native.thread_pool import ThreadPool, thread_pool
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-5  # of the waveform's RMS
@@ -73,7 +73,7 @@ def assert_same_bits(actual: Tensor, expected: Tensor) -> None:
     differ = (actual != expected).any(0).nonzero()[:, 0].tolist()  # so is what is no number
     assert not differ, (
         f"{len(differ)} of {actual.shape[-1]} samples, from {differ[0]} to {differ[-1]}, differ by up to "
-        f"{(actual - expected).abs().max()}; {team().threads} threads"
+        f"{(actual - expected).abs().max()}; {thread_pool().threads} threads"
     )
 
 
@@ -88,8 +88,8 @@ def assert_same_audio(actual: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 @SHAPES
 def test_samples_are_those_of_torch(config: CodecDecoderConfig, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(threads))
-    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
+    monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     decoder, native = both(config)
     codes = random_codes(config, 2, 3 * PIECE_FRAMES + 1)
     expected, state = decoder(codes), native.new_state(2)
@@ -148,10 +148,10 @@ def test_priming_equals_decoding_the_past(config: CodecDecoderConfig, past: int)
 def test_any_number_of_threads_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     native = both(ODD)[1]
     codes = random_codes(ODD, 1, 9)
-    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     heard = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(threads))
+        monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
         heard.append(native.decode_chunk(codes, native.new_state(1)))
     for other in heard[1:]:
         assert_same_bits(other, heard[0])
@@ -178,9 +178,9 @@ def test_it_does_not_matter_where_in_memory_numbers_lie(config: CodecDecoderConf
     chooser = random.Random(0)
     for _ in range(15):
         for chain in (native._latent, native._waveform):
-            arrays = [*chain._buffers, chain._residual, chain._flat_parameters, *chain._own]
-            first, second, chain._residual, chain._flat_parameters, *own = side_by_side(arrays, chooser)
-            chain._buffers, chain._own = (first, second), tuple(own)
+            arrays = [*chain._buffers, chain._residual, chain._parameters, *chain._per_thread]
+            first, second, chain._residual, chain._parameters, *own = side_by_side(arrays, chooser)
+            chain._buffers, chain._per_thread = (first, second), tuple(own)
         assert_same_bits(native.decode_chunk(codes, native.new_state(1)), whole)
 
 

@@ -14,7 +14,7 @@ from tests.support.talkers import make_sampler, make_talker, read_config
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
-from voice_clone.native.thread_pool import Team
+from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.native.transformer.draw import draw, is_finite
 
 KNOBS = [
@@ -83,8 +83,8 @@ def frames(predictor: CodePredictor, inputs: tuple[Any, ...], knobs: np.ndarray[
 def test_the_loop_makes_the_codes_of_single_steps(
     precision: Precision, shape: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("voice_clone.native.thread_pool._team", Team(threads))
-    monkeypatch.setattr("voice_clone.native.thread_pool.WORTH_A_WAKE", 0)
+    monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
+    monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     config = read_config(shape, tmp_path / "checkpoint")
     talker = make_talker(config, 5)
     talker.to_native(precision)

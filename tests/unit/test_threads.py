@@ -11,7 +11,7 @@ import torch
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.stages import load_codec_decoder, load_generator, use_threads
-from voice_clone.native.thread_pool import team
+from voice_clone.native.thread_pool import thread_pool
 from voice_clone.settings import Settings
 
 
@@ -40,7 +40,7 @@ def test_once_loaded_native_code_has_the_threads_and_torch_one(
     load: Callable[[Settings], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch's others would spin behind a step's small operations, on cores that native threads need for the next."""
-    monkeypatch.setattr("voice_clone.native.thread_pool._team", None)
+    monkeypatch.setattr("voice_clone.native.thread_pool._pool", None)
     make_checkpoint("tiny", 0, tmp_path / "checkpoint")
     load(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(tmp_path / "checkpoint"), "VOICE_CLONE_DEVICE": "cpu"}))
-    assert (team().threads, torch.get_num_threads()) == (5, 1)
+    assert (thread_pool().threads, torch.get_num_threads()) == (5, 1)

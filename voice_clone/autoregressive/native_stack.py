@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.decoder_layer import DecoderLayer, KVCache
 from voice_clone.layers.attention import RMSNorm
-from voice_clone.native.matrix.linear import Work
+from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
-from voice_clone.native.thread_pool import team
-from voice_clone.native.transformer import kernels
+from voice_clone.native.thread_pool import thread_pool
+from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
 
 
-class StackWork(Work):
+class StackWork(Workspace):
     """What a stack computes with, besides."""
 
     def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed) -> None:
@@ -31,9 +31,9 @@ class StackWork(Work):
             return
         self._rows, self._positions = 0, positions
         self.resize(rows)
-        threads = team().threads
+        threads = thread_pool().threads
         normed = np.zeros((threads, rows, self._size), np.float32)
-        self.own = (*self.own, normed, np.zeros((threads, positions), np.float32))
+        self.per_thread = (*self.per_thread, normed, np.zeros((threads, positions), np.float32))
         self.common = tuple(np.zeros((rows, width), np.float32) for width in self._widths)
 
 
@@ -46,7 +46,7 @@ class NativeStack:
         precision: of the projections.
 
     Attributes:
-        weights, norms, eps: as `kernels.stack` takes them.
+        weights, norms, eps: as `decoder_stack` takes them.
         work: what it computes with.
         multiplications: of a row.
     """
@@ -87,16 +87,16 @@ class NativeStack:
         """
         self.work.resize_to(x.shape[0], cache.cos.shape[0])
         out = np.empty(tuple(x.shape), np.float32)
-        team().run(
-            kernels.stack,
-            5 * len(self.norms[0]),
+        thread_pool().run(
+            decoder_stack,
+            LAYER_PHASES * len(self.norms[0]),
             len(x) * self.multiplications,
             self.weights,
             self.norms,
             self.eps,
             tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
             (slots.numpy(), positions.numpy()),
-            self.work.own,
+            self.work.per_thread,
             self.work.common,
             np.array(x.numpy()),
             out,

@@ -1,34 +1,12 @@
-"""Networks on a CPU as native code: loops that numba compiles when they are first run, and keeps in `__pycache__`.
+"""Networks on a CPU as native code: loops in numba's language, which numba compiles when they are first called.
 
-numba sees a change of a function's own file, not of those that were compiled into it. So whatever was compiled from
-other sources than these goes before any of it is loaded.
+Folders, each of which imports only those above it:
+
+    primitives    vectors, sums in a fixed order, the exponential function, one norm, one query's attention
+    matrix        products of activations with a matrix in fp32, bf16, int8 or int4
+    transformer   the decoder layers of a talker, the loop of its code predictor, draws from logits
+    codec         a chain of layers over rows: a codec's decoder (imports `primitives`, not `transformer`)
+
+All of them use three modules: `compilation` (how numba compiles and where it caches), `thread_pool` (the threads that
+run a function together) and `work_sharing` (how these threads divide the work).
 """
-
-from __future__ import annotations
-
-import contextlib
-import hashlib
-import os
-from pathlib import Path
-
-
-def forget_other_sources(folder: Path) -> None:
-    """Remove what numba keeps below `folder`, unless all sources there are those that it was compiled from."""
-    digest = hashlib.sha256()
-    for source in sorted(folder.rglob("*.py")):
-        digest.update(source.name.encode() + b"\0" + hashlib.sha256(source.read_bytes()).digest())
-    kept = folder / "__pycache__"
-    stamp = kept / "sources.sha256"
-    # What is read-only was installed as a whole, with new times of all files; those numba sees.
-    with contextlib.suppress(OSError):
-        if stamp.is_file() and stamp.read_text() == digest.hexdigest():
-            return
-        kept.mkdir(exist_ok=True)
-        for file in [*folder.rglob("*.nbi"), *folder.rglob("*.nbc")]:
-            file.unlink(missing_ok=True)
-        new = stamp.with_suffix(f".{os.getpid()}")
-        new.write_text(digest.hexdigest())
-        new.replace(stamp)
-
-
-forget_other_sources(Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""The threads that run native code together: the caller and its helpers."""
+"""The threads that run native code together: the caller's thread and its helpers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import numpy as np
 import torch
 
 Function = Callable[..., None]
-"""Called by each thread with its number, the number of threads, the phases' counters, and the arguments."""
+"""Each thread calls it with the thread's number, the number of threads, the phases' counters, and the arguments."""
+
+MIN_PARALLEL_MULTIPLICATIONS = 1 << 18  # waking a thread takes about as long as so many multiplications
 
 
-WORTH_A_WAKE = 1 << 18  # multiplications; to wake a thread takes about as long as so many
+class ThreadPool:
+    """Runs a compiled function on several threads at once; see work_sharing.py. One caller at a time.
 
+    The function releases the GIL, raises nothing and calls no Python function. It returns on the caller's thread when
+    its last phase has ended. A helper may still be running it then: the helper has its own references to the
+    arguments, and finds no chunk to claim.
 
-class Team:
-    """Runs a compiled function on several threads at once; see kernels.py. One caller at a time.
-
-    The function releases Python's lock, raises nothing and calls nothing of Python's. It returns when its last phase
-    has ended. A helper may then still be on its way through: it has its own arguments and finds nothing left to do.
+    Args:
+        threads: how many threads run a function, the caller's included.
     """
 
     def __init__(self, threads: int) -> None:
@@ -31,9 +34,16 @@ class Team:
             threading.Thread(target=self._help, args=(number, start), name=f"native-{number}", daemon=True).start()
 
     def run(self, function: Function, phases: int, multiplications: int, *arguments: Any) -> None:
-        """Call `function`, which has so many phases, on all threads, or on this one where there is little to do."""
+        """Call a function on all threads, or on the caller's thread alone if it multiplies too little.
+
+        Args:
+            function: see `Function`.
+            phases: the number of its phases.
+            multiplications: about how many it does.
+            arguments: passed on.
+        """
         counters = np.zeros(2 * phases, np.int64)
-        if multiplications >= WORTH_A_WAKE:
+        if multiplications >= MIN_PARALLEL_MULTIPLICATIONS:
             self._job = function, (counters, *arguments)
             for start in self._starts:
                 start.release()
@@ -46,22 +56,22 @@ class Team:
             function(number, self.threads, *arguments)
 
 
-_team: Team | None = None
+_pool: ThreadPool | None = None
 
 
-def team() -> Team:
-    """This process's team: as many threads as torch uses when it is first asked for."""
-    global _team
-    if _team is None:
-        _team = Team(torch.get_num_threads())
-    return _team
+def thread_pool() -> ThreadPool:
+    """This process's pool. The first call makes it, with as many threads as torch then uses."""
+    global _pool
+    if _pool is None:
+        _pool = ThreadPool(torch.get_num_threads())
+    return _pool
 
 
-def take_threads() -> None:
-    """Leave this process's threads to native code: torch computes with one from now on.
+def leave_threads_to_native_code() -> None:
+    """Make the pool with torch's number of threads, and let torch compute with one thread from now on.
 
-    Its others, behind anything that they had a part in, spin for milliseconds on cores that native threads need. Call
-    it when what takes torch long, loading, is over.
+    torch's other threads spin for milliseconds after each operation, on cores that native threads need. Call this
+    after loading, which takes torch long and gains from its threads.
     """
-    team()
+    thread_pool()
     torch.set_num_threads(1)

@@ -21,7 +21,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
-from voice_clone.native.thread_pool import take_threads
+from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.onnx.session import Runtime
 from voice_clone.settings import Settings
 
@@ -93,7 +93,7 @@ def load_codec_decoder(
         return graphed, config
     if _device(settings) == "cpu":
         native = NativeCodecDecoder(decoder)
-        take_threads()
+        leave_threads_to_native_code()
         return native, config
     return decoder, config
 
@@ -131,7 +131,7 @@ def load_generator(settings: Settings) -> Generator:
     """The talker with the memory of its streams."""
     talker, config = load_talker(settings)
     if talker.native is not None:
-        take_threads()
+        leave_threads_to_native_code()
     runaway_frames = None
     if settings.text("runaway_seconds"):
         frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate

@@ -1,4 +1,4 @@
-"""A linear layer that runs as native code, and the memory that native code works in."""
+"""A linear layer as native code, and the memory that the products of a matrix need."""
 
 from __future__ import annotations
 
@@ -6,35 +6,43 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from voice_clone.native.matrix.parallel_products import linear
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
-from voice_clone.native.thread_pool import team
-from voice_clone.native.transformer import kernels
+from voice_clone.native.thread_pool import thread_pool
 
 
-class Work:
-    """What each thread computes with, for as many rows as were asked for last."""
+class Workspace:
+    """Memory in which each thread rounds rows of activations. It fits the number of rows of the last `resize`.
+
+    Args:
+        matrices: those that the rows are multiplied with, all of one precision.
+
+    Attributes:
+        per_thread: rounded rows [threads, rows * I] and their scales, as `parallel_products.linear` takes them.
+    """
 
     def __init__(self, *matrices: Packed) -> None:
         self._inputs = max(matrix.inputs for matrix in matrices)
         self._scales = max(matrix.activation_scales for matrix in matrices)
-        self._kind = matrices[0].activations
+        self._kind = matrices[0].activation_type
         self._rows = 0
-        self.own: tuple[Array, ...]
+        self.per_thread: tuple[Array, ...]
 
     def resize(self, rows: int) -> None:
+        """Make `per_thread` fit a number of rows."""
         if rows != self._rows:
             self._rows = rows
-            threads = team().threads
+            threads = thread_pool().threads
             scales = np.zeros((threads, rows * self._scales), np.float32)
-            self.own = np.zeros((threads, rows * self._inputs), self._kind), scales
+            self.per_thread = np.zeros((threads, rows * self._inputs), self._kind), scales
 
 
 class NativeLinear(nn.Module):
-    """As `nn.Linear`, fp32 in and out, the weight in one of the forms of weights.py.
+    """`nn.Linear` with its weight in one of the forms of weights.py; fp32 in and out.
 
     Attributes:
         packed: the weight.
-        bias: [O], if there is one.
+        bias: [O], or None.
     """
 
     def __init__(self, packed: Packed, outputs: int, bias: Tensor | None = None) -> None:
@@ -42,11 +50,11 @@ class NativeLinear(nn.Module):
         self.packed = packed
         self.bias = bias
         self._outputs = outputs
-        self._work = Work(packed)
+        self._workspace = Workspace(packed)
 
     @classmethod
     def of(cls, linear: nn.Module, precision: Precision) -> NativeLinear:
-        """A layer of torch's, its weight rounded to `precision`."""
+        """The native form of an `nn.Linear`, its weight rounded to `precision`."""
         assert isinstance(linear, nn.Linear)
         bias = None if linear.bias is None else linear.bias.detach().float()
         return cls(pack(linear.weight.detach(), precision), linear.out_features, bias)
@@ -57,10 +65,11 @@ class NativeLinear(nn.Module):
         return self.packed.nbytes
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O]."""
+        """float32 [..., I] -> float32 [..., O]."""
         rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
         out = np.empty((rows.shape[0], self._outputs), np.float32)
-        self._work.resize(rows.shape[0])
-        team().run(kernels.linear, 1, rows.size * out.shape[1], *self.packed.arrays, rows, self._work.own, out)
+        self._workspace.resize(rows.shape[0])
+        multiplications = rows.size * out.shape[1]
+        thread_pool().run(linear, 1, multiplications, *self.packed.arrays, rows, self._workspace.per_thread, out)
         result = torch.from_numpy(out).view(*x.shape[:-1], -1)
         return result if self.bias is None else result.add_(self.bias)

@@ -1,81 +1,62 @@
-"""Rows of activations times a matrix in any of the forms in which it may be kept; see weights.py.
+"""Products of rows of activations with a matrix in any of its forms; see weights.py.
 
-A step of few rows takes as long as reading the weights, so they are read once for all rows, as they are kept. The form
-is known by the type of the array:
+A product with few rows takes as long as reading the weights. So the weights are read once for all rows, in the form in
+which they are stored. The type of the array tells the form:
 
-| array | one weight | times |
+| array | one weight | activations |
 |---|---|---|
-| float32 [O, I] | itself | float32 |
+| float32 [O, I] | the number | float32 |
 | uint16 [O, I] | the upper half of a float32 (bf16) | float32 |
-| int8 [O, I] | times the scale of its group of 128 | int16 |
-| uint8 [O, I / 2] | two: half a byte, less 8, times the scale of its group of 32 | int8 |
+| int8 [O, I] | the number times the scale of its group of 128 | int16 |
+| uint8 [O, I / 2] | half a byte minus 8, times the scale of its group of 32 | int8 |
 
-Activations that meet int8 are rounded to 16 bits, with one scale for each row; those that meet int4 to 8 bits, with one
-for each group of the row: next to the rounding of the weights of that group theirs is small. The sums of a group are
-exact. I is a multiple of what dots.py takes at once, O of a panel; zeros fill up. A row's result is the same, bit for
-bit, whatever other rows there are.
+With int8 weights activations are rounded to 16 bits, with one scale for each row. With int4 weights they are rounded
+to 8 bits, with one scale for each group of a row; this error is small beside that of rounding the weights. The sum of a
+group is exact. I is a multiple of what dot_products.py requires and O, with int4, of INT4_PANEL; zeros pad both. The
+result of a row is the same, bit for bit, whatever other rows there are.
 
-Shapes: N rows, I inputs, O outputs.
+Shapes: N rows, I inputs (padded), O outputs.
 """
 
 # mypy: ignore-errors
-# What follows is numba's language, whose types are those of the arguments.
+# This is numba's language: types are those of the arguments.
 
 import numpy as np
-from llvmlite import ir
 from numba import float32, int8, int16, int32, types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import overload, register_jitable
 
-from voice_clone.native.matrix.dots import PANEL, SMALL_GROUP, panel, tile
+from voice_clone.native.matrix.dot_products import INT4_GROUP, INT4_PANEL, dot_tile, int4_tile
+from voice_clone.native.primitives.arithmetic import float_bits, float_from_bits
 
 BLOCK_BYTES = 128 << 10  # of weights that stay in a core's cache while rows pass by
-FEW = 8  # rows
+FEW_ROWS = 8  # a product of at most so many rows waits for its weights
 
 
-@intrinsic
-def _bits(context, value):
-    """float32 -> its bits, int32."""
-
-    def code(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return int32(float32), code
+def padded_inputs(weights):
+    """I, the length of a row of activations as `multiply` takes it."""
 
 
-@intrinsic
-def _number(context, bits):
-    """Bits, int32 -> float32."""
-
-    def code(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return float32(int32), code
-
-
-def width(weights):
-    """I."""
-
-
-@overload(width)
-def _width_overload(weights):
+@overload(padded_inputs)
+def _padded_inputs_overload(weights):
     if weights.dtype == types.uint8:
         return lambda weights: 2 * weights.shape[1]
     return lambda weights: weights.shape[1]
 
 
 def prepare(weights, x, prepared, scales):
-    """Bring float32 rows x [N, inputs] to what `weights` are multiplied with, prepared [N, I], and its scales.
+    """Round rows of activations to what `weights` are multiplied with.
 
-    There are N of them, with int4 [N, 2, I / 32], as `panel` takes them.
+    x: float32 [N, inputs]. prepared: [N, I], to be filled: rows of the type in the table above. scales: float32, to be
+    filled: [N]; with int4 weights [N, 2, I / 32], flat, the `factors` of `int4_tile`.
     """
 
 
 @overload(prepare)
 def _prepare_overload(weights, x, prepared, scales):
-    return {types.uint8: _round_groups, types.int8: _round}.get(weights.dtype, _copy)
+    return {types.uint8: _round_groups, types.int8: _round_rows}.get(weights.dtype, _copy_rows)
 
 
-def _copy(weights, x, prepared, scales):
+def _copy_rows(weights, x, prepared, scales):
     for n in range(x.shape[0]):
         for i in range(x.shape[1]):
             prepared[n, i] = x[n, i]
@@ -86,20 +67,20 @@ def _copy(weights, x, prepared, scales):
 
 @register_jitable
 def _largest(x):
-    """The largest magnitude, or infinity or NaN if there is one; above zero."""
-    bits = _bits(float32(1e-30))  # those of infinity and NaN are above all others
+    """The largest magnitude of [N], above zero; infinity or NaN if there is one."""
+    bits = float_bits(float32(1e-30))  # the bits of infinity and NaN are above those of all numbers
     for i in range(x.shape[0]):
-        bits = max(bits, int32(_bits(x[i]) & int32(0x7FFFFFFF)))
-    return _number(bits)
+        bits = max(bits, int32(float_bits(x[i]) & int32(0x7FFFFFFF)))
+    return float_from_bits(bits)
 
 
 @register_jitable
 def _rounded(x):
-    """To the nearest int32."""
+    """The nearest int32."""
     return int32(np.floor(x + float32(0.5)))
 
 
-def _round(weights, x, prepared, scales):
+def _round_rows(weights, x, prepared, scales):
     for n in range(x.shape[0]):
         size = _largest(x[n])
         scales[n] = size / float32(32767)
@@ -111,13 +92,13 @@ def _round(weights, x, prepared, scales):
 
 
 def _round_groups(weights, x, prepared, scales):
-    count = prepared.shape[1] // SMALL_GROUP
+    count = prepared.shape[1] // INT4_GROUP
     for n in range(x.shape[0]):
         for g in range(count):
-            start = g * SMALL_GROUP
-            rounded = prepared[n, start : start + SMALL_GROUP]
-            if start + SMALL_GROUP <= x.shape[1]:
-                scale, total = _round_group(x[n, start:], rounded, SMALL_GROUP)  # a number that the compiler knows
+            start = g * INT4_GROUP
+            rounded = prepared[n, start : start + INT4_GROUP]
+            if start + INT4_GROUP <= x.shape[1]:
+                scale, total = _round_group(x[n, start:], rounded, INT4_GROUP)  # a size that the compiler knows
             else:
                 scale, total = _round_group(x[n, start:], rounded, x.shape[1] - start)
                 rounded[x.shape[1] - start :] = int8(0)
@@ -127,7 +108,7 @@ def _round_groups(weights, x, prepared, scales):
 
 @register_jitable
 def _round_group(x, rounded, size):
-    """The first `size` of a group; returns their scale and the sum of what they are rounded to."""
+    """Round the first `size` numbers of a group. Returns their scale and the sum of the rounded numbers."""
     largest = _largest(x[:size])
     inverse = float32(127) / largest
     total = int32(0)
@@ -139,19 +120,24 @@ def _round_group(x, rounded, size):
 
 
 def multiply(weights, groups, x, scales, first, last, out):
-    """out[n, o] = weights[o] . x[n] for o in first..last - 1; x and scales as `prepare` made them."""
+    """out[n, o] = weights[o] . x[n] for o in first..last - 1.
+
+    weights, groups: the arrays of a `Packed`. x, scales: as `prepare` filled them. out: float32 [N, O].
+    """
 
 
 @overload(multiply)
 def _multiply_overload(weights, groups, x, scales, first, last, out):
-    return _by_panels() if weights.dtype == types.uint8 else _by_tiles(weights.dtype)
+    return _int4_multiply() if weights.dtype == types.uint8 else _multiply(weights.dtype)
 
 
-def _by_tiles(kind):
+def _multiply(kind):
+    """`multiply` for fp32, bf16 and int8."""
     wide = 1 if kind == types.int8 else 3  # outputs of a tile; int8 needs its registers for the sums of groups
-    # A step of few rows waits for its weights; many rows compute with the same block of them, out of the cache. The
-    # processor itself fetches what is read in one line, but not soon enough for int8.
-    few, many, narrow, single = tile(wide, 4, ahead=True), tile(wide, 4), tile(1, 4), tile(1, 1, kind == types.int8)
+    # A product of few rows waits for its weights. A product of many rows computes with one block of weights, which
+    # stays in the cache. The processor prefetches rows that are read in one direction, but not soon enough for int8.
+    few, many = dot_tile(wide, 4, prefetch=True), dot_tile(wide, 4)
+    narrow, single = dot_tile(1, 4), dot_tile(1, 1, prefetch=kind == types.int8)
 
     def product(weights, groups, x, scales, first, last, out):
         rows = x.shape[0]
@@ -162,7 +148,7 @@ def _by_tiles(kind):
             tiled = stop - (stop - start) % wide
             for n in range(0, fours, 4):
                 for o in range(start, tiled, wide):
-                    sums = few(weights, groups, x, o, n) if rows <= FEW else many(weights, groups, x, o, n)
+                    sums = few(weights, groups, x, o, n) if rows <= FEW_ROWS else many(weights, groups, x, o, n)
                     for k in range(wide):
                         for r in range(4):
                             out[n + r, o + k] = sums[4 * k + r] * scales[n + r]
@@ -177,29 +163,30 @@ def _by_tiles(kind):
     return product
 
 
-def _by_panels():
-    few, many, single = panel(4, ahead=True), panel(4), panel(1, ahead=True)
+def _int4_multiply():
+    """`multiply` for int4. A panel is computed as a whole; outputs outside first..last - 1 are not written."""
+    few, many, single = int4_tile(4, prefetch=True), int4_tile(4), int4_tile(1, prefetch=True)
 
     def product(weights, groups, x, scales, first, last, out):
         rows, count = x.shape[0], groups.shape[1]
         fours = rows - rows % 4
         factors = scales[: rows * 2 * count].reshape(rows, 2, count)
-        block = PANEL * max(1, BLOCK_BYTES // (PANEL * weights.shape[1]))
-        for start in range(first - first % PANEL, last, block):
+        block = INT4_PANEL * max(1, BLOCK_BYTES // (INT4_PANEL * weights.shape[1]))
+        for start in range(first - first % INT4_PANEL, last, block):
             stop = min(start + block, last)
             for n in range(0, fours, 4):
-                for o in range(start, stop, PANEL):
-                    if rows <= FEW:
+                for o in range(start, stop, INT4_PANEL):
+                    if rows <= FEW_ROWS:
                         sums = few(weights, groups, x, factors, o, n)
                     else:
                         sums = many(weights, groups, x, factors, o, n)
-                    for k in range(max(0, first - o), min(PANEL, last - o)):
+                    for k in range(max(0, first - o), min(INT4_PANEL, last - o)):
                         for r in range(4):
                             out[n + r, o + k] = sums[4 * k + r]
             for n in range(fours, rows):
-                for o in range(start, stop, PANEL):
+                for o in range(start, stop, INT4_PANEL):
                     sums = single(weights, groups, x, factors, o, n)
-                    for k in range(max(0, first - o), min(PANEL, last - o)):
+                    for k in range(max(0, first - o), min(INT4_PANEL, last - o)):
                         out[n, o + k] = sums[k]
 
     return product

@@ -1,8 +1,8 @@
-"""The forms in which a matrix may be kept; see products.py.
+"""The forms in which a matrix is stored: fp32, bf16, int8 or int4. See products.py for the meaning of their numbers.
 
-int4: outputs lie in panels of 8, [O / 8, I / 8, 8, 4] bytes: of 8 inputs of an output the first four in the lower
-halves of four bytes, the others in the upper ones, each plus 8. So the products of a vector of bytes add up to a vector
-of 8 outputs. Their scales are bf16, [O / 8, I / 32, 8].
+In int4, `INT4_PANEL` = 8 outputs are interleaved: bytes [O / 8, I / 8, 8, 4]. Of 8 inputs of an output the first four
+lie in the lower halves of four bytes, the other four in the upper halves, each number plus 8. So the products of a
+vector of bytes add up to a vector of 8 outputs. The scales are bf16 [O / 8, I / 32, 8].
 """
 
 from __future__ import annotations
@@ -15,22 +15,28 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.native.matrix.dots import GROUP, PANEL, SMALL_GROUP, WIDTH
+from voice_clone.native.matrix.dot_products import INT4_GROUP, INT4_PANEL, INT8_GROUP
+from voice_clone.native.primitives.vectors import WIDTH
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Array = npt.NDArray[Any]
 
-_SMALLEST = 1e-30  # a group of zeros still has a scale
-_CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4: scales that are tried, times what clips nothing
-_ROWS = 256  # that are rounded to int4 at once, so that they stay in the processor's cache
+_SMALLEST = 1e-30  # so that a group of zeros has a scale
+_CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
+_ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A matrix [..., O, I] in one of the forms: its values, and scales [..., O, groups] where it has groups.
+    """A matrix [..., O, I] in one of the forms. The type of `values` tells the form; see products.py.
 
-    I is the number of inputs rounded up to what a product takes at once, with int4 O that of the outputs, too.
+    I is the number of inputs, padded with zeros to what a product takes at once. With int4, O is the number of outputs
+    padded to whole panels.
+
+    Attributes:
+        values: the weights.
+        groups: the scales of the groups of weights; with fp32 and bf16 one number without a meaning.
     """
 
     values: Array
@@ -38,53 +44,60 @@ class Packed:
 
     @property
     def arrays(self) -> tuple[Array, Array]:
+        """`values` and `groups`, as native functions take them."""
         return self.values, self.groups
 
     @property
     def nbytes(self) -> int:
+        """Bytes of both arrays."""
         return self.values.nbytes + self.groups.nbytes
 
     @property
     def inputs(self) -> int:
-        """I."""
+        """I, the padded number of inputs."""
         return int(self.values.shape[-1]) * (2 if self.values.dtype == np.uint8 else 1)
 
     @property
-    def activations(self) -> type[np.generic]:
-        """What a product takes rows of activations as."""
+    def activation_type(self) -> type[np.generic]:
+        """The type to which a product rounds rows of activations."""
         kinds: dict[Any, type[np.generic]] = {np.dtype(np.int8): np.int16, np.dtype(np.uint8): np.int8}
         return kinds.get(self.values.dtype, np.float32)
 
     @property
     def activation_scales(self) -> int:
-        """How many scales a row of them has."""
+        """How many scales a rounded row of activations has."""
         return 2 * int(self.groups.shape[-1]) if self.values.dtype == np.uint8 else 1
 
     def __getitem__(self, index: int | slice) -> Packed:
-        """One or some of several matrices, or of one's outputs; the memory is the same."""
+        """Some of several matrices, or some outputs of a matrix. The result shares the memory."""
         return Packed(self.values[index], self.groups[index])
 
     @staticmethod
     def stack(parts: list[Packed]) -> Packed:
-        """Matrices of one shape and form, one after the other."""
+        """Matrices of one shape and form as one object [matrices, ..., O, I]."""
         return Packed(np.stack([part.values for part in parts]), np.stack([part.groups for part in parts]))
 
 
-def of_heads(precision: Precision) -> Precision:
-    """The precision of what chooses codes where layers have `precision`: it is small, and what it errs is chosen."""
+def head_precision(precision: Precision) -> Precision:
+    """The precision of output heads beside layers of `precision`.
+
+    It is at least int8: heads are small, and no later layer corrects their errors.
+    """
     return "int8" if precision == "int4" else precision
 
 
 def pack(weight: Tensor, precision: Precision) -> Packed:
-    """Round a weight [O, I] on the CPU to `precision`."""
+    """Round a weight [O, I], on the CPU, to `precision`."""
     outputs, inputs = weight.shape
-    size = {"int8": GROUP, "int4": SMALL_GROUP}.get(precision, WIDTH)
-    wide = torch.nn.functional.pad(weight.float(), (0, -inputs % size, 0, -outputs % PANEL * (precision == "int4")))
+    size = {"int8": INT8_GROUP, "int4": INT4_GROUP}.get(precision, WIDTH)
+    wide = torch.nn.functional.pad(
+        weight.float(), (0, -inputs % size, 0, -outputs % INT4_PANEL * (precision == "int4"))
+    )
     if precision == "int4":
-        parts = [_halve(wide[start : start + _ROWS]) for start in range(0, len(wide), _ROWS)]
+        parts = [_pack_int4(wide[start : start + _ROWS]) for start in range(0, len(wide), _ROWS)]
         return Packed(*(torch.cat(part).numpy() for part in zip(*parts, strict=True)))
     if precision == "int8":
-        groups = wide.view(outputs, -1, GROUP)
+        groups = wide.view(outputs, -1, INT8_GROUP)
         scales = groups.abs().amax(dim=-1).clamp_min_(_SMALLEST) / 127
         values = (groups / scales[..., None]).round_().to(torch.int8)
         return Packed(values.view(outputs, -1).numpy(), scales.numpy())
@@ -92,21 +105,21 @@ def pack(weight: Tensor, precision: Precision) -> Packed:
     return Packed(values.numpy(), np.zeros((1, 1), np.float32))
 
 
-def _halve(wide: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [O, I] of whole panels as int4 -> bytes [O, I / 2] and scales [O, I / 32]."""
-    groups = wide.view(wide.shape[0], -1, SMALL_GROUP)
+def _pack_int4(wide: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [O, I] of whole panels -> their int4 bytes [O, I / 2] and scales [O, I / 32]."""
+    groups = wide.view(wide.shape[0], -1, INT4_GROUP)
     scales = _least_squares(groups)
     values = (groups / scales[..., None]).round_().clamp_(-8, 7).add_(8).to(torch.uint8)
-    low, high = values.view(-1, PANEL, wide.shape[1] // 8, 2, 4).unbind(3)
+    low, high = values.view(-1, INT4_PANEL, wide.shape[1] // 8, 2, 4).unbind(3)
     both = (low | high << 4).transpose(1, 2)
-    scales = scales.bfloat16().view(-1, PANEL, groups.shape[1]).transpose(1, 2).contiguous().view(torch.uint16)
+    scales = scales.bfloat16().view(-1, INT4_PANEL, groups.shape[1]).transpose(1, 2).contiguous().view(torch.uint16)
     return both.reshape(wide.shape[0], -1), scales.reshape(wide.shape[0], -1)
 
 
 def _least_squares(groups: Tensor) -> Tensor:
-    """The scale of each group [O, G, 32] with the least squared error of those that are tried, exact in bf16 -> [O, G].
+    """Groups [O, G, 32] -> for each group the scale, of those tried, with the least squared error: [O, G].
 
-    It has the sign that makes -8 of the number farthest from zero, since there is no 8.
+    bf16 holds a scale exactly. Its sign makes the number farthest from zero -8, because int4 has no 8.
     """
     least, most = groups.aminmax(dim=-1)
     farthest = torch.where(-least > most, least, most)
@@ -120,20 +133,23 @@ def _least_squares(groups: Tensor) -> Tensor:
     return scales
 
 
-def as_kept(table: Tensor) -> Array:
-    """Embeddings as native code takes them: fp32, of bf16 the bits."""
+def embedding_array(table: Tensor) -> Array:
+    """A table of embeddings, fp32 or bf16, as native code takes it: float32, or the bits of bf16 as uint16.
+
+    The array shares the tensor's memory.
+    """
     array: Array = (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
     return array
 
 
 def unpack(packed: Packed, outputs: int, inputs: int) -> Tensor:
-    """The float32 weights [outputs, inputs] that a packed matrix stands for."""
+    """The float32 weights [outputs, inputs] that a packed matrix stands for, without its padding."""
     values = torch.from_numpy(packed.values)
     if values.dtype == torch.uint8:
-        both = values.view(-1, packed.inputs // 8, PANEL, 4).transpose(1, 2)
-        groups = torch.stack([both & 15, both >> 4], dim=3).view(len(values), -1, SMALL_GROUP) - 8.0
+        both = values.view(-1, packed.inputs // 8, INT4_PANEL, 4).transpose(1, 2)
+        groups = torch.stack([both & 15, both >> 4], dim=3).view(len(values), -1, INT4_GROUP) - 8.0
         scales = torch.from_numpy(packed.groups).view(torch.bfloat16).float()
-        scales = scales.view(-1, groups.shape[1], PANEL).transpose(1, 2).reshape(len(values), -1, 1)
+        scales = scales.view(-1, groups.shape[1], INT4_PANEL).transpose(1, 2).reshape(len(values), -1, 1)
         values = (groups * scales).flatten(1)
     elif values.dtype == torch.int8:
         scales = torch.from_numpy(packed.groups)[..., None]

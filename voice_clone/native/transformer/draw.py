@@ -1,58 +1,57 @@
-"""A draw of one code from logits, as native code: what sampling.py does, for one row.
+"""A draw of one code from logits as native code: what sampling.py does, for one row.
 
-Codes are ordered by how far their logits lie below the largest: such a number's bits, read as an integer, have its
-order, so the limits that top-k and top-p set are found by halving, and nothing is sorted. Of codes that are exactly
-alike at the limit of top-p all stay.
+Codes are ordered by the distance of their logits below the largest logit. The bits of a distance, read as an integer,
+have the order of the distances. So the limits of top-k and top-p are found by bisection over integers, without sorting.
+If several codes lie exactly at the limit of top-p, all of them are kept.
 """
 
 # mypy: ignore-errors
-# What follows is numba's language, whose types are those of the arguments.
+# This is numba's language: types are those of the arguments.
 
 import numpy as np
-from numba import float32, float64, int32, int64, njit
+from numba import float32, float64, int32, int64
 
-from voice_clone.native.matrix.arithmetic import total, total_from
-from voice_clone.native.matrix.products import _bits
-from voice_clone.native.transformer.exponential import LEAST, exponential
-from voice_clone.native.transformer.kernels import _OPTIONS
+from voice_clone.native.compilation import compiled
+from voice_clone.native.primitives.arithmetic import float_bits, total, total_from
+from voice_clone.native.primitives.exponential import LOWEST, exponential
 
-_INFINITE = np.int32(0x7F800000)  # infinity's bits, above those of all numbers
+_INFINITY_BITS = np.int32(0x7F800000)  # those of all finite numbers are below
 
 
-@njit(**_OPTIONS)
+@compiled
 def is_finite(row):
-    """Whether all numbers are."""
+    """Whether all numbers of a float32 [V] are finite."""
     largest = int32(0)
     for i in range(row.shape[0]):
-        largest = max(largest, int32(_bits(row[i]) & int32(0x7FFFFFFF)))
-    return largest < _INFINITE
+        largest = max(largest, int32(float_bits(row[i]) & int32(0x7FFFFFFF)))
+    return largest < _INFINITY_BITS
 
 
-@njit(**_OPTIONS)
-def _within(below, limit):
-    """How many codes there are up to a limit."""
+@compiled
+def _count_within(distances, limit):
+    """How many codes have a distance up to a limit; both are bits."""
     count = 0
-    for i in range(below.shape[0]):
-        count += below[i] <= limit
+    for i in range(distances.shape[0]):
+        count += distances[i] <= limit
     return count
 
 
-@njit(**_OPTIONS)
-def _weigh(below, limit, weights):
-    """Unnormalised probabilities of the codes so far below; 0 beyond the limit."""
-    for i in range(below.shape[0]):
-        weights[i] = exponential(-weights[i]) if below[i] <= limit and weights[i] < -LEAST else float32(0)
+@compiled
+def _exponentiate(distances, limit, weights):
+    """Replace distances, float32 in `weights`, by unnormalised probabilities; 0 beyond the limit."""
+    for i in range(distances.shape[0]):
+        weights[i] = exponential(-weights[i]) if distances[i] <= limit and weights[i] < -LOWEST else float32(0)
 
 
-@njit(**_OPTIONS)
-def draw(logits, knobs, uniform, below, weights):
-    """The code that a row of logits [V] gives.
+@compiled
+def draw(logits, knobs, uniform, distances, weights):
+    """The code drawn from a row of logits [V].
 
     Args:
-        logits: float32; if they are not finite, some code comes out.
-        knobs: do_sample, temperature, top_k, top_p; see sampling.py.
+        logits: float32; if some are not finite, the result is any code.
+        knobs: float32 [4]: do_sample, temperature, top_k, top_p; see sampling.py.
         uniform: float64 in [0, 1).
-        below, weights: memory, int32 and float32 [V].
+        distances, weights: memory, int32 [V] and float32 [V].
     """
     best, largest = int64(0), logits[0]
     for i in range(logits.shape[0]):
@@ -62,34 +61,34 @@ def draw(logits, knobs, uniform, below, weights):
         return best
     for i in range(logits.shape[0]):
         weights[i] = abs((logits[i] - largest) / knobs[1])
-        below[i] = _bits(weights[i])
-    limit, k = _INFINITE, int64(knobs[2])
-    if 0 < k < logits.shape[0]:  # the least limit with k codes
+        distances[i] = float_bits(weights[i])
+    limit, k = _INFINITY_BITS, int64(knobs[2])
+    if 0 < k < logits.shape[0]:  # find the smallest limit that k codes are within
         least = int32(-1)
         while limit - least > 1:
             middle = int32(least + (limit - least) // 2)
-            if _within(below, middle) < k:
+            if _count_within(distances, middle) < k:
                 least = middle
             else:
                 limit = middle
-    _weigh(below, limit, weights)
-    if knobs[3] < 1:  # the greatest limit from which on there is more than what top-p leaves out
+    _exponentiate(distances, limit, weights)
+    if knobs[3] < 1:  # find the largest limit such that codes from it on weigh more than the part that top-p drops
         rest = (float32(1) - knobs[3]) * total(weights)
         least, beyond = int32(0), int32(limit + 1)
         while beyond - least > 1:
             middle = int32(least + (beyond - least) // 2)
-            if total_from(weights, below, middle) > rest:
+            if total_from(weights, distances, middle) > rest:
                 least = middle
             else:
                 beyond = middle
         limit = least
     whole = float64(0)
     for i in range(logits.shape[0]):
-        if below[i] <= limit:
+        if distances[i] <= limit:
             whole += float64(weights[i])
     target, reached, last = uniform * whole, float64(0), best
     for i in range(logits.shape[0]):
-        if below[i] <= limit and weights[i] > 0:
+        if distances[i] <= limit and weights[i] > 0:
             reached += float64(weights[i])
             last = i
             if reached > target:

@@ -1,43 +1,43 @@
-"""Rows of embedding tables, kept as float32 or as the upper halves of them (bf16) in uint16."""
+"""Rows of embedding tables. A table is float32, or the bits of bf16 as uint16; see `weights.embedding_array`."""
 
 # mypy: ignore-errors
-# What follows is numba's language, whose types are those of the arguments.
+# This is numba's language: types are those of the arguments.
 
-from numba import int32, njit, types
+from numba import int32, types
 from numba.extending import overload
 
-from voice_clone.native.matrix.products import _number
-from voice_clone.native.transformer.kernels import _OPTIONS
+from voice_clone.native.compilation import compiled
+from voice_clone.native.primitives.arithmetic import float_from_bits
 
 
-def _value(kept):
+def _as_float(number):
     """A number of a table as float32."""
 
 
-@overload(_value)
-def _value_overload(kept):
-    if kept == types.uint16:
-        return lambda kept: _number(int32(int32(kept) << 16))
-    return lambda kept: kept
+@overload(_as_float)
+def _as_float_overload(number):
+    if number == types.uint16:
+        return lambda number: float_from_bits(int32(int32(number) << 16))
+    return lambda number: number
 
 
-@njit(**_OPTIONS)
+@compiled
 def embed(row, out):
-    """out [H] = a row of a table."""
+    """out, float32 [H] = a row of a table."""
     for i in range(out.shape[0]):
-        out[i] = _value(row[i])
+        out[i] = _as_float(row[i])
 
 
-@njit(**_OPTIONS)
+@compiled
 def embed_frames(first, others, vocabulary, codes, out):
-    """Codec frames, int64 [N, K] -> the sums of their codes' embeddings, out [N, H].
+    """Frames of codes, int64 [N, K] -> the sums of their codes' embeddings, out float32 [N, H].
 
-    first: the table of codebook 0, [V, H]; others: those of codebooks 1, 2, ..., one after the other, `vocabulary` rows
-    each, [(K - 1) * vocabulary, H].
+    first: the table of codebook 0, [V, H]. others: the tables of codebooks 1, 2, ..., one after the other, each of
+    `vocabulary` rows: [(K - 1) * vocabulary, H].
     """
     for n in range(codes.shape[0]):
         embed(first[codes[n, 0]], out[n])
         for book in range(1, codes.shape[1]):
             row = others[(book - 1) * vocabulary + codes[n, book]]
             for i in range(row.shape[0]):
-                out[n, i] += _value(row[i])
+                out[n, i] += _as_float(row[i])

@@ -1,27 +1,30 @@
-"""Codebook 0 of frames from its logits, as native code: penalty, what must not come, and the draw."""
+"""Codebook 0 of frames from its logits as native code: repetition penalty, suppressed codes, and the draw."""
 
 # mypy: ignore-errors
-# What follows is numba's language, whose types are those of the arguments.
+# This is numba's language: types are those of the arguments.
 
 import numpy as np
-from numba import float32, njit
+from numba import float32
 
+from voice_clone.native.compilation import compiled
 from voice_clone.native.transformer.draw import draw, is_finite
-from voice_clone.native.transformer.kernels import _OPTIONS
 
 
-@njit(**_OPTIONS)
-def first_codes(logits, used, penalty, suppressed, end, may_stop, knobs, uniform, below, weights, codes, finite):
+@compiled
+def first_codes(logits, used, penalty, suppressed, end, may_stop, knobs, uniform, distances, weights, codes, finite):
     """N rows, V codes.
 
     Args:
-        logits: float32 [N, V]; lost.
-        used: bool [N, V], the codes that the repetition penalty applies to; penalty: float32 [N].
-        suppressed: bool [V], the codes that never come.
-        end: the code of the end of speech; may_stop: bool [N], whether it may come.
-        knobs, uniform, below, weights: of each row, and memory: see draw.py.
+        logits: float32 [N, V]; overwritten.
+        used: bool [N, V], the codes to which the repetition penalty applies.
+        penalty: float32 [N].
+        suppressed: bool [V], the codes that are never drawn.
+        end: the code that ends speech.
+        may_stop: bool [N], whether `end` may be drawn.
+        knobs, uniform: float32 [N, 4] and float64 [N]; see draw.py.
+        distances, weights: memory for one row; see draw.py.
         codes: int64 [N], to be filled.
-        finite: bool [N], to be filled: whether all logits were.
+        finite: bool [N], to be filled: whether all logits of a row were finite.
     """
     for n in range(logits.shape[0]):
         row = logits[n]
@@ -34,4 +37,4 @@ def first_codes(logits, used, penalty, suppressed, end, may_stop, knobs, uniform
                 row[i] = float32(-np.inf)
         if not may_stop[n]:
             row[end] = float32(-np.inf)
-        codes[n] = draw(row, knobs[n], uniform[n], below, weights)
+        codes[n] = draw(row, knobs[n], uniform[n], distances, weights)

@@ -1,35 +1,27 @@
-"""The code predictor's whole loop over the codebooks as one call of native code; see kernels.py.
+"""A code predictor's loop over the codebooks of a frame as one native function; see work_sharing.py for its threads.
 
-Between two codes lies too little work to go back to Python for: by then its own code and data have left the
-processor's cache, for each code reads all weights, and every thread would have to be woken again.
+One call computes all codebooks, because the work for one code is small and a return to Python between two codes is
+expensive: each code reads all weights, which displace Python's code and data from the processor's cache, and every
+thread would have to be woken again.
 
-Shapes: N streams, K codebooks, V codes of each, C hidden size, H size of the embeddings.
+Shapes: N streams, K codebooks, V codes in each, C hidden size, H size of the embeddings, I inputs (padded).
 """
 
 # mypy: ignore-errors
-# What follows is numba's language, whose types are those of the arguments.
+# This is numba's language: types are those of the arguments.
 
-from numba import njit
-
+from voice_clone.native.compilation import compiled
+from voice_clone.native.matrix.parallel_products import CHUNKS_PER_THREAD, product_phase, residual_phase
+from voice_clone.native.primitives.norm import rms_norm
+from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_layers
 from voice_clone.native.transformer.draw import draw, is_finite
 from voice_clone.native.transformer.embedding import embed
-from voice_clone.native.transformer.kernels import (
-    _OPTIONS,
-    CHUNKS,
-    LAYER_PHASES,
-    _claim,
-    _done,
-    _multiply,
-    _multiply_add,
-    _normalise,
-    _wait,
-    layers,
-)
+from voice_clone.native.work_sharing import claim, finish, wait
 
-OWN_PHASES = 3  # of a codebook, behind those of the layers: head, draw, projection
+CODEBOOK_PHASES = 3  # of a codebook, after those of the layers: head, draw, projection
 
 
-@njit(**_OPTIONS)
+@compiled
 def predict(
     thread,
     threads,
@@ -39,8 +31,8 @@ def predict(
     eps,
     cache,
     places,
-    own,
-    common,
+    per_thread,
+    shared,
     heads,
     projection,
     tables,
@@ -52,55 +44,57 @@ def predict(
     """Codebooks 1 to K - 1 of N frames.
 
     Args:
-        thread, threads, weights, norms, eps, cache, own, common: as of `stack`, with memory for 2 N rows.
-        counters: int64 [2 (K - 1) (5 L + OWN_PHASES)], zeros.
-        places: of each codebook's rows the slots and the positions, int64 [K - 1, 2, 2 N].
-        heads: their weights [K - 1, V, I], the scales of their groups, memory of each thread for prepared rows and
-            their scales, and logits [N, V].
-        projection: from embeddings to hidden states: weights [C, I] and scales, memory as above, bias [C], embeddings
-            [N, H]. Without rows of weights there is none, and H is C.
-        tables: embeddings of codebook 1, 2, ..., float32 or the upper halves (bf16) as uint16 [K - 1, V, H].
-        choice: knobs float32 [N, 4], uniform float64 [N, K], memory of each thread int32 and float32 [V]: see draw.py.
-        x: [2 N, C], of each stream the hidden state and code 0 as the layers take them; lost.
-        codes: int64 [N, K]; the first column is given.
-        finite: bool [N], whether all logits were.
+        thread, threads, weights, norms, eps, cache: as of `decoder_stack`.
+        per_thread, shared: as of `decoder_stack`, for 2 N rows.
+        counters: int64 [2 * (K - 1) * (LAYER_PHASES * L + CODEBOOK_PHASES)], zeros.
+        places: for each codebook the slots and the positions of its rows, int64 [K - 1, 2, 2 N].
+        heads: their weights [K - 1, V, I], the scales of their groups, memory of each thread for rounded rows and for
+            the rows' scales, and memory for logits [N, V].
+        projection: from embeddings to hidden states: weights [C, I], the scales of their groups, memory as above, bias
+            [C], memory for embeddings [N, H]. If the weights have no rows, there is no projection, and H is C.
+        tables: embeddings of codebooks 1, 2, ..., [K - 1, V, H]: float32, or the bits of bf16 as uint16.
+        choice: knobs float32 [N, 4], uniform float64 [N, K], memory of each thread int32 [V] and float32 [V]; see
+            draw.py.
+        x: float32 [2 N, C], for each stream two rows that the layers take: the hidden state and code 0; overwritten.
+        codes: int64 [N, K]. The first column is input, the others are to be filled.
+        finite: bool [N]; becomes false where logits are not finite.
     """
-    head, head_groups, head_prepared, head_scales, logits = heads
-    project, project_groups, project_prepared, project_scales, bias, embeddings = projection
-    knobs, uniform, below, probabilities = choice
+    head, head_groups, head_rows, head_scales, logits = heads
+    project, project_groups, project_rows, project_scales, bias, embeddings = projection
+    knobs, uniform, distances, probabilities = choice
     count = codes.shape[0]
     projects = project.shape[0] > 0
-    normed = own[2][thread]
+    normed = per_thread[2][thread]
     inner = LAYER_PHASES * norms[0].shape[0]
-    chunks = CHUNKS * threads
+    chunks = CHUNKS_PER_THREAD * threads
     for book in range(head.shape[0]):
-        phase = book * (inner + OWN_PHASES)
+        phase = book * (inner + CODEBOOK_PHASES)
         each = 2 if book == 0 else 1  # rows of a stream
         rows = x[: each * count]
         where = places[book, 0, : each * count], places[book, 1, : each * count]
-        layers(thread, threads, counters, phase, weights, norms, eps, cache, where, own, common, rows)
+        decoder_layers(thread, threads, counters, phase, weights, norms, eps, cache, where, per_thread, shared, rows)
         phase += inner
         for n in range(count):
             last = each * n + each - 1
-            _normalise(rows[last : last + 1], norms[4], eps, normed[n : n + 1])
-        mine = head_prepared[thread], head_scales[thread]
-        _multiply(thread, counters, phase, chunks, head[book], head_groups[book], normed[:count], mine, logits)
-        ends = book == head.shape[0] - 1
-        n = _claim(counters, phase + 1)
+            rms_norm(rows[last : last + 1], norms[4], eps, normed[n : n + 1])
+        mine = head_rows[thread], head_scales[thread]
+        product_phase(thread, counters, phase, chunks, head[book], head_groups[book], normed[:count], mine, logits)
+        is_last = book == head.shape[0] - 1
+        n = claim(counters, phase + 1)  # a chunk is a stream
         while n < count:
             finite[n] &= is_finite(logits[n])
-            code = draw(logits[n], knobs[n], uniform[n, book + 1], below[thread], probabilities[thread])
+            code = draw(logits[n], knobs[n], uniform[n, book + 1], distances[thread], probabilities[thread])
             codes[n, book + 1] = code
-            if not ends and projects:
+            if not is_last and projects:
                 embed(tables[book, code], embeddings[n])
                 x[n] = bias
-            elif not ends:
+            elif not is_last:
                 embed(tables[book, code], x[n])
-            _done(counters, phase + 1)
-            n = _claim(counters, phase + 1)
-        _wait(counters, phase + 1, count)
-        if projects and not ends:
-            mine = project_prepared[thread], project_scales[thread]
-            _multiply_add(
-                thread, counters, phase + 2, chunks, project, project_groups, embeddings, mine, common[4], x[:count]
+            finish(counters, phase + 1, 1)
+            n = claim(counters, phase + 1)
+        wait(counters, phase + 1, count)
+        if projects and not is_last:
+            mine = project_rows[thread], project_scales[thread]
+            residual_phase(
+                thread, counters, phase + 2, chunks, project, project_groups, embeddings, mine, shared[4], x[:count]
             )

@@ -21,7 +21,7 @@ from voice_clone.families.qwen3_tts.networks.native_predictor import NativePredi
 from voice_clone.layers.attention import RMSNorm
 from voice_clone.layers.fused import fused_tables
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import Packed, Precision, of_heads, pack
+from voice_clone.native.matrix.weights import Packed, Precision, head_precision, pack
 
 Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V], codebook index) -> codes int64 [B]."""
@@ -60,7 +60,7 @@ class CodePredictor(nn.Module):
         """As `Talker.to_native`; the embeddings are rounded to bf16 at any precision but fp32."""
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
-        kept = of_heads(precision)
+        kept = head_precision(precision)
         heads = Packed.stack([pack(head.weight.detach(), kept) for head in self.lm_head])  # type: ignore[operator]
         size = self.config.vocab_size
         self.lm_head = nn.ModuleList(NativeLinear(heads[index], size) for index in range(len(self.lm_head)))

@@ -17,7 +17,8 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import (
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import DecoderCodebook, ResidualDecoder
 from voice_clone.layers.snake import SnakeBeta
-from voice_clone.native.codec.chain import Activation, Chain, Residual, Snake
+from voice_clone.native.codec.chain import Chain
+from voice_clone.native.codec.chain_builder import Activation, ChainBuilder, Residual, Snake
 from voice_clone.native.matrix.weights import Array
 
 PIECE_FRAMES = 24  # decoded at once, of all streams together: more would take more memory and be no faster
@@ -51,7 +52,7 @@ class NativeCodecDecoder:
 
     @property
     def multiplications(self) -> int:
-        """Of a frame, in products; less than the layers' definition has, by those that minimal filtering saves."""
+        """Of a frame, in products; less than the layers' definition has, by those that Winograd convolutions save."""
         return self._latent.multiplications + self._waveform.multiplications
 
     @torch.inference_mode()
@@ -108,7 +109,7 @@ def _latent(decoder: CodecDecoder) -> Chain:
     weight = torch.cat([_taken(each.output_proj)[0] for each in quantizers], dim=1)[..., 0]
     transformer = decoder.pre_transformer
     config = transformer.config
-    chain = Chain(weight.shape[1])
+    chain = ChainBuilder(weight.shape[1])
     chain.linear(weight)
     _convolution(chain, decoder.pre_conv)
     _linear(chain, transformer.input_proj, residual="set")
@@ -129,13 +130,12 @@ def _latent(decoder: CodecDecoder) -> Chain:
         _linear(chain, mlp.down_proj, layer.mlp_layer_scale.scale, residual="added")
     chain.norm(transformer.norm.weight, transformer.norm.eps)
     _linear(chain, transformer.output_proj)
-    chain.close()
-    return chain
+    return chain.build()
 
 
 def _waveform(decoder: CodecDecoder) -> Chain:
     """From the latent to samples."""
-    chain = Chain(decoder.pre_transformer.config.latent_dim)
+    chain = ChainBuilder(decoder.pre_transformer.config.latent_dim)
     for upsampled in decoder.upsample:
         upsample, block = upsampled.children()
         assert isinstance(block, ConvNeXtBlock)
@@ -156,12 +156,11 @@ def _waveform(decoder: CodecDecoder) -> Chain:
             _convolution(chain, unit.conv1, unit.act2)
             _convolution(chain, unit.conv2, after, residual="added")
     _convolution(chain, last)
-    chain.close()
-    return chain
+    return chain.build()
 
 
 def _convolution(
-    chain: Chain, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
+    chain: ChainBuilder, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
 ) -> None:
     assert isinstance(module, CausalConv1d)
     [dilation] = module.conv.dilation
@@ -169,7 +168,7 @@ def _convolution(
 
 
 def _transposed(
-    chain: Chain, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
+    chain: ChainBuilder, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
 ) -> None:
     assert isinstance(module, CausalConvTranspose1d)
     [stride] = module.conv.stride
@@ -177,7 +176,7 @@ def _transposed(
 
 
 def _linear(
-    chain: Chain,
+    chain: ChainBuilder,
     module: nn.Module,
     scale: Tensor | None = None,
     residual: Residual = "untouched",

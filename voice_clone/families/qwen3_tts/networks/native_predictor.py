@@ -9,11 +9,11 @@ from torch import Tensor
 from voice_clone.autoregressive.decoder_layer import KVCache
 from voice_clone.autoregressive.native_stack import NativeStack
 from voice_clone.autoregressive.sampling import Draw
-from voice_clone.native.matrix.linear import NativeLinear, Work
-from voice_clone.native.matrix.weights import Array, Packed, as_kept
-from voice_clone.native.thread_pool import team
+from voice_clone.native.matrix.linear import NativeLinear, Workspace
+from voice_clone.native.matrix.weights import Array, Packed, embedding_array
+from voice_clone.native.thread_pool import thread_pool
 from voice_clone.native.transformer import predictor
-from voice_clone.native.transformer.kernels import LAYER_PHASES
+from voice_clone.native.transformer.decoder_stack import LAYER_PHASES
 
 
 class NativePredictor:
@@ -32,12 +32,12 @@ class NativePredictor:
     ) -> None:
         self._stack = stack
         self._heads, self._vocabulary = heads, vocabulary
-        self._tables = as_kept(tables)
+        self._tables = embedding_array(tables)
         size = tables.shape[2]
         self._projection = heads[0][:0] if projection is None else projection.packed
         bias = None if projection is None else projection.bias
         self._bias: Array = np.zeros(size if bias is None else len(bias), np.float32) if bias is None else bias.numpy()
-        self._head_work, self._projection_work = Work(heads[0]), Work(self._projection)
+        self._head_work, self._projection_work = Workspace(heads[0]), Workspace(self._projection)
         self._rows = 0
         self._places: Array
         self._shared: tuple[Array, ...]
@@ -51,19 +51,19 @@ class NativePredictor:
         codes[:, 0] = code0.numpy()
         finite = np.ones(count, np.bool_)
         stack, (logits, embeddings) = self._stack, self._shared
-        team().run(
+        thread_pool().run(
             predictor.predict,
-            books * (LAYER_PHASES * len(stack.norms[0]) + predictor.OWN_PHASES),
+            books * (LAYER_PHASES * len(stack.norms[0]) + predictor.CODEBOOK_PHASES),
             (books + 1) * count * stack.multiplications,
             stack.weights,
             stack.norms,
             stack.eps,
             tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
             self._places,
-            stack.work.own,
+            stack.work.per_thread,
             stack.work.common,
-            (*self._heads.arrays, *self._head_work.own, logits),
-            (*self._projection.arrays, *self._projection_work.own, self._bias, embeddings),
+            (*self._heads.arrays, *self._head_work.per_thread, logits),
+            (*self._projection.arrays, *self._projection_work.per_thread, self._bias, embeddings),
             self._tables,
             (draw.knobs.contiguous().numpy(), draw.uniform.contiguous().numpy(), *self._own),
             np.array(x.numpy()).reshape(2 * count, -1),
@@ -86,6 +86,6 @@ class NativePredictor:
         self._places[0] = np.repeat(np.arange(count), 2), np.tile([0, 1], count)
         self._places[1:, 0, :count] = np.arange(count)
         self._places[1:, 1] = np.arange(2, books + 1)[:, None]
-        threads = team().threads
+        threads = thread_pool().threads
         self._shared = tuple(np.zeros((count, width), np.float32) for width in (size, self._tables.shape[2]))
         self._own = tuple(np.zeros((threads, size), kind) for kind in (np.int32, np.float32))

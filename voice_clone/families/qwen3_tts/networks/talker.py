@@ -24,7 +24,7 @@ from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.layers.attention import RMSNorm
 from voice_clone.layers.fused import empty_table
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import Precision, as_kept, of_heads
+from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision
 from voice_clone.native.transformer import embedding
 
 
@@ -72,7 +72,7 @@ class Talker(nn.Module):
         """
         self.native = NativeStack(self.model.layers, self.model.norm, precision)
         self.model.layers = nn.ModuleList()
-        self.codec_head = NativeLinear.of(self.codec_head, of_heads(precision))
+        self.codec_head = NativeLinear.of(self.codec_head, head_precision(precision))
         projection = self.text_projection
         projection.linear_fc1 = NativeLinear.of(projection.linear_fc1, "fp32")
         projection.linear_fc2 = NativeLinear.of(projection.linear_fc2, "fp32")
@@ -174,7 +174,9 @@ class Talker(nn.Module):
             first, others = self.model.codec_embedding.weight, self.code_predictor.model.codec_embedding.weight
             rows = np.empty((codes.shape[0], first.shape[1]), np.float32)
             size = self.code_predictor.config.vocab_size
-            embedding.embed_frames(as_kept(first), as_kept(others), size, codes.contiguous().numpy(), rows)
+            embedding.embed_frames(
+                embedding_array(first), embedding_array(others), size, codes.contiguous().numpy(), rows
+            )
             return torch.from_numpy(rows)
         first = self.model.codec_embedding(codes[:, :1])
         return torch.cat([first, self.code_predictor.embed(codes[:, 1:])], dim=1).sum(1)

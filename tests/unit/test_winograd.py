@@ -1,4 +1,4 @@
-"""Convolutions by minimal filtering: near the exact ones, and a stream's own bits however it is cut."""
+"""Winograd's convolutions: close to the exact ones, and a stream has the same bits in chunks of any size."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voice_clone.native.codec import chain as chains
-from voice_clone.native.codec import minimal_filtering
-from voice_clone.native.codec.chain import Chain, Snake
-from voice_clone.native.codec.minimal_filtering import OUTPUTS, PRODUCTS, TAPS, groups_in_frame, taps_forms
-from voice_clone.native.matrix import table
+from voice_clone.native.codec import chain_builder, layer_table, winograd
+from voice_clone.native.codec.chain import Chain
+from voice_clone.native.codec.chain_builder import ChainBuilder, Snake
+from voice_clone.native.codec.winograd import OUTPUTS, PRODUCTS, TAPS, groups_in_frame, transform_taps
 
 LATENT = 12  # channels that come in
 ERROR = 2e-6  # of the outputs' RMS
@@ -24,7 +23,7 @@ CHANNELS = pytest.mark.parametrize("channels", [24, 52])
 
 
 def weights(rows: int, channels: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of a layer that makes `rows` rows of each, and of a convolution; its bias."""
+    """The weight of a layer that makes `rows` rows of each row, and the weight and bias of a convolution."""
     generator = torch.Generator().manual_seed(rows)
     stretch = torch.randn(LATENT, channels, rows, generator=generator) / LATENT**0.5
     weight = torch.randn(channels + 4, channels, TAPS, generator=generator) / (channels * TAPS) ** 0.5
@@ -35,11 +34,15 @@ def weights(rows: int, channels: int) -> tuple[Tensor, Tensor, Tensor]:
 def convolution(rows: int, channels: int, dilation: int, snake: bool = False) -> Chain:
     stretch, weight, bias = weights(rows, channels)
     ones = torch.ones(len(bias))
-    chain = Chain(LATENT)
-    chain.transposed(stretch, None, rows)
-    chain.convolution(weight, bias, dilation, activation=Snake(ones, ones) if snake else None)
-    chain.close()
-    return chain
+    builder = ChainBuilder(LATENT)
+    builder.transposed(stretch, None, rows)
+    builder.convolution(weight, bias, dilation, activation=Snake(ones, ones) if snake else None)
+    return builder.build()
+
+
+def kinds(chain: Chain) -> list[int]:
+    """The kinds of a chain's layers."""
+    return [int(kind) for kind in chain._layers[:, layer_table.KIND]]
 
 
 def exact(x: Tensor, rows: int, channels: int, dilation: int) -> Tensor:
@@ -71,7 +74,7 @@ def error(actual: Tensor, expected: Tensor) -> float:
 @CHANNELS
 def test_outputs_are_near_the_exact_ones(rows: int, channels: int, dilation: int) -> None:
     chain = convolution(rows, channels, dilation)
-    assert table.FILTERED in [layer[table.KIND] for layer in chain._table]
+    assert layer_table.WINOGRAD in kinds(chain)
     x = frames(2, 5)
     assert error(streamed(chain, x, [5]), exact(x, rows, channels, dilation)) < ERROR
 
@@ -81,10 +84,10 @@ def test_rounding_costs_little_more_than_that_of_the_direct_form(
     dilation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, expected = frames(1, 20), exact(frames(1, 20), 40, 96, dilation)
-    filtered = error(streamed(convolution(40, 96, dilation), x, [20]), expected)
-    monkeypatch.setattr(chains, "FILTERED_ROWS", 41)
+    reduced = error(streamed(convolution(40, 96, dilation), x, [20]), expected)
+    monkeypatch.setattr(chain_builder, "WINOGRAD_ROWS", 41)
     direct = error(streamed(convolution.__wrapped__(40, 96, dilation), x, [20]), expected)
-    assert 0 < direct < filtered < 5 * direct
+    assert 0 < direct < reduced < 5 * direct
 
 
 @DILATIONS
@@ -101,26 +104,30 @@ def test_a_stream_is_the_same_bit_for_bit_in_any_chunks_and_beside_any_streams(r
 
 def test_few_rows_or_outputs_or_another_kernel_stay_direct() -> None:
     for rows, channels, kernel in ((15, 40, 7), (16, 40, 6), (16, 23, 7)):
-        chain = Chain(LATENT)
-        chain.transposed(torch.zeros(LATENT, channels, rows), None, rows)
-        chain.convolution(torch.zeros(channels, channels, kernel), None)
-        assert table.FILTERED not in [layer[table.KIND] for layer in chain._table]
+        builder = ChainBuilder(LATENT)
+        builder.transposed(torch.zeros(LATENT, channels, rows), None, rows)
+        builder.convolution(torch.zeros(channels, channels, kernel), None)
+        assert layer_table.WINOGRAD not in kinds(builder.build())
 
 
 @pytest.mark.parametrize("dilation", [1, 2, 3, 9])
 def test_groups_cover_a_frame_once(dilation: int) -> None:
     for rows in range(1, 100):
-        layer = np.zeros(table.FIELDS, np.int64)
-        layer[[table.RATE, table.DILATION, table.GROUPS]] = rows, dilation, groups_in_frame(rows, dilation)
+        layer = np.zeros(layer_table.FIELDS, np.int64)
+        layer[[layer_table.RATE, layer_table.DILATION, layer_table.GROUPS]] = (
+            rows,
+            dilation,
+            groups_in_frame(rows, dilation),
+        )
         seen = []
-        for group in range(2 * layer[table.GROUPS]):
-            frame, row = minimal_filtering._place.py_func(layer, group)
+        for group in range(2 * layer[layer_table.GROUPS]):
+            frame, row = winograd.group_place.py_func(layer, group)
             assert row < rows
             seen += [frame * rows + n for n in range(row, row + OUTPUTS * dilation, dilation) if n < rows]
         assert sorted(seen) == list(range(2 * rows))
 
 
-def test_a_weight_has_a_number_a_product() -> None:
-    forms = taps_forms(torch.ones(3, 2, TAPS))
-    assert forms.shape == (PRODUCTS, 3, 2) and forms.dtype == torch.float32
-    torch.testing.assert_close(forms[-1], torch.ones(3, 2))  # infinity: the last tap
+def test_transformed_taps_have_a_number_for_each_product() -> None:
+    taps = transform_taps(torch.ones(3, 2, TAPS))
+    assert taps.shape == (PRODUCTS, 3, 2) and taps.dtype == torch.float32
+    torch.testing.assert_close(taps[-1], torch.ones(3, 2))  # infinity: the last tap

@@ -1,19 +1,20 @@
-"""Causal attention over a window with rotary embedding, as a layer of a chain."""
+"""Causal attention over a window with rotary embedding (Su et al. 2021), as a layer of a chain."""
 
 # mypy: ignore-errors
-# What follows is numba's language, whose types are those of the arguments.
+# This is numba's language: types are those of the arguments.
 
 import math
 
-from numba import float32, njit
+from numba import float32
 
-from voice_clone.native.matrix.table import CHANNELS, HEADS, KV_HEADS, SIZE, STATE, WINDOW
-from voice_clone.native.transformer.kernels import _OPTIONS, _attend
+from voice_clone.native.codec.layer_table import CHANNELS, HEADS, KV_HEADS, SIZE, STATE, WINDOW
+from voice_clone.native.compilation import compiled
+from voice_clone.native.primitives.attention import attend
 
 
-@njit(**_OPTIONS)
-def _turn(head, cos, sin):
-    """Rotary embedding of one head [D], in place: dimension i turns with i + D / 2."""
+@compiled
+def _apply_rotary(head, cos, sin):
+    """Rotary embedding of one head [D], in place: dimensions i and i + D / 2 rotate together. cos, sin: [D / 2]."""
     half = head.shape[0] // 2
     for i in range(half):
         a, b = head[i], head[half + i]
@@ -21,13 +22,17 @@ def _turn(head, cos, sin):
         head[half + i] = b * cos[i] + a * sin[i]
 
 
-@njit(**_OPTIONS)
-def attention(layer, x, stream, group, rows, past, next_past, position, cos, sin, own, target, width):
-    """The queries of one key-value head over its window.
+@compiled
+def window_attention(layer, x, stream, group, rows, past, next_past, position, cos, sin, own, target, width):
+    """The queries of one key-value head of one stream attend to their windows.
 
-    x: [B, rows, SIZE] queries, keys and values; target: [B, rows, width], of which H * D are results. past, next_past:
-    [B, S]; a state has the last WINDOW - 1 turned keys of each head, then the values. position: of the streams' first
-    rows, [B]; cos, sin: [B, rows, D / 2].
+    layer: a row of the layer table.
+    x: float32 [B, rows, SIZE], flat: queries, keys and values; the queries are overwritten.
+    past, next_past: the streams' states [B, S]; a state has the last WINDOW - 1 rotated keys of each head, then the
+    values.
+    position: int64 [B], of the streams' first rows. cos, sin: float32 [B, rows, D / 2].
+    own: this thread's memory for keys, values and scores.
+    target: float32 [B, rows, width], flat; H * D numbers of a row are results, the others padding.
     """
     keys, values, scores = own
     size, heads, kv_heads = layer[SIZE], layer[HEADS], layer[KV_HEADS]
@@ -49,7 +54,7 @@ def attention(layer, x, stream, group, rows, past, next_past, position, cos, sin
         for i in range(dim):
             new[i] = x[key + i]
             values[part + n * dim + i] = x[value + i]
-        _turn(new, cos[stream, n], sin[stream, n])
+        _apply_rotary(new, cos[stream, n], sin[stream, n])
     next_past[stream, old_keys : old_keys + part] = keys[rows * dim : rows * dim + part]
     next_past[stream, old_values : old_values + part] = values[rows * dim : rows * dim + part]
     ratio = heads // kv_heads
@@ -59,15 +64,18 @@ def attention(layer, x, stream, group, rows, past, next_past, position, cos, sin
         for h in range(group * ratio, (group + 1) * ratio):
             start = (stream * rows + n) * size + h * dim
             query = x[start : start + dim]
-            _turn(query, cos[stream, n], sin[stream, n])
+            _apply_rotary(query, cos[stream, n], sin[stream, n])
             start = (stream * rows + n) * width + h * dim
             seen_keys, seen_values = keys[first:last].reshape(seen, dim), values[first:last].reshape(seen, dim)
-            _attend(query, seen_keys, seen_values, seen, scores, target[start : start + dim])
+            attend(query, seen_keys, seen_values, seen, scores, target[start : start + dim])
 
 
-@njit(**_OPTIONS)
-def angles(position, frequencies, cos, sin):
-    """Rotary tables [B, T, D / 2] of positions from `position` [B] on; frequencies: [D / 2]."""
+@compiled
+def rotary_tables(position, frequencies, cos, sin):
+    """Fill rotary tables, float32 [B, T, D / 2], for the positions from `position`, int64 [B], on.
+
+    frequencies: float32 [D / 2], radians per position.
+    """
     for b in range(cos.shape[0]):
         for n in range(cos.shape[1]):
             for i in range(cos.shape[2]):

@@ -1,0 +1,35 @@
+"""The table of a chain's layers: a row of whole numbers for each layer, int64 [layers, FIELDS]."""
+
+# Columns of the table.
+KIND = 0
+RATE = 1  # rows that the layer reads for each frame
+SIZE = 2  # numbers of such a row, a multiple of WIDTH: the channels, then zeros as padding
+MEMORY = 3  # numbers of a stream's earlier rows that the layer reads again
+STATE = 4  # where these numbers lie in a stream's state
+PARAMETERS = 5  # offset of the layer's float32 parameters
+WEIGHTS = 6  # of a product: offset of its matrix
+COLUMNS = 7  # of a product: its outputs, a multiple of WIDTH; these are one row or several rows
+TAPS = 8  # of a convolution
+BETWEEN_TAPS = 9  # of a convolution: numbers from a tap's inputs to the next tap's
+INPUTS = 10  # of a convolution: inputs of a tap, a multiple of WIDTH
+RESIDUAL = 11  # of a product: what it does with the residual signal
+ACTIVATION = 12  # of a product: the function that it applies to its outputs
+DILATION = 13  # of a Winograd convolution: rows from a tap to the next
+GROUPS = 14  # of a Winograd convolution: groups of outputs in a frame
+HEADS = 15  # of attention: query heads
+KV_HEADS = 16  # of attention: key-value heads
+WINDOW = 17  # of attention: positions that a query attends to, its own included
+CHANNELS = 18  # of a row, without padding
+FIELDS = 19
+
+# Kinds of layers. Each has its parameters in this order, of shape [CHANNELS] unless another is named.
+PRODUCT = 0  # bias [COLUMNS]; with SNAKE also alpha and 1 / beta, [COLUMNS] each
+NORM = 1  # a root-mean-square norm: weight, eps [1]
+ATTENTION = 2  # no parameters
+GATE = 3  # silu(first half of a row) * second half; no parameters
+DEPTHWISE = 4  # a convolution's weight [TAPS, CHANNELS] and bias; a layer norm's weight, bias and eps [1]
+WINOGRAD = 5  # a convolution by Winograd's minimal filtering; parameters as of PRODUCT
+END = 6  # the last row of the table: reads the result
+
+UNTOUCHED, SET, ADDED = 0, 1, 2  # values of RESIDUAL: not used; set to the sum; added to the sum, then set to it
+PLAIN, SNAKE, GELU = 0, 1, 2  # values of ACTIVATION

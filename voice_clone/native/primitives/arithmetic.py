@@ -1,0 +1,132 @@
+"""Arithmetic whose every rounding is fixed: sums in an order of our own, and a * b + c rounded once.
+
+With fast arithmetic the compiler chooses the order of a sum, and it chooses differently in each copy that it makes of
+a loop: one for vectors, one for the rest, one for arrays that might overlap. The copy that runs depends on the arrays'
+addresses, and so would the last bits of a sum. Therefore this package is compiled without fast arithmetic, and sums
+that need vectors are written with vectors.
+"""
+
+# mypy: ignore-errors
+# This is numba's language: types are those of the arguments.
+
+from llvmlite import ir
+from numba import float32, int32, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from voice_clone.native.primitives import vectors
+from voice_clone.native.primitives.vectors import FLOAT, FLOATS, INT32, INTS, WIDTH, index
+
+ACCUMULATORS = 4  # vectors that a sum uses side by side, since an addition to one of them waits for the one before
+
+
+@intrinsic
+def float_bits(context, value):
+    """The bits of a float32, as int32."""
+
+    def code(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], INT32)
+
+    return int32(float32), code
+
+
+@intrinsic
+def float_from_bits(context, bits):
+    """The float32 that has these bits, int32."""
+
+    def code(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], FLOAT)
+
+    return float32(int32), code
+
+
+@intrinsic
+def fma(context, a, b, c):
+    """a * b + c, rounded once; float32."""
+
+    def code(context, builder, signature, arguments):
+        return vectors.fma(builder, *arguments)
+
+    return float32(float32, float32, float32), code
+
+
+@intrinsic
+def dot(context, a, b):
+    """The sum of the products of float32 [N] and [N]."""
+
+    def code(context, builder, signature, arguments):
+        (a, size), (b, _) = (_array(context, builder, signature, arguments, place) for place in range(2))
+
+        def add(total, at, kind):
+            return vectors.fma(builder, vectors.load(builder, a, at, kind), vectors.load(builder, b, at, kind), total)
+
+        return _sum_in_fixed_order(builder, size, add)
+
+    return float32(a, b), code
+
+
+@intrinsic
+def total(context, a):
+    """The sum of float32 [N]."""
+
+    def code(context, builder, signature, arguments):
+        a, size = _array(context, builder, signature, arguments, 0)
+
+        def add(total, at, kind):
+            return builder.fadd(total, vectors.load(builder, a, at, kind))
+
+        return _sum_in_fixed_order(builder, size, add)
+
+    return float32(a), code
+
+
+@intrinsic
+def total_from(context, a, keys, limit):
+    """The sum of those of float32 [N] whose keys, int32 [N], are not below an int32 limit."""
+
+    def code(context, builder, signature, arguments):
+        (a, size), (keys, _) = (_array(context, builder, signature, arguments, place) for place in range(2))
+        limit = arguments[2]
+        limits = vectors.broadcast(builder, limit)
+
+        def add(total, at, kind):
+            wide = kind == FLOATS
+            key = vectors.load(builder, keys, at, INTS if wide else INT32)
+            counts = builder.icmp_signed(">=", key, limits if wide else limit)
+            value = builder.select(counts, vectors.load(builder, a, at, kind), ir.Constant(kind, None))
+            return builder.fadd(total, value)
+
+        return _sum_in_fixed_order(builder, size, add)
+
+    return float32(a, keys, types.int32), code
+
+
+def _array(context, builder, signature, arguments, place):
+    """The pointer and the length of an argument that is an array [N]."""
+    array = context.make_array(signature.args[place])(context, builder, arguments[place])
+    return array.data, cgutils.unpack_tuple(builder, array.shape)[0]
+
+
+def _sum_in_fixed_order(builder, size, add):
+    """A sum over `size` numbers: first in `ACCUMULATORS` vectors, then in one vector, then number by number.
+
+    add: (total, at, kind) -> `total` plus the next numbers, which begin at `at`. `kind` is the type of the total: a
+    vector of float32 or a float32.
+    """
+    totals = [vectors.variable(builder, ir.Constant(FLOATS, None)) for _ in range(ACCUMULATORS)]
+    blocks = builder.sdiv(size, index(ACCUMULATORS * WIDTH))
+    with cgutils.for_range(builder, blocks) as loop:
+        start = builder.mul(loop.index, index(ACCUMULATORS * WIDTH))
+        for v, each in enumerate(totals):
+            builder.store(add(builder.load(each), builder.add(start, index(v * WIDTH)), FLOATS), each)
+    done = builder.mul(blocks, index(ACCUMULATORS * WIDTH))
+    remaining = builder.sdiv(builder.sub(size, done), index(WIDTH))
+    with cgutils.for_range(builder, remaining) as loop:
+        at = builder.add(done, builder.mul(loop.index, index(WIDTH)))
+        builder.store(add(builder.load(totals[0]), at, FLOATS), totals[0])
+    done = builder.add(done, builder.mul(remaining, index(WIDTH)))
+    a, b, c, d = (builder.load(each) for each in totals)
+    result = vectors.variable(builder, vectors.sum_lanes(builder, builder.fadd(builder.fadd(a, b), builder.fadd(c, d))))
+    with cgutils.for_range(builder, builder.sub(size, done)) as loop:
+        builder.store(add(builder.load(result), builder.add(done, loop.index), FLOAT), result)
+    return builder.load(result)

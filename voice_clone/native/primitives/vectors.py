@@ -1,0 +1,97 @@
+"""Building blocks of intrinsics: LLVM instructions on vectors of `WIDTH` numbers.
+
+Each function takes an llvmlite builder and adds instructions to the function that it builds. Values, pointers and
+places are LLVM values; places count numbers, not bytes.
+"""
+
+# mypy: ignore-errors
+# llvmlite has no types.
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+
+WIDTH = 8  # numbers in a vector
+
+INT8, INT16, INT32, INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+FLOAT = ir.FloatType()
+FLOATS = ir.VectorType(FLOAT, WIDTH)
+INTS = ir.VectorType(INT32, WIDTH)
+
+
+def index(value):
+    """A constant place or count."""
+    return ir.Constant(INT64, value)
+
+
+def splat(kind, value, size):
+    """A constant vector: one value of type `kind`, `size` times."""
+    return ir.Constant(ir.VectorType(kind, size), [value] * size)
+
+
+def constant(value):
+    """A constant vector of WIDTH float32."""
+    return splat(FLOAT, float(np.float32(value)), WIDTH)
+
+
+def broadcast(builder, value):
+    """A vector of one number, WIDTH times."""
+    vector = builder.insert_element(ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined), value, INT32(0))
+    return builder.shuffle_vector(vector, vector, splat(INT32, 0, WIDTH))
+
+
+def variable(builder, value):
+    """A variable with a first value. The compiler keeps it in registers."""
+    return cgutils.alloca_once_value(builder, value)
+
+
+def load(builder, pointer, at, kind):
+    """The value of type `kind` at a place; its address need not be aligned."""
+    return builder.load(builder.bitcast(builder.gep(pointer, [at]), kind.as_pointer()), align=1)
+
+
+def store(builder, pointer, at, vector):
+    """Write a vector of float32 to a place."""
+    builder.store(vector, builder.bitcast(builder.gep(pointer, [at]), vector.type.as_pointer()), align=4)
+
+
+def prefetch(builder, pointer, at):
+    """Ask the processor to fetch what will be read soon. A place outside the array is harmless."""
+    byte = INT8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(function, [builder.bitcast(builder.gep(pointer, [at]), byte), INT32(0), INT32(3), INT32(1)])
+
+
+def lanes(builder, vector, numbers):
+    """The lanes of a vector with these numbers, as a vector."""
+    mask = ir.Constant(ir.VectorType(INT32, len(numbers)), list(numbers))
+    return builder.shuffle_vector(vector, vector, mask)
+
+
+def every_other(builder, vector, first):
+    """Every second lane of a vector, from lane `first` on."""
+    return lanes(builder, vector, range(first, vector.type.count, 2))
+
+
+def sum_lanes(builder, vector):
+    """The sum of a vector's lanes. The upper half is added to the lower half until one number is left."""
+    size = vector.type.count
+    while size > 1:
+        size //= 2
+        low, high = lanes(builder, vector, range(size)), lanes(builder, vector, range(size, 2 * size))
+        vector = builder.fadd(low, high)
+    return builder.extract_element(vector, INT32(0))
+
+
+def fma(builder, a, b, c):
+    """a * b + c, rounded once; of float32 or of vectors of float32."""
+    kind = ir.FunctionType(a.type, [a.type] * 3)
+    name = "f32" if a.type == FLOAT else f"v{a.type.count}f32"
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.{name}")
+    return builder.call(function, [a, b, c])
+
+
+def accumulate(builder, total, a, b):
+    """total += a * b, rounded once; `total` is a `variable`."""
+    builder.store(fma(builder, a, b, builder.load(total)), total)

@@ -1,0 +1,124 @@
+"""Decoder layers as one native function that several threads run; see work_sharing.py.
+
+Nothing here allocates, raises, or takes the GIL.
+
+Shapes: N rows, O outputs, I inputs, C hidden size, H query heads, G key-value heads, D head dimension, L layers.
+"""
+
+# mypy: ignore-errors
+# This is numba's language: types are those of the arguments.
+
+import math
+
+from numba import float32
+
+from voice_clone.native.compilation import compiled
+from voice_clone.native.matrix.parallel_products import (
+    CHUNKS_PER_THREAD,
+    gated_phase,
+    product_phase,
+    residual_phase,
+)
+from voice_clone.native.primitives.arithmetic import dot
+from voice_clone.native.primitives.attention import attend
+from voice_clone.native.primitives.norm import rms_norm
+from voice_clone.native.work_sharing import claim, finish, wait
+
+LAYER_PHASES = 5  # of `decoder_layers`, for each layer
+
+
+@compiled
+def _normalise_and_rotate(head, weight, eps, cos, sin):
+    """Root-mean-square norm and rotary embedding of one head [D], in place.
+
+    weight, cos, sin: [D]; the first half of sin is negated.
+    """
+    size = head.shape[0]
+    half = size // 2
+    factor = float32(1) / math.sqrt(dot(head, head) / float32(size) + eps)
+    for i in range(half):
+        a = weight[i] * (head[i] * factor)
+        b = weight[half + i] * (head[half + i] * factor)
+        head[i] = a * cos[i] + b * sin[i]
+        head[half + i] = b * cos[half + i] + a * sin[half + i]
+
+
+@compiled
+def decoder_layers(thread, threads, counters, phase, weights, norms, eps, cache, where, per_thread, shared, x):
+    """All decoder layers on N new positions of any streams, in place: x [N, C] becomes the input of the last norm.
+
+    It takes LAYER_PHASES phases for each layer, from `phase` on. The other arguments are those of `decoder_stack`;
+    their memory may be for more rows than x has.
+    """
+    (qkv, qkv_groups), (o, o_groups), (gate_up, gate_up_groups), (down, down_groups) = weights
+    attention_norm, mlp_norm, query_norm, key_norm, _ = norms
+    keys, values, cos, sin = cache
+    slots, positions = where
+    count = x.shape[0]
+    mine = per_thread[0][thread], per_thread[1][thread]
+    normed, scores = per_thread[2][thread][:count], per_thread[3][thread]
+    heads, attended, gates, hidden, product = shared
+    attended, hidden = attended[:count], hidden[:count]
+    dim, kv_heads = cos.shape[1], keys.shape[2]
+    query_heads = attended.shape[1] // dim
+    ratio = query_heads // kv_heads
+    chunks = CHUNKS_PER_THREAD * threads
+    for layer in range(qkv.shape[0]):
+        rms_norm(x, attention_norm[layer], eps, normed)
+        product_phase(thread, counters, phase, chunks, qkv[layer], qkv_groups[layer], normed, mine, heads)
+
+        g = claim(counters, phase + 1)  # a chunk is a key-value head
+        while g < kv_heads:
+            k_start, v_start = (query_heads + g) * dim, (query_heads + kv_heads + g) * dim
+            for n in range(count):
+                slot, position = slots[n], positions[n]
+                key = heads[n, k_start : k_start + dim]
+                _normalise_and_rotate(key, key_norm[layer], eps, cos[position], sin[position])
+                for i in range(dim):
+                    keys[layer, slot, g, position, i] = key[i]
+                    values[layer, slot, g, position, i] = heads[n, v_start + i]
+            for n in range(count):
+                slot, position = slots[n], positions[n]
+                for h in range(g * ratio, (g + 1) * ratio):
+                    query = heads[n, h * dim : (h + 1) * dim]
+                    _normalise_and_rotate(query, query_norm[layer], eps, cos[position], sin[position])
+                    result = attended[n, h * dim : (h + 1) * dim]
+                    attend(query, keys[layer, slot, g], values[layer, slot, g], position + 1, scores, result)
+            finish(counters, phase + 1, 1)
+            g = claim(counters, phase + 1)
+        wait(counters, phase + 1, kv_heads)
+
+        residual_phase(thread, counters, phase + 2, chunks, o[layer], o_groups[layer], attended, mine, product, x)
+        rms_norm(x, mlp_norm[layer], eps, normed)
+        gated_phase(
+            thread, counters, phase + 3, chunks, gate_up[layer], gate_up_groups[layer], normed, mine, gates, hidden
+        )
+        residual_phase(thread, counters, phase + 4, chunks, down[layer], down_groups[layer], hidden, mine, product, x)
+        phase += LAYER_PHASES
+
+
+@compiled
+def decoder_stack(thread, threads, counters, weights, norms, eps, cache, where, per_thread, shared, x, out):
+    """All decoder layers and the last norm on N new positions of any streams. A function for `ThreadPool.run`.
+
+    Args:
+        thread, threads: this thread's number, and how many threads there are.
+        counters: int64 [2 * LAYER_PHASES * L], zeros.
+        weights: of the four projections: qkv, o, gate and up, down. Each is a pair: the weights of all layers
+            [L, O, I], and the scales of their groups.
+        norms: float32: before attention and before the feed-forward part [L, C], of queries and of keys [L, D], the
+            last norm [C].
+        eps: float32, of all norms.
+        cache: float32: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
+        where: the slot and the position of each row, int64 [N] each. A row attends to its slot's positions up to its
+            own, also to those that are written in this call.
+        per_thread: memory of each thread: rounded rows [N * I], their scales, normed rows float32 [N, C], attention
+            scores.
+        shared: float32 rows that the threads share: queries, keys and values; the attention's results; gate and up; the
+            inner rows of the feed-forward part; a product.
+        x: float32 [N, C]; overwritten.
+        out: float32 [N, C], to be filled: the normed hidden states.
+    """
+    decoder_layers(thread, threads, counters, 0, weights, norms, eps, cache, where, per_thread, shared, x)
+    if thread == 0:
+        rms_norm(x, norms[4], eps, out)
