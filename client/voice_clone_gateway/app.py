@@ -16,6 +16,7 @@ from voice_clone_client import AsyncClient, VoiceCloneError, __version__, tls_cr
 
 from . import batch, http_errors, metrics, models, page, speech, voices, websocket
 from .auth import Keys
+from .families import Families
 from .http_protocol import TimedProtocol
 from .limits import BodyLimit, Gate
 from .reference_fetch import References
@@ -23,24 +24,25 @@ from .settings import Settings, parse
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The gateway. Its `state` has
+    """The gateway. It starts without the server. Its `state` has
 
         settings     the Settings
-        client       the AsyncClient of the Triton server, one for all requests
+        client       the AsyncClient of the Triton server, one for all requests and families
+        families     the Families
         keys         the Keys
         gate         the Gate of the speeches that run
         references   loads reference audio
         metrics      the Metrics
 
     Raises:
-        ValueError, OSError: the keys or the authority's certificate cannot be read.
-        VoiceCloneError: the address, the token or the certificate of the Triton server is none.
+        ValueError, OSError: an alias is invalid, or the keys or the authority's certificate cannot be read.
+        VoiceCloneError: the address, the token or the certificate of the Triton server is invalid.
     """
 
     secure = settings.triton_tls or settings.triton_ca
     client = AsyncClient(
         settings.triton,
-        model=settings.model,
+        model=settings.model or None,
         credentials=tls_credentials(settings.triton_ca or None) if secure else None,
         token=settings.triton_token,
     )
@@ -53,13 +55,14 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="voice-clone",
         version=__version__,
-        description="Speech in cloned voices, as the OpenAI speech API has it.",
+        description="Speech in cloned voices, with the OpenAI speech API.",
         lifespan=lifespan,
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
     )
     app.state.settings = settings
     app.state.client = client
+    app.state.families = Families(client, settings.model, settings.model_aliases)
     app.state.keys = Keys.load(settings.api_keys_file)
     app.state.gate = Gate(settings.max_requests)
     app.state.references = References(settings)
@@ -84,7 +87,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router, dependencies=key)
     app.include_router(models.health_router)
     app.include_router(metrics.router)
-    app.include_router(websocket.router)  # asks for the key itself: browsers cannot send headers with a WebSocket
+    app.include_router(websocket.router)  # checks the key itself: browsers cannot send headers with a WebSocket
     if settings.page:
         app.include_router(page.router)
     return app
@@ -102,17 +105,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """How uvicorn serves it."""
+    """The options of uvicorn."""
     return {
         "host": settings.host,
         "port": settings.port,
-        "log_config": None,  # as the gateway's own log
-        # It is based on h11. uvicorn's other parser, which it takes wherever that is installed, keeps headers and
-        # pipelined requests without end, and loses track of a speech whose client sends a second request (seen with
-        # httptools 0.9).
+        "log_config": None,  # the format of the gateway's own log
+        # It is based on h11. uvicorn's other parser, its default where httptools is installed, buffers headers and
+        # pipelined requests without limit, and does not stop a speech whose client sends a second request and leaves
+        # (seen with httptools 0.9).
         "http": partial(TimedProtocol, settings.head_seconds, settings.body_seconds),
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
-        "ws_per_message_deflate": False,  # audio does not shrink
-        "timeout_graceful_shutdown": 30,  # for running speeches; one that takes longer is cut
+        "ws_per_message_deflate": False,  # audio does not compress
+        "timeout_graceful_shutdown": 30,  # seconds for running speeches; longer ones are cut off
     }

@@ -7,9 +7,11 @@ import time
 from typing import Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+from voice_clone_client import VoiceCloneError
 
 from .auth import guarded
+from .families import unknown_model
 from .http_errors import HTTPFailure, documented
 
 router = APIRouter(route_class=guarded("speak"), tags=["models"])
@@ -17,56 +19,62 @@ health_router = APIRouter(tags=["operation"])
 
 
 class Model(BaseModel):
-    """A model, as the OpenAI API shows it."""
+    """A model, in the form of the OpenAI API."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "voice-clone"
+    root: str
+    """The model family; differs from `id` if that is an alias."""
 
 
 class Models(BaseModel):
-    """All models."""
+    """All models. The first is the default."""
 
     object: Literal["list"] = "list"
     data: list[Model]
 
 
 class Health(BaseModel):
-    """That the speech server is ready."""
+    """The speech server is ready."""
 
     status: Literal["ready"] = "ready"
 
 
-_PATIENCE = 5.0  # seconds in which a server that is ready says so
+_PATIENCE = 5.0  # seconds within which a ready server answers
 _STARTED = int(time.time())
 
 
-def _names(request: Request) -> tuple[str, ...]:
-    settings = request.app.state.settings
-    return (settings.model, *settings.model_aliases)
+async def _models(request: Request) -> dict[str, Model]:
+    names = await request.app.state.families.names()
+    return {name: Model(id=name, created=_STARTED, root=family) for name, family in names.items()}
 
 
-@router.get("/v1/models", responses=documented(401, 403, 500))
+@router.get("/v1/models", responses=documented(401, 403, 500, 501, 503, 504))
 async def list_models(request: Request) -> Models:
-    """The models that can be asked for."""
-    return Models(data=[Model(id=name, created=_STARTED) for name in _names(request)])
+    """All models: the families of the speech server, and their aliases."""
+    return Models(data=list((await _models(request)).values()))
 
 
-@router.get("/v1/models/{model}", responses=documented(400, 401, 403, 404, 500))
+@router.get("/v1/models/{model}", responses=documented(400, 401, 403, 404, 500, 501, 503, 504))
 async def get_model(model: str, request: Request) -> Model:
     """One model."""
-    if model not in _names(request):
-        raise HTTPFailure(404, f"there is no model {model!r}; /v1/models lists all", "model_not_found", param="model")
-    return Model(id=model, created=_STARTED)
+    models = await _models(request)
+    if model not in models:
+        raise unknown_model(model, models)
+    return models[model]
 
 
 @health_router.get("/health", responses=documented(503))
 async def health(request: Request) -> Health:
-    """Whether the speech server is ready to speak."""
+    """Whether the speech server is ready to speak with the default model."""
+    state = request.app.state
     try:
-        ready = await asyncio.wait_for(request.app.state.client.ready(), _PATIENCE)
-    except asyncio.TimeoutError:
+        family = await state.families.choose(None)
+        ready = await asyncio.wait_for(state.client.ready(model=family), _PATIENCE)
+    except (asyncio.TimeoutError, VoiceCloneError):
         ready = False
     if not ready:
         headers = {"Retry-After": str(request.app.state.settings.retry_after)}

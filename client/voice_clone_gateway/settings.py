@@ -1,4 +1,4 @@
-"""The settings of the gateway: one table, from which the command's options and the environment's variables follow."""
+"""The settings of the gateway: one table that defines the command's options and the environment variables."""
 
 from __future__ import annotations
 
@@ -11,61 +11,82 @@ from typing import Any
 
 PREFIX = "VOICE_CLONE_GATEWAY_"
 
-
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def _setting(default: Any, text: str, choices: Sequence[str] | None = None, item: Callable[[str], Any] = str) -> Any:
-    """A field; `item` converts what stands between the commas of a list."""
+    """A field; `item` converts each element of a list."""
     return field(default=default, metadata={"help": text, "choices": choices, "item": item})
+
+
+def parse_alias(text: str) -> tuple[str, str | None]:
+    """Name and family of `ALIAS=FAMILY`; None is the default family, of `ALIAS`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    alias, separator, family = (part.strip() for part in text.partition("="))
+    if not alias or bool(separator) != bool(family) or "=" in family:
+        raise ValueError(f"{text!r} is neither ALIAS nor ALIAS=FAMILY")
+    return alias, family or None
+
+
+def _alias(text: str) -> str:
+    try:
+        parse_alias(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 @dataclass(frozen=True)
 class Settings:
     """All settings. The field `retry_after` is the option `--retry-after` and the variable
-    `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option goes first. Lists are separated by commas.
+    `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option takes precedence. The elements of a list are separated by commas.
     """
 
     triton: str = _setting("localhost:8001", "host:port of the gRPC endpoint of the Triton server")
-    triton_token: str = _setting("", "its write token; better as the variable, which other users cannot see")
-    triton_tls: bool = _setting(False, "connect to it by TLS, checked against the authorities that gRPC trusts")
-    triton_ca: str = _setting("", "connect to it by TLS, checked against the authority in this PEM file")
-    model: str = _setting("qwen3_tts", "the model family that speaks")
-    model_aliases: tuple[str, ...] = _setting((), "further names under which callers may ask for it, e.g. tts-1")
+    triton_token: str = _setting("", "its write token; prefer the variable, which other users cannot see")
+    triton_tls: bool = _setting(False, "connect to it by TLS, verified with the authorities of gRPC")
+    triton_ca: str = _setting("", "connect to it by TLS, verified with the authority in this PEM file")
+    model: str = _setting("", "the model family of requests that name none; empty: the server's default")
+    model_aliases: tuple[str, ...] = _setting(
+        (), "further names of models: ALIAS for the default family, or ALIAS=FAMILY", item=_alias
+    )
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
     cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
     page: bool = _setting(True, "serve the web page at /")
-    max_body_bytes: int = _setting(16 << 20, "largest request body; a clip of 10 MiB in base64 fits")
-    max_bundle_bytes: int = _setting(512 << 20, "largest bundle of voices to import")
-    max_requests: int = _setting(256, "speeches at once, more are refused")
-    max_input_characters: int = _setting(100_000, "longest text of one request")
-    sentence_characters: int = _setting(300, "longest piece of a text that is spoken in one go")
-    batch_items: int = _setting(32, "items of one batch")
-    batch_parallel: int = _setting(4, "items of one batch that are spoken at once")
+    max_body_bytes: int = _setting(16 << 20, "maximum size of a request body; a clip of 10 MiB in base64 fits")
+    max_bundle_bytes: int = _setting(512 << 20, "maximum size of a bundle of voices to import")
+    max_requests: int = _setting(256, "maximum number of concurrent speeches; more are refused")
+    max_input_characters: int = _setting(100_000, "maximum length of the text of one request")
+    sentence_characters: int = _setting(300, "maximum length of a piece of text that is spoken at once")
+    batch_items: int = _setting(32, "maximum number of items of a batch")
+    batch_parallel: int = _setting(4, "items of a batch that are spoken concurrently")
     prefetch_sentences: int = _setting(2, "sentences of a long text that are made ahead of the one that is sent")
-    parallel_sentences: int = _setting(1, "sentences of a long text that are made at once")
-    session_utterances: int = _setting(8, "utterances that may wait in one WebSocket session")
-    session_idle_seconds: float = _setting(60.0, "time after which a WebSocket session is closed if nothing happens")
-    speech_seconds: float = _setting(600.0, "time that one speech may take")
-    head_seconds: float = _setting(30.0, "time in which the head of a request must be there")
-    body_seconds: float = _setting(600.0, "time in which its body must be there")
-    stall_seconds: float = _setting(120.0, "time after which a speech is stopped whose caller takes nothing of it")
-    retry_after: int = _setting(1, "seconds that an overloaded gateway tells callers to wait")
+    parallel_sentences: int = _setting(1, "sentences of a long text that are made concurrently")
+    session_utterances: int = _setting(8, "maximum number of utterances that wait in a WebSocket session")
+    session_idle_seconds: float = _setting(60.0, "seconds after which an idle WebSocket session is closed")
+    speech_seconds: float = _setting(600.0, "maximum seconds of a speech")
+    head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
+    body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")
+    stall_seconds: float = _setting(120.0, "seconds after which a speech is stopped if its client reads nothing")
+    retry_after: int = _setting(1, "seconds in the Retry-After header of an overloaded gateway")
     reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))
     reference_ports: tuple[int, ...] = _setting((80, 443), "ports from which reference audio may be fetched", item=int)
     reference_networks: tuple[Network, ...] = _setting(
         (), "private networks from which it may be fetched too, e.g. 10.1.0.0/16", item=ipaddress.ip_network
     )
-    reference_bytes: int = _setting(10 << 20, "largest reference audio that is fetched")
-    reference_seconds: float = _setting(10.0, "time that fetching it may take, redirects included")
-    reference_redirects: int = _setting(3, "redirects that are followed")
-    log_level: str = _setting("info", "what is logged", ("debug", "info", "warning", "error"))
+    reference_bytes: int = _setting(10 << 20, "maximum size of reference audio that is fetched")
+    reference_seconds: float = _setting(10.0, "maximum seconds of the fetch, including redirects")
+    reference_redirects: int = _setting(3, "maximum number of redirects")
+    log_level: str = _setting("info", "least severe level that is logged", ("debug", "info", "warning", "error"))
 
 
 def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a command line and an environment; exits with a usage message if one is wrong."""
+    """The settings of a command line and an environment; exits with a usage message if one is invalid."""
     environment = os.environ if environment is None else environment
     parser = argparse.ArgumentParser(
         prog="voice-clone-gateway",
@@ -75,17 +96,17 @@ def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str]
     )
     for each in fields(Settings):
         option = "--" + each.name.replace("_", "-")
-        given = environment.get(PREFIX + each.name.upper())
+        variable = environment.get(PREFIX + each.name.upper())
         shown = ",".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
         help_text = f"{each.metadata['help']} (default: {'none' if shown == '' else shown})"
         convert = _converter(str(each.type), each.metadata["item"])
-        # argparse converts a default that is a string, so a wrong variable is told like a wrong option.
-        default = each.default if given is None else given
+        # argparse converts a default that is a string, so it reports an invalid variable like an invalid option.
+        default = each.default if variable is None else variable
         parser.add_argument(
             option, type=convert, default=default, help=help_text, choices=each.metadata["choices"], dest=each.name
         )
     parsed = parser.parse_args(arguments)
-    for each in fields(Settings):  # argparse does not hold defaults against the choices
+    for each in fields(Settings):  # argparse does not check defaults against the choices
         choices = each.metadata["choices"]
         if choices and getattr(parsed, each.name) not in choices:
             parser.error(f"{PREFIX}{each.name.upper()} must be one of {', '.join(choices)}")

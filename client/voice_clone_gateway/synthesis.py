@@ -1,4 +1,4 @@
-"""From a request's options to a speech of the server: what all routes that speak have in common."""
+"""From the options of a request to a speech of the server; shared by all routes that speak."""
 
 from __future__ import annotations
 
@@ -26,27 +26,26 @@ class Spoken(Protocol):
 
     @property
     def info(self) -> Mapping[str, Any] | None:
-        """What the server told last of it."""
+        """The latest info of the server on it."""
 
     def close(self) -> None:
         """Stop it."""
 
 
 async def arguments(app: FastAPI, options: SpeechOptions) -> dict[str, Any]:
-    """The keyword arguments of `AsyncClient.speak` for these options; reference audio is fetched here.
+    """The keyword arguments of `AsyncClient.speak` for these options; fetches reference audio.
 
     Raises:
-        HTTPFailure: the options contradict each other, or name another model, or the audio cannot be had.
+        HTTPFailure: the options contradict each other or name an unknown model, or the audio cannot be fetched.
+        VoiceCloneError: the default model is needed, and the server did not answer it.
     """
-    settings: Settings = app.state.settings
-    if options.model is not None and options.model not in (settings.model, *settings.model_aliases):
-        message = f"there is no model {options.model!r}; this gateway has {settings.model}"
-        raise HTTPFailure(404, message, "model_not_found", param="model")
-    wrong = options.check()
-    if wrong is not None:
-        raise HTTPFailure(400, wrong, "invalid_argument")
+    family = await app.state.families.choose(options.model)
+    error = options.check()
+    if error is not None:
+        raise HTTPFailure(400, error, "invalid_argument")
     audio = None if options.ref_audio is None else await app.state.references.load(options.ref_audio)
     return {
+        "model": family,
         "voice": options.voice_name,
         "reference_audio": audio,
         "reference_text": options.ref_text,
@@ -65,19 +64,13 @@ _SAME = (
     "top_p",
     "repetition_penalty",
     "do_sample",
-    "subtalker_temperature",
-    "subtalker_top_k",
-    "subtalker_top_p",
-    "subtalker_do_sample",
     "non_streaming_mode",
+    "options",
 )
 
 
 def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The tokens of a speech. Input: those of the text, and the codec frames of the reference in context.
-
-    Output: codec frames, 80 ms each.
-    """
+    """The tokens of a speech. Input: text tokens, and frames of the reference in context. Output: frames."""
     info = info or {}
     text, audio = int(info.get("text_tokens", 0)), int(info.get("reference_frames", 0))
     output = int(info.get("frames", 0))
@@ -90,16 +83,17 @@ def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def check_format(options: SpeechOptions) -> None:
-    """Refuse what no encoder can do before anything is spoken.
+    """Check the sample rate of the output before the speech begins.
 
     Raises:
-        InvalidArgument: the format does not have the sample rate.
+        InvalidArgument: the format does not support it.
     """
-    find_format(options.response_format).choose_rate(options.sample_rate, 24000)
+    if options.sample_rate is not None:
+        find_format(options.response_format).check_rate(options.sample_rate)
 
 
 def long_plan(settings: Settings, **more: Any) -> Plan:
-    """How texts are spoken sentence by sentence; `more` are further fields of the plan."""
+    """The plan of a text that is spoken sentence by sentence; `more` are further fields of it."""
     return Plan(
         max_characters=settings.sentence_characters,
         prefetch=settings.prefetch_sentences,
@@ -113,18 +107,18 @@ async def open_speech(app: FastAPI, text: str, options: SpeechOptions) -> Spoken
     """Begin to speak `text`; a long one sentence by sentence.
 
     Raises:
-        HTTPFailure: see `arguments`; also a text that is too long. Whatever else is wrong comes with the first chunk.
+        HTTPFailure: see `arguments`; also a text that is too long. Any other error is raised with the first chunk.
     """
     settings: Settings = app.state.settings
     most = settings.max_input_characters
     if len(text) > most:
         message = f"input has {len(text)} characters; at most {most} are allowed"
         raise HTTPFailure(400, message, "invalid_argument", param="input")
-    given = {**await arguments(app, options), "deadline": settings.speech_seconds}
+    speak = {**await arguments(app, options), "deadline": settings.speech_seconds}
     if len(text) <= settings.sentence_characters:
         client: AsyncClient = app.state.client
-        return client.speak(text, **given)
+        return client.speak(text, **speak)
     speech = LongSpeech(app.state.client, long_plan(settings))
     speech.end(text)
-    speech.begin(given)
+    speech.begin(speak)
     return speech

@@ -1,9 +1,9 @@
-"""A client that says known samples: a double of `AsyncClient.speak`."""
+"""A client that speaks known samples: a double of `AsyncClient`, with a family of each sample rate that it is given."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from voice_clone_client import Cancelled, Chunk, Overloaded
 
 RATE = 24000
 FRAME = 1920
+RATES = {"qwen3_tts": RATE}
 
 
 def samples_of(text: str, seed: int | None, frame: int = FRAME) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -54,20 +55,32 @@ class DoubleSpeech(AsyncIterator[Chunk]):
         self.index += 1
         final = self.index == len(words)
         info = {"frames": self.index, "text_tokens": len(words), "mode": "icl"} if final or self.index == 1 else None
-        return Chunk(data, RATE, self.index - 1, final, info)
+        rate = self.double.rates[self.options.get("model", next(iter(self.double.rates)))]
+        return Chunk(data, rate, self.index - 1, final, info)
 
     def close(self) -> None:
         self.closed.set()
 
 
 class Double:
-    """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples."""
+    """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples.
 
-    def __init__(self, gate: asyncio.Semaphore | None = None, frame: int = FRAME) -> None:
+    `rates` are the sample rates of the families; the first is the default.
+    """
+
+    def __init__(
+        self, gate: asyncio.Semaphore | None = None, frame: int = FRAME, rates: Mapping[str, int] = RATES
+    ) -> None:
         self.gate = gate
+        self.rates = rates
+        self.models_calls = 0
         self.frame = frame
         self.speeches: list[DoubleSpeech] = []
         self.live = self.most_live = 0
+
+    async def models(self) -> list[str]:
+        self.models_calls += 1
+        return list(self.rates)
 
     def speak(self, text: str, **options: Any) -> DoubleSpeech:
         self.speeches.append(DoubleSpeech(self, text, options))

@@ -15,6 +15,7 @@ import websockets.asyncio.client
 from voice_clone_client.wav import pcm16
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
+from voice_clone_gateway.families import Families
 from voice_clone_gateway.long_speech import sentence_seed
 
 from tests.support.speech_double import Double, samples_of
@@ -75,6 +76,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             while not server.started:
                 await asyncio.sleep(0.01)
             app.state.client = double
+            app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
             try:
                 await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)
             finally:

@@ -1,17 +1,17 @@
-"""Audio out of the gateway: speed, sample rate and file format of a speech, while it is still being spoken.
+"""The gateway's output audio: speed, sample rate and file format of a speech, while the server makes it.
 
-    encoder = Encoder("mp3", sample_rate_in=24000, sample_rate_out=44100, speed=1.25)
+    encoder = Encoder("mp3", first_chunk.sample_rate, sample_rate_out=44100, speed=1.25)
     headers["content-type"] = encoder.media_type
     for chunk in speech:
         body.write(encoder.encode(chunk.samples))
     body.write(encoder.finish())
 
-How much speech must have come in before the first sound goes out, at 24 kHz: wav and pcm 0 ms, flac and opus 40 ms, mp3
-48 ms, aac 86 ms, mulaw and alaw 74 ms (their resampling to 8 kHz). Another sample rate adds 40 ms, 8 kHz 74 ms. A speed
-adds 40 to 70 ms between 0.25 and 2, up to 200 ms at 4. An open encoder takes 0.5 to 1 MB, of flac 8 MB.
+Latency, the length of the input before the first output, at 24 kHz: wav and pcm 0 ms, flac and opus 40 ms, mp3 48 ms,
+aac 86 ms, mulaw and alaw 74 ms (their resampling to 8 kHz). Another sample rate adds 40 ms, 8 kHz 74 ms. A speed adds
+40 to 70 ms between 0.25 and 2, up to 200 ms at 4. An open encoder takes 0.5 to 1 MB, of flac 8 MB.
 
-`encoder` holds the way of the samples; `formats` what there is and what may be asked; `containers` makes the bytes;
-`tempo` and `resampler` change the samples before.
+`encoder` is the pipeline from samples to bytes; `formats` lists the formats; `containers` writes their bytes; `tempo`
+and `resampler` process the samples.
 """
 
 from .encoder import Encoder

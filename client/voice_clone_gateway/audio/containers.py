@@ -1,17 +1,17 @@
 """The bytes of each format.
 
-A streamed file goes out without a look back, so its header cannot tell the length:
+A streamed file is sent before it is complete, so its header cannot have the length:
 
 - `wav`: both sizes are 0xFFFFFFFF. FFmpeg (which writes the same to a pipe) and libsndfile read such a file to its end;
   with sizes of 0, libsndfile would find no samples.
-- `flac`: the number of samples and the checksum of STREAMINFO are 0, the format's own word for unknown.
+- `flac`: the number of samples and the checksum of STREAMINFO are 0, the format's value for unknown.
 - `mp3`: there is no Xing frame, so decoders cannot cut the encoder's delay of 1105 samples at the start.
-- `aac`: ADTS has no place for a length or for the delay of 1024 samples, streamed or not.
-- `opus`: exact in any case: each Ogg page tells its time, the last one where to cut.
+- `aac`: ADTS has no field for a length or for the delay of 1024 samples, streamed or not.
+- `opus`: always exact: each Ogg page has its time, and the last one the position of the cut.
 
-Every page or frame leaves as soon as the codec gives it. Encoders hold back one frame: 40 ms of FLAC; 20 ms of Opus and
-again 20 ms, as Ogg must know its last page; 1152 samples of MP3 (576 below 32 kHz), and 1024 of AAC, both with another
-frame of look-ahead.
+Every page or frame is sent when the codec returns it. Encoders buffer one frame: 40 ms of FLAC; 20 ms of Opus and
+another 20 ms, because Ogg marks its last page; 1152 samples of MP3 (576 below 32 kHz), and 1024 of AAC, both with
+another frame of look-ahead.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from voice_clone_client.wav import WavWriter, pcm16
 
 
 class Container(Protocol):
-    """Makes one mono file of 16-bit samples."""
+    """Writes one mono file of 16-bit samples."""
 
     def write(self, samples: NDArray[np.float32]) -> bytes:
-        """Take samples [n] in [-1, 1]; returns the bytes that can go out now."""
+        """Add samples [n] in [-1, 1]; returns the bytes that are complete."""
 
     def finish(self) -> bytes:
-        """The bytes that are left."""
+        """The remaining bytes."""
 
 
 def open_container(name: str, sample_rate: int, streaming: bool) -> Container:
@@ -57,13 +57,13 @@ def open_container(name: str, sample_rate: int, streaming: bool) -> Container:
 
 
 class _Stream(io.BytesIO):
-    """A file that cannot seek: its bytes leave as soon as they are there."""
+    """A file that cannot seek: its bytes are sent as soon as they are written."""
 
     def seekable(self) -> bool:
         return False
 
     def take(self) -> bytes:
-        """What was written since the last call."""
+        """The bytes written since the last call."""
         taken = self.getvalue()
         self.seek(0)
         self.truncate()
@@ -71,7 +71,7 @@ class _Stream(io.BytesIO):
 
 
 class _File(io.BytesIO):
-    """A file whose header is set right at its end: its bytes leave as a whole."""
+    """A file whose header is corrected at its end: its bytes are sent as a whole."""
 
     def take(self) -> bytes:
         return b""
@@ -104,7 +104,7 @@ class _Wav:
 
 @dataclass(frozen=True)
 class _Codec:
-    """How FFmpeg makes a format."""
+    """FFmpeg's parameters of a format."""
 
     container: str
     encoder: str
@@ -112,11 +112,11 @@ class _Codec:
     bit_rate: int | None = None
     """Bits a second; at low sample rates 4 bits a sample."""
     frame_ms: int | None = None
-    """Of an encoder that takes frames of any size: those it shall make."""
+    """Frame size of an encoder that supports any."""
     encoder_options: Mapping[str, str] = field(default_factory=dict)
     container_options: Mapping[str, str] = field(default_factory=dict)
     stream_options: Mapping[str, str] = field(default_factory=dict)
-    """Of the container, for a stream."""
+    """Options of the container if the file is streamed."""
 
 
 _CODECS = {
@@ -126,7 +126,7 @@ _CODECS = {
         "libmp3lame",
         "s16p",
         bit_rate=96_000,
-        encoder_options={"reservoir": "0"},  # else a frame waits for the next to share its bits
+        encoder_options={"reservoir": "0"},  # otherwise a frame waits for the next one to share its bits
         container_options={"id3v2_version": "0"},
         stream_options={"write_xing": "0"},
     ),
@@ -138,7 +138,7 @@ _CODECS = {
 
 
 class _Muxed:
-    """A format that FFmpeg encodes and packs."""
+    """A format that FFmpeg encodes and muxes."""
 
     def __init__(self, sink: _Stream | _File, codec: _Codec, sample_rate: int) -> None:
         self._sink = sink
@@ -148,7 +148,7 @@ class _Muxed:
         if not sink.seekable():
             options.update(codec.stream_options)
         self._file = av.open(sink, "w", format=codec.container, container_options=options)
-        # The file and its stream hold each other: one that is never finished would wait for the garbage collector.
+        # File and stream refer to each other: an unfinished one would wait for the garbage collector.
         self._close = weakref.finalize(self, self._file.close)
         self._stream = self._file.add_stream(codec.encoder, rate=sample_rate, layout="mono", format=self._format)
         self._codec = cast(AudioCodecContext, self._stream.codec_context)
@@ -188,8 +188,8 @@ class _Muxed:
         self._mux(frame)
 
     def _mux(self, frame: av.AudioFrame | None) -> None:
-        # The public `encode` would send the frame through a filter graph with a pool of a thread per core, to cut it to
-        # the codec's frame size; it has that size already.
+        # The public `encode` would send the frame through a filter graph with a thread pool of one thread per core, to
+        # cut it to the codec's frame size; it already has that size.
         for packet in self._codec._send_frame_and_recv(frame):  # type: ignore[attr-defined]
             packet.stream = self._stream
             packet.time_base = self._time_base

@@ -17,23 +17,22 @@ from .tempo import Tempo
 class Encoder:
     """One speech as one file: float samples -> speed -> sample rate -> 16 bits -> format.
 
-    However the samples are cut into chunks, the bytes are the same. All formats are made from the same 16-bit samples,
+    The bytes do not depend on the division into chunks. All formats are encoded from the same 16-bit samples,
     those of `voice_clone_client.wav.pcm16`. `n` samples become m = round(n / speed), then round(m * sample_rate /
     sample_rate_in).
 
-    Not for two threads at once; different encoders run side by side. Nothing needs closing: an encoder that is dropped
-    before `finish` frees what it holds.
+    Not thread-safe; different encoders are independent. An encoder that is dropped before `finish` frees its memory.
 
     Args:
         format: a name in `FORMATS`.
-        sample_rate_in: Hz of the samples that come in.
-        sample_rate_out: Hz, one of the format's; None for `sample_rate_in` or the nearest that the format has.
-        speed: 0.25 to 4; the pitch stays.
-        streaming: give out bytes as early as the format lets; its header then cannot tell the length. Otherwise all
-            bytes come from `finish`, and the header is true.
+        sample_rate_in: Hz of the input samples.
+        sample_rate_out: Hz, one of the format's; None for `sample_rate_in` or the nearest that the format supports.
+        speed: 0.25 to 4; the pitch is unchanged.
+        streaming: return bytes as early as the format allows; the header then has no length. Otherwise `finish` returns
+            all bytes, and the header is exact.
 
     Raises:
-        InvalidArgument: format, rate or speed is not to be had; the message says what is.
+        InvalidArgument: format, rate or speed is not supported; the message lists the valid values.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Encoder:
         """Samples in the output so far."""
         self._tempo = Tempo(sample_rate_in, speed) if speed != 1.0 else None
         self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
-        self._quick = self.format.quick and speed == 1.0 and streaming  # else `finish` does all at once
+        self._quick = self.format.quick and speed == 1.0 and streaming  # else `finish` does all the work
         self._container: Container = open_container(self.format.name, self.sample_rate, streaming)
 
     @property
@@ -66,26 +65,26 @@ class Encoder:
         return self.samples / self.sample_rate
 
     def encode(self, samples: ArrayLike) -> bytes:
-        """Take samples; returns the bytes that can go out now, perhaps none.
+        """Add samples; returns the bytes that are complete, perhaps none.
 
         Args:
-            samples: float32 [n], in [-1, 1]; what lies outside is clipped.
+            samples: float32 [n], in [-1, 1]; values outside are clipped.
 
         Raises:
-            Internal: a sample is infinite or no number.
+            Internal: a sample is infinite or NaN.
         """
         return self._container.write(self._process(np.asarray(samples, dtype=np.float32), final=False))
 
     def finish(self) -> bytes:
-        """The rest of the file. The encoder is of no use afterwards."""
+        """The rest of the file. The encoder cannot be used afterwards."""
         last = self._container.write(self._process(np.zeros(0, np.float32), final=True))
         return last + self._container.finish()
 
     async def encode_aside(self, samples: ArrayLike) -> bytes:
-        """`encode` for an event loop: in a thread where it takes milliseconds, in which all other streams would wait.
+        """`encode` for an event loop: in a thread if it takes milliseconds, for which it would block the loop.
 
-        Where it takes less, the thread would cost more than the work; and if many chunks are there already, the others
-        have their turn after each.
+        If it takes less, a thread would cost more than the work. Then the loop runs its other tasks between two chunks,
+        even if many chunks are queued.
         """
         if not self._quick:
             return await asyncio.to_thread(self.encode, samples)
@@ -97,8 +96,8 @@ class Encoder:
         return self.finish() if self._quick else await asyncio.to_thread(self.finish)
 
     def _process(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:
-        if not np.isfinite(samples).all():  # it would stay in the filters for the rest of the speech
-            raise Internal("the model gave samples that are infinite or no numbers")
+        if not np.isfinite(samples).all():  # it would corrupt the filters for the rest of the speech
+            raise Internal("the model made samples that are infinite or NaN")
         if self._tempo is not None:
             samples = self._tempo.push(samples, final)
         if self._resampler is not None:

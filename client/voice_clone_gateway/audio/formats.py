@@ -1,12 +1,12 @@
 """The file formats of the gateway: names, media types, extensions and sample rates.
 
-All are mono and all can be streamed.
+All formats are mono and can be streamed.
 
 - `pcm` is signed 16-bit little-endian without a header, as the OpenAI API has it. `audio/L16` would be big-endian.
 - `mulaw` and `alaw` are G.711 without a header, 8000 Hz as the recommendation says. The types `audio/PCMU` and
   `audio/PCMA` (RFC 4856) name the law and the rate.
-- `opus` is Ogg Opus (RFC 7845). Its decoders run at 48 kHz whatever went in, so ffprobe says 48000; the rate asked for
-  stands in the header, and limits the bandwidth. 22050 and 44100 Hz are none of the codec's rates: refused.
+- `opus` is Ogg Opus (RFC 7845). Its decoders run at 48 kHz for any input, so ffprobe shows 48000; the requested rate is
+  in the header and limits the bandwidth. The codec does not support 22050 and 44100 Hz.
 - `aac` is AAC-LC in ADTS frames, `flac` has 16 bits.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from voice_clone_client.errors import InvalidArgument
 
 SAMPLE_RATES = (8000, 16000, 22050, 24000, 44100, 48000)
-"""Hz; what may be asked of most formats."""
+"""Hz; the output rates of most formats."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Format:
     """A file format.
 
     Attributes:
-        name: what requests call it.
+        name: in requests.
         extension: of a file, without a dot.
         base_type: media type without the parameter `rate`.
         sample_rates: Hz, ascending.
-        headerless: nothing in the bytes tells the sample rate, so the media type does.
-        quick: a second of it is made in less than a millisecond, at any rate.
+        headerless: the file does not contain the sample rate, so the media type does.
+        quick: encoding a second of audio takes less than a millisecond, at any rate.
     """
 
     name: str
@@ -44,22 +44,30 @@ class Format:
         """The value of a Content-Type header."""
         return f"{self.base_type};rate={sample_rate}" if self.headerless else self.base_type
 
-    def choose_rate(self, asked: int | None, source: int) -> int:
+    def choose_rate(self, requested: int | None, source: int) -> int:
         """The sample rate of the output.
 
         Args:
-            asked: Hz, or None for the source's, or else the next higher of this format, or else its highest.
-            source: Hz of the samples that come in.
+            requested: Hz, or None for the source's, or else the next higher of this format, or else its highest.
+            source: Hz of the input samples.
 
         Raises:
-            InvalidArgument: this format does not have the rate asked for.
+            InvalidArgument: this format does not support the requested rate.
         """
-        if asked is None:
+        if requested is None:
             return next((rate for rate in self.sample_rates if rate >= source), self.sample_rates[-1])
-        if asked not in self.sample_rates:
+        self.check_rate(requested)
+        return requested
+
+    def check_rate(self, rate: int) -> None:
+        """Check a requested sample rate in Hz.
+
+        Raises:
+            InvalidArgument: this format does not support it.
+        """
+        if rate not in self.sample_rates:
             rates = ", ".join(map(str, self.sample_rates))
-            raise InvalidArgument(f"sample_rate of {self.name} must be one of {rates} Hz, not {asked}")
-        return asked
+            raise InvalidArgument(f"sample_rate of {self.name} must be one of {rates} Hz, not {rate}")
 
 
 FORMATS = {
@@ -78,10 +86,10 @@ FORMATS = {
 
 
 def find_format(name: str) -> Format:
-    """The format of a name.
+    """The format with a name.
 
     Raises:
-        InvalidArgument: there is none; the message lists the names.
+        InvalidArgument: the name is unknown; the message lists all.
     """
     if name not in FORMATS:
         raise InvalidArgument(f"response_format must be one of {', '.join(FORMATS)}, not {name!r}")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 class Resampler:
     """Stateful resampler (libsoxr, quality HQ: pass band to 0.91 of the lower Nyquist frequency, linear phase).
 
-    However a signal is cut into chunks, the output is bit for bit that of the whole. `n` samples in give
-    round(n * rate_out / rate_in) out. It lags by 30 ms, from 24 to 8 kHz by 65 ms.
+    The output is bit-identical for any division of the signal into chunks. `n` input samples give
+    round(n * rate_out / rate_in) output samples. The latency is 30 ms, from 24 to 8 kHz 65 ms.
 
     Args:
         rate_in: Hz.
@@ -22,11 +22,11 @@ class Resampler:
         self._stream = soxr.ResampleStream(rate_in, rate_out, num_channels=1, dtype="float32", quality="HQ")
 
     def push(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:
-        """What can go out after these samples.
+        """The output after these samples.
 
         Args:
             samples: float32 [n].
-            final: no samples follow; all that is left comes out.
+            final: no samples follow; the output is complete.
         """
         out: NDArray[np.float32] = self._stream.resample_chunk(samples, last=final)
         return out

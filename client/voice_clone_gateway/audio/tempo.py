@@ -1,4 +1,4 @@
-"""Faster or slower speech at the same pitch, while it streams."""
+"""Faster or slower speech at the same pitch, as a stream."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from voice_clone_client.errors import InvalidArgument
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 
-_PIECES = 100  # a second: the filter gives out what it has only after a piece
+_PIECES = 100  # pieces a second; the filter returns output only after a whole piece
 
 
 class Tempo:
     """Time stretching by waveform-similarity overlap-add: the filter `atempo` of FFmpeg.
 
-    `n` samples in give exactly round(n / speed) out: the filter swallows the last tens of milliseconds, so it gets
-    silence after the end, and what is too much is cut. It sees pieces of one size however the caller cuts the signal,
-    so that the output does not depend on the cuts. It lags by 50 ms of input, beyond 0.5 and 2 by up to 200 ms.
+    `n` input samples give exactly round(n / speed) output samples: the filter drops the last tens of milliseconds, so
+    silence is added at the end and the excess is cut. The filter gets pieces of one size, so the output does not depend
+    on the division into chunks. The latency is 50 ms of input, beyond 0.5 and 2 up to 200 ms.
 
     Args:
         rate: Hz.
@@ -51,11 +51,11 @@ class Tempo:
         self._source, self._sink = chain[0], chain[-1]
 
     def push(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:
-        """What can go out after these samples.
+        """The output after these samples.
 
         Args:
             samples: float32 [n].
-            final: no samples follow; all that is left comes out.
+            final: no samples follow; the output is complete.
         """
         held = np.concatenate([self._held, samples])
         whole = len(held) // self._piece * self._piece

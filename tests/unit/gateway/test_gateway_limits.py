@@ -144,11 +144,11 @@ def test_a_text_that_is_too_long(triton: Server, serve: Serve) -> None:
 
 
 def test_the_option_goes_before_the_variable() -> None:
-    environment = {"VOICE_CLONE_GATEWAY_PORT": "81", "VOICE_CLONE_GATEWAY_MODEL_ALIASES": "tts-1, tts-1-hd"}
+    environment = {"VOICE_CLONE_GATEWAY_PORT": "81", "VOICE_CLONE_GATEWAY_MODEL_ALIASES": "tts-1, tts-1-hd=made_up"}
     settings = parse(["--port", "82", "--reference-ports", "443,8443", "--page", "no"], environment)
-    assert settings.port == 82 and settings.model_aliases == ("tts-1", "tts-1-hd")
+    assert settings.port == 82 and settings.model_aliases == ("tts-1", "tts-1-hd=made_up")
     assert settings.reference_ports == (443, 8443) and settings.page is False
-    assert parse([], {}) == Settings()
+    assert parse([], {}) == Settings() and Settings().model == "", "the server's default"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,7 @@ def test_the_option_goes_before_the_variable() -> None:
         ([], {"VOICE_CLONE_GATEWAY_REFERENCE_URLS": "ftp"}),
         (["--page", "perhaps"], {}),
         (["--reference-networks", "10.0.0.1/8"], {}),
+        (["--model-aliases", "tts-1,a=b=c"], {}),
     ],
 )
 def test_a_wrong_setting_ends_the_command(

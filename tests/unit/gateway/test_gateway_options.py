@@ -1,0 +1,113 @@
+"""The options of a family: passed on as they are, bounded, and checked by the family alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.support.triton_double import Failure, Server
+from tests.unit.gateway.conftest import Serve
+
+SPEECH = {"input": "Hello there.", "voice": "ada"}
+JSON = {"Content-Type": "application/json"}
+
+
+def nested(depth: int) -> Any:
+    """An object of so many levels."""
+    return {"a": nested(depth - 1)} if depth > 1 else {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"warmth": 0.5, "layers": [1, None, True], "style": "très calme", "nested": {"on": False}},
+        nested(8),
+        {"a": "x" * (4096 - len('{"a": ""}'))},
+        {"a": "世" * 1300},
+        {f"name{index}": index for index in range(64)},
+    ],
+    ids=["none", "all-types", "deep", "large", "wide", "many"],
+)
+def test_options_are_passed_on(triton: Server, serve: Serve, options: dict[str, Any]) -> None:
+    http = serve(triton.url)
+    assert http.post("/v1/audio/speech", json={**SPEECH, "options": options}).status_code == 200
+    assert json.loads(triton.speeches[-1][1]["options"]) == options
+    batch = {"items": [{"input": "One."}, {"input": "Two.", "options": {"own": 1}}], "voice": "ada", "options": options}
+    answer = http.post("/v1/audio/speech/batch", json=batch).json()
+    assert answer["succeeded"] == 2
+    sent = {inputs["text"]: json.loads(inputs["options"]) for _, inputs in triton.speeches[-2:]}
+    assert sent == {b"One.": options, b"Two.": {"own": 1}}, "those of an item replace those of the batch"
+
+
+def test_no_options_are_not_sent(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    for body in (SPEECH, {**SPEECH, "options": None}):
+        assert http.post("/v1/audio/speech", json=body).status_code == 200
+        assert "options" not in triton.speeches[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ('"warmth"', "valid dictionary"),
+        ("[1]", "valid dictionary"),
+        (json.dumps(nested(9)), "at most 8 levels"),
+        ('{"a": ' + "[" * 500 + "]" * 500 + "}", "at most 8 levels"),
+        (json.dumps({"a": "x" * 4096}), "at most 4096 bytes"),
+        (json.dumps({"a": "世" * 1400}), "at most 4096 bytes"),
+        (json.dumps({"a": list(range(2000))}), "at most 4096 bytes"),
+        (json.dumps({"a" * 5000: 1}), "at most 4096 bytes"),
+        (json.dumps({f"name{index}": index for index in range(65)}), "at most 64 items"),
+        ('{"a": NaN}', "every number must be finite"),
+        ('{"a": [1, {"b": -Infinity}]}', "every number must be finite"),
+        ('{"a": 1e999}', "every number must be finite"),
+        ('{"a": "\\ud800"}', "without lone surrogates"),
+        ('{"\\udfff": 1}', "without lone surrogates"),
+    ],
+)
+def test_options_that_are_refused(triton: Server, serve: Serve, options: str, text: str) -> None:
+    http = serve(triton.url)
+    body = json.dumps(SPEECH)[:-1] + f', "options": {options}}}'
+    answer = http.post("/v1/audio/speech", content=body, headers=JSON)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_argument", "options")
+    assert text in error["message"]
+    item = json.dumps({"items": [], "voice": "ada"}).replace("[]", f'[{{"input": "x", "options": {options}}}]')
+    batch = http.post("/v1/audio/speech/batch", content=item, headers=JSON).json()
+    assert text in batch["results"][0]["error"]["message"]
+    assert triton.speeches == []
+
+
+def test_large_options_cost_little(triton: Server, serve: Serve) -> None:
+    body = json.dumps(SPEECH)[:-1] + ', "options": {"a": [' + "0," * 2_000_000 + "0]}}"
+    http = serve(triton.url)
+    began = time.monotonic()
+    assert http.post("/v1/audio/speech", content=body, headers=JSON).status_code == 400
+    assert time.monotonic() - began < 5
+
+
+def test_the_family_checks_them(triton: Server, serve: Serve) -> None:
+    message = "options has no 'warmht'; this family knows warmth, layers"
+
+    def refuse(context: Any) -> Iterator[Any]:
+        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, f"invalid_argument: {message}")
+        yield
+
+    triton.play = refuse
+    answer = serve(triton.url).post("/v1/audio/speech", json={**SPEECH, "options": {"warmht": 1}})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == message
+
+
+def test_the_description_knows_no_family(triton: Server, serve: Serve) -> None:
+    description = serve(triton.url).get("/openapi.json")
+    fields = description.json()["components"]["schemas"]["SpeechRequest"]["properties"]
+    assert {"options", "model"} <= fields.keys()
+    for word in ("qwen", "subtalker", "80 ms", "Base checkpoint"):
+        assert word not in description.text
