@@ -1,8 +1,8 @@
 """Transformer blocks that families share: RMSNorm, rotary embedding, attention, gated MLP, layer scale.
 
 Shapes: B streams, T new positions, S key positions, H query heads, G key-value heads, D head dimension.
-Every module can be built on the meta device and filled by `load_state_dict(assign=True)`: nothing but
-parameters is kept, and rotary tables are computed from positions when they are needed.
+Every module can be built on the meta device and filled by `load_state_dict(assign=True)`: a module holds nothing but
+parameters, and rotary tables are computed from positions when they are needed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from voice_clone.layers.fused import fused_linear
 class RMSNorm(nn.Module):
     """Root-mean-square norm over the last dimension (Zhang & Sennrich 2019).
 
-    Normalises in fp32 and returns to the input's dtype before the weight is applied: that order decides
-    the rounding in half precision, and it is the official one.
+    It normalises in fp32 and converts to the input's dtype before it applies the weight. This order decides the
+    rounding in half precision, and it is that of the official code.
     """
 
     def __init__(self, dim: int, eps: float) -> None:
@@ -27,20 +27,20 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_cuda:  # one kernel instead of four; it rounds once, behind the weight
+        if x.is_cuda:  # one kernel instead of four; it rounds once, after the weight
             return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
         return normalise(x, self.eps).mul_(self.weight)
 
 
 def normalise(x: Tensor, eps: float) -> Tensor:
     """x divided by the root mean square of its last dimension, computed in fp32; a new tensor of x's dtype."""
-    if x.is_cuda:  # its kernel computes in fp32 by itself
+    if x.is_cuda:  # the CUDA kernel computes in fp32 by itself
         return F.rms_norm(x, x.shape[-1:], None, eps)
     return F.rms_norm(x.float(), x.shape[-1:], None, eps).to(x.dtype)
 
 
 def rotary_cos_sin(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Rotary tables (Su et al. 2021) in the half-split layout: dimension i turns together with i + D/2.
+    """Rotary tables (Su et al. 2021) in the half-split layout: dimensions i and i + D/2 rotate together.
 
     Args:
         positions: integers [..., T], absolute.
@@ -57,7 +57,7 @@ def rotary_cos_sin(positions: Tensor, head_dim: int, theta: float) -> tuple[Tens
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
+    """Rotate queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
     cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)  # [.., 1, T, D]
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
@@ -73,8 +73,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_causa
     Args:
         q: [B, H, T, D].
         k, v: [B, G, S, D], H a multiple of G.
-        mask: bool, broadcastable to [B, H, T, S], true where a query may look; None: everywhere.
-        is_causal: instead of a mask when T == S and position t sees 0..t.
+        mask: bool, broadcastable to [B, H, T, S], true where a query attends to a key; None: everywhere.
+        is_causal: instead of a mask, if T == S and position t attends to 0..t.
 
     Returns:
         [B, T, H * D], heads joined, ready for the output projection.
@@ -85,14 +85,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_causa
 
 
 def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
-    """Who sees whom when `length` new positions follow a rolling cache of the last `window - 1`.
+    """The attention mask of `length` new positions after a rolling cache of the last `window - 1` positions.
 
     Args:
-        position: int [B], the absolute position of each stream's first new frame. Cache slots of
-            positions below zero were never written and are masked.
+        position: int [B], the absolute position of each stream's first new frame. Cache slots of positions below zero
+            were never written and are masked.
 
     Returns:
-        bool [B, 1, length, window - 1 + length]: a query sees itself and the `window - 1` before it.
+        bool [B, 1, length, window - 1 + length]: a query attends to itself and to the `window - 1` positions before
+        it.
     """
     past = window - 1
     query = torch.arange(length, device=position.device)[:, None]
@@ -103,9 +104,9 @@ def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
 
 
 class SlidingWindowAttention(nn.Module):
-    """Causal self-attention over a window, exact across chunks through a rolling key-value cache.
+    """Causal self-attention over a window, exact across chunks by a rolling key-value cache.
 
-    The streaming state [B, 2, G, window - 1, D] holds rotated keys, then values, oldest first.
+    The streaming state [B, 2, G, window - 1, D] holds rotated keys, then values, the oldest position first.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class GatedMLP(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """A learnt scale for each channel of a residual branch (Touvron et al. 2021)."""
+    """A learned scale for each channel of a residual branch (Touvron et al. 2021)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

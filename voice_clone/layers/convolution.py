@@ -1,8 +1,8 @@
 """Causal convolutions with an explicit streaming state.
 
-Output t depends on inputs up to t alone, so a signal may be processed in chunks: `stream(x, state)` returns the
-next outputs and the next state, and the chunks' outputs joined are the outputs of the whole signal. A state is one
-tensor with the streams of a batch in its first dimension; `new_state` gives that of a signal's start.
+Output t depends only on the inputs up to t, so a signal can be processed in chunks. `stream(x, state)` returns the
+outputs of a chunk and the next state; the outputs of all chunks, joined, are those of the whole signal. A state is one
+tensor whose first dimension is the batch; `new_state` returns the state before a signal's first chunk.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# With so few frames a convolution is bound by reading its weight, and torch's CPU kernels read it against its layout.
-# On one core, a transposed one of 1536 x 768 x 16 takes 88 ms for 4 frames, one matrix product 7 ms; a plain one of
-# 1024 x 1536 x 7 takes 41 ms for 16 frames, one matrix product 7 ms.
+# Up to so many rows a convolution is computed as a matrix product. With few rows its time is that of reading the
+# weight, which torch's convolutions on a CPU read in another order than it has in memory. On one core, a transposed
+# convolution of 1536 x 768 x 16 takes 88 ms for 4 frames, and the matrix product 7 ms. A plain one of 1024 x 1536 x 7
+# takes 41 ms for 16 frames, and the matrix product 7 ms.
 MATMUL_ROWS = 64
 
 
 class CausalConv1d(nn.Module):
     """Conv1d padded on the left by (kernel_size - 1) * dilation + 1 - stride.
 
-    `pad_mode` is "constant" (zeros) or "replicate" (the first sample; the last one on the right); only the former
-    can stream. The streaming state [B, C, padding] is the inputs that coming outputs still see.
+    `pad_mode` is "constant" (zeros) or "replicate" (the first sample on the left, the last one on the right). Only
+    "constant" can stream. The streaming state [B, C, padding] is the inputs on which later outputs depend.
     """
 
     def __init__(
@@ -73,9 +74,9 @@ class CausalConv1d(nn.Module):
 
 
 class CausalConvTranspose1d(nn.Module):
-    """ConvTranspose1d cut on the right by kernel_size - stride: T inputs make T * stride outputs.
+    """ConvTranspose1d without its last kernel_size - stride outputs: T inputs make T * stride outputs.
 
-    The streaming state [B, C', kernel_size - stride] is what past inputs add to the coming outputs.
+    The streaming state [B, C', kernel_size - stride] is what past inputs add to the next outputs.
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int) -> None:
@@ -93,7 +94,7 @@ class CausalConvTranspose1d(nn.Module):
         out = self._overlapping(x)
         out[..., : self.overlap] += state
         done = out.shape[-1] - self.overlap
-        # The bias belongs to an output, not to its overlapping parts.
+        # The bias is added once to each output, not to each of its overlapping parts.
         assert self.conv.bias is not None
         return out[..., :done] + self.conv.bias[:, None], out[..., done:].clone()
 

@@ -1,6 +1,6 @@
-"""Several projections of one input as one matrix product, several tables of embeddings as one.
+"""Several projections of one input fused into one linear layer, and several embedding tables fused into one.
 
-In a state dict they keep the names that they have on disk; in memory their weights lie one under the other.
+In memory the weights of the parts are one tensor. In a state dict each part has the name that a checkpoint gives it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,44 @@ KINDS = ("weight", "bias")
 def fused_linear(
     owner: nn.Module, name: str, in_features: int, parts: Mapping[str, int], *, bias: bool = False
 ) -> nn.Linear:
-    """A linear layer for the attribute `name` of `owner`: the projections `parts`, each with its number of outputs.
+    """A linear layer that fuses several projections, for the attribute `name` of `owner`.
 
-    `owner.state_dict()` has the parts' weights instead of the layer's own, and `owner.load_state_dict` takes them.
+    `owner.state_dict()` contains the weights of the parts instead of the fused weight, and `owner.load_state_dict`
+    expects them.
+
+    Args:
+        owner: the module that holds the layer.
+        name: of its attribute.
+        in_features: of all projections.
+        parts: the names of the projections and their numbers of outputs.
+        bias: whether the projections have biases.
     """
     _keep_names(owner, name, parts)
     return nn.Linear(in_features, sum(parts.values()), bias=bias)
 
 
 def fused_tables(owner: nn.Module, name: str, tables: int, rows: int, size: int) -> nn.Embedding:
-    """An embedding for the attribute `name` of `owner`, as it were a list of so many tables; to be loaded."""
+    """An embedding that fuses `tables` tables of `rows` rows each, for the attribute `name` of `owner`.
+
+    In a state dict it is a list of tables. Its values are undefined until a state dict is loaded.
+    """
     _keep_names(owner, name, {f"{name}.{index}": rows for index in range(tables)})
     return empty_table(tables * rows, size)
 
 
 def empty_table(rows: int, size: int) -> nn.Embedding:
-    """An embedding to be loaded. Drawing values for it on the meta device would import 100 MB of torch's compiler."""
+    """An embedding whose values are undefined until a state dict is loaded.
+
+    `nn.Embedding(rows, size)` draws values, and on the meta device that imports 100 MB of torch's compiler.
+    """
     table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size))  # type: ignore[no-untyped-call]
     return table
 
 
 def _keep_names(owner: nn.Module, name: str, parts: Mapping[str, int]) -> None:
-    """Let the attribute `name` be `parts` in a state dict, each with its number of rows."""
+    """Split the attribute `name` into `parts`, each with its number of rows, in the state dicts of `owner`."""
 
-    def part(_: nn.Module, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+    def split(_: nn.Module, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         for kind in KINDS:
             fused = state.pop(f"{prefix}{name}.{kind}", None)
             if fused is not None:
@@ -53,6 +67,6 @@ def _keep_names(owner: nn.Module, name: str, parts: Mapping[str, int]) -> None:
             if all(key in state for key in keys):
                 state[f"{prefix}{name}.{kind}"] = torch.cat([state.pop(key) for key in keys])
 
-    hooks: Any = owner  # whose methods torch leaves without types
-    hooks.register_state_dict_post_hook(part)
+    hooks: Any = owner  # torch has no types for these methods
+    hooks.register_state_dict_post_hook(split)
     hooks.register_load_state_dict_pre_hook(join)

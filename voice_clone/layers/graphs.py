@@ -1,8 +1,8 @@
-"""Work on fixed tensors, recorded once as a CUDA graph and replayed; and the two ways between host and device.
+"""Steps on fixed tensors, recorded once as CUDA graphs and then replayed; copies between host and device.
 
-A step that is to be replayed reads and writes tensors that exist before it, at addresses that never change; it looks at
-no value, so that neither its shapes nor its course depend on any; and it may run twice. Where there is no GPU the very
-same step runs eagerly.
+A step that is replayed reads and writes tensors that exist before it, at addresses that never change. Its shapes and
+its control flow do not depend on values of tensors. Running it twice is harmless. Without a GPU the same step runs
+eagerly.
 
 The rules of capture: https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
@@ -18,21 +18,21 @@ import torch
 
 Step = Callable[[], None]
 Capture = Callable[[Step], Step]
-"""Takes a step and returns what does the same again, faster."""
+"""Takes a step and returns a function that does the same, faster."""
 
 log = logging.getLogger(__name__)
 
 
 class GraphRunner:
-    """Runs steps by key; a key stands for one step and one set of shapes.
+    """Runs steps by key. A key identifies one step with one set of shapes.
 
     Attributes:
-        recorded: how many keys are replayed.
-        failed: how many keys could not be recorded and run eagerly.
+        recorded: the number of keys that are replayed.
+        failed: the number of keys that could not be recorded and run eagerly.
     """
 
     def __init__(self, capture: Capture | None = None) -> None:
-        """Without `capture` all steps run as they are."""
+        """Without `capture` all steps run eagerly."""
         self._capture = capture
         self._replays: dict[Hashable, Step] = {}
         self.recorded = 0
@@ -44,12 +44,12 @@ class GraphRunner:
         return cls(CudaCapture() if device.type == "cuda" else None)
 
     def run(self, key: Hashable, step: Step) -> None:
-        """Do what the step of `key` does; at the first time it is recorded."""
+        """Run the step of `key`; the first call records it."""
         self.prepare(key, step)
         self._replays[key]()
 
     def prepare(self, key: Hashable, step: Step) -> None:
-        """Record a step, unless its key is known. Recording may run it."""
+        """Record a step, unless its key is known. Recording may run the step."""
         if key in self._replays:
             return
         self._replays[key] = step
@@ -64,10 +64,10 @@ class GraphRunner:
 
 
 class CudaCapture:
-    """Records steps as CUDA graphs on the current device. All that is CUDA's alone stands here and in the two below.
+    """Records steps as CUDA graphs on the current device. Only this class and the two below use CUDA directly.
 
-    Its graphs share one pool of memory. They may, in any order of replay: one thread replays them on one stream, and
-    what outlives a replay lies in tensors of the caller, none in the pool.
+    The graphs share one memory pool. This is safe in any order of replay, because one thread replays them on one
+    stream, and all results lie in tensors of the caller, not in the pool.
     """
 
     def __init__(self) -> None:
@@ -76,12 +76,12 @@ class CudaCapture:
 
     def __call__(self, step: Step) -> Step:
         graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        # Also when the capture fails: torch.cuda.graph then leaves its stream the current one.
+        # The context restores the stream also if the capture fails; torch.cuda.graph alone then leaves its own stream.
         with torch.cuda.stream(self._stream):
             self._stream.wait_stream(before)
-            step()  # libraries make their handles and workspaces, kernels are loaded: neither may happen in a capture
+            step()  # libraries allocate handles and workspaces and load kernels, which a capture does not allow
             self._stream.synchronize()
-            # thread_local: what other threads ask of CUDA meanwhile is no concern of this capture.
+            # thread_local: CUDA calls of other threads do not break this capture.
             with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
                 step()
         return graph.replay
@@ -91,7 +91,7 @@ class Upload:
     """Rows that the host writes and a step reads, at a fixed address.
 
     Attributes:
-        device: the rows as the step sees them.
+        device: the rows on the device.
     """
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
@@ -99,7 +99,7 @@ class Upload:
         self._host = torch.zeros(*shape, dtype=dtype, pin_memory=device.type == "cuda")
 
     def send(self, rows: npt.NDArray[np.generic]) -> None:
-        """Write the first rows; returns before they are there. What was sent before must have been waited for."""
+        """Start to copy `rows` to the first rows of `device`. The copy of the call before must have ended."""
         part = slice(0, len(rows))
         self._host[part].copy_(torch.from_numpy(rows))
         self.device[part].copy_(self._host[part], non_blocking=True)
@@ -109,7 +109,7 @@ class Download:
     """Rows that a step writes and the host reads.
 
     Attributes:
-        device: the rows as the step sees them.
+        device: the rows on the device.
     """
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
@@ -118,7 +118,7 @@ class Download:
         self._copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def fetch(self, count: int) -> npt.NDArray[np.generic]:
-        """The first rows, a copy, once all work begun before is done: the one wait of a step."""
+        """Wait for all work that was started before, and return a copy of the first rows. A step waits only here."""
         self._host[:count].copy_(self.device[:count], non_blocking=True)
         if self._copied is not None:
             self._copied.record()
@@ -127,7 +127,7 @@ class Download:
 
 
 def powers_up_to(most: int, least: int = 1) -> tuple[int, ...]:
-    """`least`, its doubles below `most`, and `most`: the sizes that steps are recorded for."""
+    """`least`, `least` times powers of two below `most`, and `most`: the sizes for which steps are recorded."""
     sizes = []
     while least < most:
         sizes.append(least)
@@ -136,5 +136,5 @@ def powers_up_to(most: int, least: int = 1) -> tuple[int, ...]:
 
 
 def round_up(size: int, sizes: Sequence[int]) -> int:
-    """The least of ascending `sizes` that holds `size`."""
+    """The smallest of ascending `sizes` that is not below `size`."""
     return next(each for each in sizes if each >= size)

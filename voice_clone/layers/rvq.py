@@ -1,8 +1,8 @@
 """Residual vector quantisation, split into a semantic and an acoustic part (Defossez et al. 2024, Mimi).
 
-Encoder and decoder hold the same kind of codebook under different tensor names, and each only what it uses: the
-modules below are named so that an official checkpoint loads as it is. A codebook is stored as the running sum of
-the vectors assigned to each code and their count; a code's vector is their quotient.
+A checkpoint stores a codebook as the running sum of the vectors that were assigned to each code, and their count. The
+vector of a code is the quotient. Encoder and decoder store their codebooks under different names, and the modules below
+have these names, so that an official checkpoint loads as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_MIN_USAGE = 1e-5  # a code that was never used would divide by zero
+_MIN_USAGE = 1e-5  # avoids a division by zero for a code that was never used
 
 
 class EncoderCodebook(nn.Module):
@@ -32,13 +32,13 @@ class EncoderCodebook(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [N, D] -> (codes int64 [N], their vectors [N, D])."""
         vectors = self.vectors
-        # The same distance routine on the same shapes as in Mimi: a rounding that differs could choose another code.
+        # The function and the shapes are those of Mimi: another rounding of a distance could choose another code.
         codes = torch.cdist(x[None].float(), vectors[None].float())[0].argmin(dim=-1)
         return codes, F.embedding(codes, vectors)
 
 
 class ResidualEncoder(nn.Module):
-    """Each codebook encodes what those before it left over."""
+    """Each codebook encodes the residual that the codebooks before it leave."""
 
     def __init__(self, num_quantizers: int, size: int, dim: int, input_dim: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class ResidualEncoder(nn.Module):
 
     @property
     def codebooks(self) -> list[EncoderCodebook]:
-        """In the order of encoding."""
+        """The codebooks in the order of encoding."""
         return [module for module in self.modules() if isinstance(module, EncoderCodebook)]
 
     def encode(self, x: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class ResidualEncoder(nn.Module):
 
 
 class SplitResidualEncoder(nn.Module):
-    """The semantic codebooks and the acoustic ones encode the same input side by side."""
+    """The semantic and the acoustic codebooks encode the same input independently."""
 
     def __init__(self, num_quantizers: int, num_semantic: int, size: int, dim: int, input_dim: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class SplitResidualEncoder(nn.Module):
 
 
 class DecoderCodebook(nn.Module):
-    """Gives the vector of a code."""
+    """Looks up the vectors of codes."""
 
     def __init__(self, size: int, dim: int) -> None:
         super().__init__()
@@ -88,12 +88,12 @@ class DecoderCodebook(nn.Module):
         self.cluster_usage = nn.Parameter(torch.ones(size))
 
     def forward(self, codes: Tensor) -> Tensor:
-        """codes [B, T] -> vectors [B, T, D]. Only the rows asked for are divided."""
+        """codes [B, T] -> vectors [B, T, D]. Only these codes' sums are divided."""
         return F.embedding(codes, self.embedding_sum) / self.cluster_usage[codes].clamp(min=_MIN_USAGE)[..., None]
 
 
 class ResidualStack(nn.Module):
-    """The codebooks of one residual quantiser."""
+    """The codebooks of one residual quantiser, under their official names."""
 
     def __init__(self, num_quantizers: int, size: int, dim: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class ResidualStack(nn.Module):
 
 
 class ResidualDecoder(nn.Module):
-    """The sum of the codes' vectors, projected."""
+    """Decodes codes to the projected sum of their vectors."""
 
     def __init__(self, num_quantizers: int, size: int, dim: int, output_dim: int) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class ResidualDecoder(nn.Module):
 
 
 class SplitResidualDecoder(nn.Module):
-    """The first `num_semantic` codebooks and the rest, each with a projection of its own, added."""
+    """Decodes the first `num_semantic` codebooks and the others, each part with its own projection, and adds both."""
 
     def __init__(self, num_quantizers: int, num_semantic: int, size: int, dim: int, output_dim: int) -> None:
         super().__init__()

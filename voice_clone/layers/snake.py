@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class SnakeBeta(nn.Module):
-    """x + sin²(αx) / β for each channel (Ziyin et al. 2020; β apart from α as in BigVGAN, Lee et al. 2023).
+    """x + sin²(αx) / β for each channel (Ziyin et al. 2020; with β separate from α: BigVGAN, Lee et al. 2023).
 
     α and β are stored as logarithms. x: [B, C, T].
     """
@@ -20,5 +20,5 @@ class SnakeBeta(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         alpha = self.alpha.exp()[:, None]
         beta = self.beta.exp()[:, None]
-        # In place: at 24 kHz this is bound by memory.
+        # In place, because at the sample rate the time is that of reading and writing memory.
         return (x * alpha).sin_().square_().mul_(1.0 / (beta + 1e-9)).add_(x)

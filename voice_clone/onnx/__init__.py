@@ -1,1 +1,1 @@
-"""Networks as ONNX graphs: `export` writes one, `session` opens and runs one on ONNX Runtime. Knows no family."""
+"""Networks as ONNX graphs: `export` writes a graph, `session` runs it on ONNX Runtime. Independent of any family."""

@@ -1,4 +1,4 @@
-"""Writes one ONNX graph, so that it can be served here and by other runtimes."""
+"""Writes a network as an ONNX graph, which `session` and other runtimes can run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import voice_clone
 from voice_clone.onnx.graph import FINGERPRINT, VERSION, Graph, graph_file
 
 OPSET = 18  # the ONNX Runtime 1.19.2 of NGC's 24.10 image takes up to 21, its TensorRT parser up to 20
-PROTOBUF_LIMIT = (2 << 30) - (1 << 20)  # bytes; the weights of a larger graph have a file of their own
+PROTOBUF_LIMIT = (2 << 30) - (1 << 20)  # bytes; a larger graph stores its weights in a second file
 
 
 def export(graph: Graph, folder: Path, fingerprint: str, external_over: int = PROTOBUF_LIMIT) -> Path:
-    """Trace a graph and write it, checked; a file of its name is replaced when the new one is whole.
+    """Trace a graph, check it, and write it. An older file of its name is replaced after the new one is complete.
 
     Args:
         graph: on the CPU, in float32.
-        folder: where it goes; must exist.
-        fingerprint: of the checkpoint's stage that it comes from.
-        external_over: bytes of a graph from which its weights go to `<name>.onnx.data`.
+        folder: where the file goes; it must exist.
+        fingerprint: identifies the part of the checkpoint that the weights come from.
+        external_over: if the graph has more bytes, its weights go to `<name>.onnx.data`.
 
     Returns:
         The file.
@@ -43,22 +43,24 @@ def export(graph: Graph, folder: Path, fingerprint: str, external_over: int = PR
         metadata = {FINGERPRINT: fingerprint, VERSION: voice_clone.__version__}
         onnx.helper.set_model_props(model, metadata)
         model.producer_name, model.producer_version = "voice-clone", voice_clone.__version__
-        made = graph_file(Path(scratch), graph.name)
-        data = f"{made.name}.data"
-        onnx.save_model(model, made, save_as_external_data=model.ByteSize() > external_over, location=data)
-        onnx.checker.check_model(str(made), full_check=True)  # shape inference included, and no disagreement with it
-        if (made.parent / data).exists():  # before the graph, which names it
-            (made.parent / data).replace(folder / data)
-        return made.replace(graph_file(folder, graph.name))
+        written = graph_file(Path(scratch), graph.name)
+        data = f"{written.name}.data"
+        onnx.save_model(model, written, save_as_external_data=model.ByteSize() > external_over, location=data)
+        onnx.checker.check_model(str(written), full_check=True)  # also compares the shapes with inferred ones
+        if (written.parent / data).exists():  # moved before the graph, which refers to it
+            (written.parent / data).replace(folder / data)
+        return written.replace(graph_file(folder, graph.name))
 
 
 def _trace(graph: Graph, file: Path) -> None:
-    """The exporter that traces: seconds a graph, where the newer one takes a minute. It also writes what it saw of the
-    lengths that it was traced with, if a module asks for them in the wrong way: comparisons at other lengths tell.
+    """Export a graph by tracing, which takes seconds; the newer exporter takes a minute.
+
+    If a module reads a size as a Python number, tracing writes the example's size as a constant. Comparisons with torch
+    at other sizes reveal that.
     """
     register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of this exporter
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the tracing exporter
         warnings.simplefilter("ignore", TracerWarning)
         warnings.filterwarnings("ignore", "Constant folding", UserWarning)
         torch.onnx.export(
@@ -74,7 +76,7 @@ def _trace(graph: Graph, file: Path) -> None:
 
 
 def _declare_outputs(model: onnx.ModelProto, graph: Graph) -> None:
-    """Say the sizes that do not vary: tracing finds out only some of them."""
+    """Declare the fixed sizes of the outputs, of which tracing finds only some."""
     with torch.no_grad():
         results = graph.module(*graph.example)
     results = (results,) if isinstance(results, Tensor) else results
@@ -85,6 +87,6 @@ def _declare_outputs(model: onnx.ModelProto, graph: Graph) -> None:
 
 
 def _rms_norm(g: Any, x: Any, shape: Any, weight: Any, eps: Any) -> Any:
-    """The root-mean-square norm over the last dimension, of which opset 18 knows none."""
+    """The root-mean-square norm over the last dimension, which opset 18 does not have."""
     squares = g.op("ReduceMean", g.op("Mul", x, x), g.op("Constant", value_t=torch.tensor([-1])), keepdims_i=1)
     return g.op("Div", x, g.op("Sqrt", g.op("Add", squares, eps)))

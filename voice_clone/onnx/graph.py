@@ -1,4 +1,4 @@
-"""What an ONNX graph is made from, and where it lies."""
+"""The description of an ONNX graph, and the name of its file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from torch import Tensor, nn
 FINGERPRINT, VERSION = "voice_clone.fingerprint", "voice_clone.version"  # keys of a graph's metadata
 
 Axes = dict[str, dict[int, str]]
+"""For each tensor: the axes of variable size and their names."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph to be: the module to trace, example inputs, the names of all tensors, and which of their axes vary."""
+    """What `export` needs to write a graph.
+
+    Attributes:
+        name: of the graph and its file.
+        module: the module to trace.
+        example: inputs of the module; sizes of variable axes are arbitrary.
+        inputs, outputs: the names of the tensors.
+        axes: which axes of which tensors have a variable size.
+    """
 
     name: str
     module: nn.Module
@@ -25,5 +34,5 @@ class Graph:
 
 
 def graph_file(folder: Path, name: str) -> Path:
-    """The file of a graph."""
+    """The file of a graph in a folder of graphs."""
     return folder / f"{name}.onnx"

@@ -1,4 +1,4 @@
-"""Opens an ONNX graph and runs it on torch tensors, on the execution provider that was asked for and no other."""
+"""Runs an ONNX graph on torch tensors, on the execution provider of the settings and on no other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.onnx.graph import FINGERPRINT, VERSION, graph_file
 from voice_clone.settings import Settings
 
-ONNX_RUNTIME = "1.19.2"  # that of the pinned NGC image, 24.10: what is tested here is what its onnxruntime backend runs
+ONNX_RUNTIME = "1.19.2"  # that of the onnxruntime backend in the pinned NGC image, 24.10
 PROVIDERS = {
     "cpu": ["CPUExecutionProvider"],
     "cuda": ["CUDAExecutionProvider"],
-    "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider"],  # CUDA for what TensorRT cannot do
+    "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider"],  # CUDA runs what TensorRT cannot
 }
-_MAKE = "make it with: tools/export_onnx --checkpoint DIR"
+_EXPORT = "make it with: tools/export_onnx --checkpoint DIR"
 _DTYPES = {
     "tensor(float)": (torch.float32, np.float32),
     "tensor(int32)": (torch.int32, np.int32),
@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where graphs lie and how they run.
+    """Where the graphs are and how they run.
 
     Args:
-        folder: of the graphs.
+        folder: the folder of the graphs.
         provider: a key of `PROVIDERS`.
-        threads: of one graph, on the CPU.
+        threads: how many threads a graph runs on, on the CPU.
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class Runtime:
 
     @staticmethod
     def of(settings: Settings, device: str) -> Runtime:
-        """As the settings ask for it; without a provider among them, that of `device` (`cpu`, `cuda`).
+        """The runtime that the settings describe. Provider `auto` is that of `device` (`cpu`, `cuda`).
 
         Raises:
             InvalidArgument: a setting has a wrong value.
@@ -65,16 +65,16 @@ class Runtime:
 
 
 class Session:
-    """A graph that is ready to run. For one thread.
+    """A loaded graph. Only one thread at a time may run it.
 
     Args:
-        runtime: where it lies and how it runs.
-        name: of the graph.
-        fingerprint: of the checkpoint's stage that it must have been made from.
+        runtime: where the graph is and how it runs.
+        name: the name of the graph.
+        fingerprint: identifies the part of the checkpoint from which the graph must have been exported.
 
     Raises:
-        CheckpointError: the graph is missing, broken, or made from another checkpoint or by another version.
-        Unsupported: ONNX Runtime is not there in the right version, or does not have the provider.
+        CheckpointError: the graph is missing or broken, or it comes from another checkpoint or another version.
+        Unsupported: ONNX Runtime is not installed in the right version, or does not have the provider.
     """
 
     def __init__(self, runtime: Runtime, name: str, fingerprint: str) -> None:
@@ -82,23 +82,23 @@ class Session:
         _check_provider(runtime.provider, ort.get_available_providers(), "which this ONNX Runtime does not have")
         file = graph_file(runtime.folder, name)
         if not file.is_file():
-            raise CheckpointError(f"{file.name}: the graph is missing; {_MAKE}")
+            raise CheckpointError(f"{file.name}: the graph is missing; {_EXPORT}")
         options = ort.SessionOptions()
         options.intra_op_num_threads = runtime.threads
-        # The models are processes that share the cores: a thread that spins takes them from the others.
+        # Each model is a process, and all share the cores: a spinning thread would take a core from another process.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         providers = [(name, _options(name, runtime.folder)) for name in PROVIDERS[runtime.provider]]
-        if runtime.provider == "tensorrt":  # of which no option says that fp32 shall not be the ten bits of TF32
+        if runtime.provider == "tensorrt":  # it has no option that forbids TF32, whose mantissa has ten bits
             os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         try:
             self._session = ort.InferenceSession(str(file), options, providers=providers)
-        except Exception as error:  # ONNX Runtime has a class of its own for every code, without a common base
+        except Exception as error:  # ONNX Runtime has an exception class for each error code, without a common base
             log.error("%s could not be opened", file.name, exc_info=error)
-            raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {_MAKE}") from None
+            raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {_EXPORT}") from None
         self._session.disable_fallback()
         self._check(file.name, fingerprint)
-        # ONNX Runtime goes on without a provider that is built in and cannot start, and only warns.
+        # If a provider is built in but cannot start, ONNX Runtime only warns and continues without it.
         _check_provider(runtime.provider, self._session.get_providers(), "which wants a GPU and its libraries")
         self.device = torch.device("cpu" if runtime.provider == "cpu" else "cuda")
         self.inputs = {each.name: (_DTYPES[each.type], each.shape) for each in self._session.get_inputs()}
@@ -115,16 +115,16 @@ class Session:
         """Run the graph.
 
         Args:
-            inputs: all inputs by name, on `device`, of the graph's types.
-            shapes: of the outputs that are wanted.
+            inputs: all inputs by name, on `device`, with the graph's dtypes.
+            shapes: the names and shapes of the outputs to return.
 
         Returns:
-            These outputs, new tensors on `device`.
+            These outputs by name, new tensors on `device`.
         """
         binding = self._session.io_binding()
         where = (self.device.type, self.device.index or 0)
-        given = {name: tensor.contiguous() for name, tensor in inputs.items()}  # kept until the graph has run
-        for name, tensor in given.items():
+        contiguous = {name: tensor.contiguous() for name, tensor in inputs.items()}  # must outlive the run
+        for name, tensor in contiguous.items():
             (_, kind), _ = self.inputs[name]
             binding.bind_input(name, *where, kind, tuple(tensor.shape), tensor.data_ptr())
         outputs = {}
@@ -133,17 +133,17 @@ class Session:
             outputs[name] = torch.empty(shape, dtype=dtype, device=self.device)
             binding.bind_output(name, *where, kind, shape, outputs[name].data_ptr())
         if self.device.type == "cuda":
-            torch.cuda.synchronize()  # ONNX Runtime works on a stream of its own, and has ended when it returns
+            torch.cuda.synchronize()  # ONNX Runtime uses a CUDA stream of its own, and waits for it before it returns
         self._session.run_with_iobinding(binding)
         return outputs
 
     def _check(self, file: str, fingerprint: str) -> None:
-        made = self._session.get_modelmeta().custom_metadata_map
-        if made.get(VERSION) != voice_clone.__version__:
-            version = made.get(VERSION, "another program")
-            raise CheckpointError(f"{file}: made by {version}, this is {voice_clone.__version__}; {_MAKE}")
-        if made.get(FINGERPRINT) != fingerprint:
-            raise CheckpointError(f"{file}: made from another checkpoint than the one to be served; {_MAKE}")
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        if metadata.get(VERSION) != voice_clone.__version__:
+            version = metadata.get(VERSION, "another program")
+            raise CheckpointError(f"{file}: made by {version}, this is {voice_clone.__version__}; {_EXPORT}")
+        if metadata.get(FINGERPRINT) != fingerprint:
+            raise CheckpointError(f"{file}: made from another checkpoint than the one to be served; {_EXPORT}")
 
 
 def _onnx_runtime() -> Any:
@@ -162,13 +162,13 @@ def _onnx_runtime() -> Any:
 
 def _check_provider(name: str, available: list[str], reason: str) -> None:
     if PROVIDERS[name][0] not in available:
-        there = [key for key, providers in PROVIDERS.items() if providers[0] in available]
-        raise Unsupported(f"onnx_provider is {name}, {reason}; it has {', '.join(there)}")
+        present = [key for key, providers in PROVIDERS.items() if providers[0] in available]
+        raise Unsupported(f"onnx_provider is {name}, {reason}; it has {', '.join(present)}")
 
 
 def _options(provider: str, folder: Path) -> dict[str, Any]:
-    if provider == "TensorrtExecutionProvider":  # building takes minutes: what is built stays beside the graphs
+    if provider == "TensorrtExecutionProvider":  # building an engine takes minutes, so it is cached beside the graphs
         return {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}
-    if provider == "CUDAExecutionProvider":  # fp32 it shall be: with the ten bits of TF32 other codes come out
+    if provider == "CUDAExecutionProvider":  # with TF32, whose mantissa has ten bits, other codes are drawn
         return {"use_tf32": 0}
     return {}
