@@ -1,7 +1,7 @@
 """Reference clips: from the bytes of an audio file to a mono waveform, and from one sample rate to another.
 
-A clip comes from anybody, so nothing in it is believed: its size, sample rate, channels and length are checked
-before its samples are decoded, and decoding stops at the longest clip allowed, whatever the header promised.
+Clips are untrusted input: size, sample rate, channels and length are checked before the samples are decoded, and
+decoding stops at the longest clip allowed, whatever the header says.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MIME_TYPES = {
 
 @dataclass(frozen=True)
 class ClipLimits:
-    """What a reference clip may be: bytes of its file, and seconds."""
+    """Limits of a reference clip: bytes of its file, and seconds."""
 
     max_bytes: int = 10 << 20
     min_seconds: float = 1.0
@@ -46,7 +46,7 @@ class Clip:
     """A decoded reference clip.
 
     Attributes:
-        waveform: float32 [samples], mono: the mean of the channels, as the official qwen-tts package makes it.
+        waveform: float32 [samples], mono: the mean of the channels.
         sample_rate: Hz, the file's own.
         mime_type: of the file, e.g. `audio/wav`.
         encoded: the bytes of the file, without the data URL around it.
@@ -67,7 +67,7 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
     """Decode a WAV, FLAC, OGG (Vorbis, Opus) or MP3 file, or its `data:audio/...;base64,` URL.
 
     Raises:
-        InvalidArgument: it is no such file, damaged, too short, too long, too big, or holds NaN or infinity.
+        InvalidArgument: it is not such a file, damaged, too short, too long, too big, or holds NaN or infinity.
     """
     limits = limits or ClipLimits()
     if not data:
@@ -89,7 +89,7 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
 
 
 def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits | None = None) -> None:
-    """A waveform, float32 [samples] at `rate` Hz, must be what `decode` could have given.
+    """Check that a waveform, float32 [samples] at `rate` Hz, is one that `decode` could have made.
 
     Raises:
         InvalidArgument: it is too short, too long, of no usable sample rate, or holds NaN or infinity.
@@ -103,7 +103,7 @@ def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits 
 def resample(waveform: NDArray[np.float32], rate: int, target: int) -> NDArray[np.float32]:
     """`waveform` (float32 [samples] at `rate` Hz) at `target` Hz: float32 [ceil(samples * target / rate)].
 
-    Equals `librosa.resample` with its defaults (soxr, quality HQ), which the official package uses.
+    Equals `librosa.resample` with its defaults (soxr, quality HQ).
     """
     if rate == target:
         return waveform
@@ -126,7 +126,7 @@ def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
 
 
 def _check_header(file: soundfile.SoundFile, limits: ClipLimits) -> str:
-    """What the header says must be allowed; the MIME type."""
+    """Check the header against the limits. Returns: the MIME type."""
     if file.format not in _MIME_TYPES:
         raise InvalidArgument(f"the audio is a {file.format} file; send WAV, FLAC, OGG or MP3")
     _check_rate(file.samplerate)
@@ -152,8 +152,8 @@ def _check_length(samples: int, rate: int, limits: ClipLimits) -> None:
 
 
 def _read_mono(file: soundfile.SoundFile, most: int) -> NDArray[np.float32]:
-    """At most `most` samples, float32 [samples]; the very ones that `soundfile.read` gives."""
-    # The last bit of MP3 samples depends on how they are read: from a seek on, and in one piece (two channels at most).
+    """At most `most` samples, float32 [samples]; bit-equal to those of `soundfile.read`."""
+    # The last bit of MP3 samples depends on how they are read: after a seek and in one piece (at most two channels).
     file.seek(0)
     size = most if file.format == "MP3" else _BLOCK
     blocks = []

@@ -1,50 +1,43 @@
-"""Reads the weights of an official checkpoint folder, stage by stage.
+"""Reads the weights of a checkpoint folder, module by module.
 
 The files are safetensors, whole (`model.safetensors`) or in shards named by `model.safetensors.index.json`. They are
-memory-mapped: a process touches only the tensors its own stage names.
+memory-mapped: a process touches only the tensors that its own stage names.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from voice_clone.checkpoint_config import read_json
 from voice_clone.errors import CheckpointError
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config, read_json
-
-WeightFile = Literal["model", "speech_tokenizer/model"]
 
 _FLOATS = ("F32", "F16", "BF16")
 
 
-class Checkpoint:
-    """A checkpoint folder.
-
-    Raises:
-        CheckpointError: the configuration is missing, malformed, or not that of a 12 Hz Base model.
-    """
+class CheckpointFiles:
+    """The weights in a checkpoint folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config: Qwen3TTSConfig = load_config(folder)
 
     def load(
         self,
         module: nn.Module,
-        file: WeightFile,
+        file: str,
         prefix: str,
         dtype: torch.dtype | None,
         device: torch.device | str,
         keep: Collection[str] = (),
+        without: tuple[str, ...] = (),
     ) -> None:
         """Fill a module that was built on the meta device.
 
@@ -55,11 +48,13 @@ class Checkpoint:
             dtype: to convert to; None: as in the file.
             device: where the tensors go.
             keep: names, without the prefix, of tensors that stay as in the file: its dtype, memory-mapped, on the CPU.
+            without: beginnings of names, without the prefix, of tensors that stay on the meta device, to be loaded
+                later, module by module.
 
         Raises:
             CheckpointError: a file cannot be read, or a tensor is missing or of a wrong shape or type.
         """
-        expected = module.state_dict()
+        expected = {name: tensor for name, tensor in module.state_dict().items() if not name.startswith(without)}
         with self._open(file, [prefix + name for name in expected]) as files:
             for name, tensor in expected.items():
                 _check(files[prefix + name], prefix + name, tuple(tensor.shape))
@@ -70,21 +65,22 @@ class Checkpoint:
             }
         with self._open(file, [prefix + name for name in keep]) as files:  # a map without the pages that were read
             state |= {name: files[prefix + name].read(prefix + name) for name in keep}
-        module.load_state_dict(state, assign=True)
+        module.load_state_dict(state, strict=not without, assign=True)
 
-    def fingerprint(self, file: WeightFile, prefix: str, names: Collection[str]) -> str:
+    def fingerprint(self, config: Any, file: str, prefix: str, names: Collection[str]) -> str:
         """SHA-256, in hex, of a stage: its configuration and the names, types, shapes and bytes of its tensors.
 
         Two checkpoints with equal fingerprints compute the same; how the tensors are spread over shards does not count.
 
         Args:
+            config: the stage's, fit for JSON.
             file, prefix: as in `load`.
             names: the tensors, without the prefix.
 
         Raises:
             CheckpointError: a file cannot be read or a tensor is missing.
         """
-        digest = hashlib.sha256(_canonical(self._stage_config(prefix)))
+        digest = hashlib.sha256(_canonical(config))
         ordered = sorted(prefix + name for name in names)
         with self._open(file, ordered) as files:
             for name in ordered:
@@ -93,18 +89,8 @@ class Checkpoint:
                 digest.update(weights.read(name).reshape(-1).view(torch.uint8).numpy().data)  # from the map, uncopied
         return digest.hexdigest()
 
-    def _stage_config(self, prefix: str) -> Any:
-        codec = self.config.codec
-        stages: Mapping[str, Any] = {
-            "speaker_encoder.": dataclasses.asdict(self.config.speaker_encoder),
-            "talker.": dataclasses.asdict(self.config.talker),
-            "encoder.": [dataclasses.asdict(codec.encoder_config), codec.encoder_valid_num_quantizers],
-            "decoder.": dataclasses.asdict(codec.decoder_config),
-        }
-        return stages[prefix]
-
     @contextmanager
-    def _open(self, file: WeightFile, names: Collection[str]) -> Iterator[Mapping[str, _Weights]]:
+    def _open(self, file: str, names: Collection[str]) -> Iterator[Mapping[str, _Weights]]:
         """The open file of each tensor of `names`; their maps outlive the files."""
         with ExitStack() as stack:
             opened: dict[str, _Weights] = {}
@@ -117,7 +103,7 @@ class Checkpoint:
                 found[name] = opened[where]
             yield found
 
-    def _locate(self, file: WeightFile, names: Collection[str]) -> dict[str, str]:
+    def _locate(self, file: str, names: Collection[str]) -> dict[str, str]:
         """Each tensor's file: the whole one if it is there, as the official package prefers it, else its shard."""
         whole, index = f"{file}.safetensors", f"{file}.safetensors.index.json"
         if (self.folder / whole).is_file() or not (self.folder / index).is_file():

@@ -10,17 +10,17 @@ from voice_clone.errors import InvalidArgument
 
 
 def parse_object(name: str, text: str | None) -> dict[str, Any]:
-    """The JSON object in `text`; an empty one where there is no text.
+    """The JSON object in `text`; an empty one if there is no text.
 
     Args:
         name: of the input, for the error.
 
     Raises:
-        InvalidArgument: it is no JSON, or no object; NaN and infinity are no JSON.
+        InvalidArgument: it is not JSON, or not an object; NaN and infinity are not JSON.
     """
     try:
         value = json.loads(text or "{}", parse_constant=_refuse, parse_float=_finite)
-    except (ValueError, RecursionError):  # the latter: nested too deep
+    except (ValueError, RecursionError):  # RecursionError: nested too deep
         value = None
     if not isinstance(value, dict):
         raise InvalidArgument(f"{name} must be a JSON object")

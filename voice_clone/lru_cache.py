@@ -1,4 +1,4 @@
-"""What is computed of a voice once and kept in memory for its next speeches."""
+"""An LRU cache bounded in bytes and idle time, for what is computed of a voice once and used by its next speeches."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class _Entry(Generic[V]):
     used: float
 
 
-class Kept(Generic[V]):
-    """A map bounded in bytes and time, least recently used going first. For one thread.
+class LRUCache(Generic[V]):
+    """A map bounded in bytes and idle time; the least recently used entry is evicted first. For one thread.
 
     Args:
-        max_bytes: of all values together; a value that is larger is not kept.
-        idle_seconds: a value that nobody has used for so long is forgotten.
+        max_bytes: of all values together; a larger value is not cached.
+        idle_seconds: a value that was not used for so long is evicted.
         clock: seconds, monotonic.
     """
 
@@ -45,7 +45,7 @@ class Kept(Generic[V]):
         return key in self._entries
 
     def get(self, key: bytes) -> V | None:
-        """The value, now the most recently used; None if it is not here."""
+        """The value, now the most recently used; None if it is not cached."""
         self.sweep()
         entry = self._entries.get(key)
         if entry is None:
@@ -55,7 +55,7 @@ class Kept(Generic[V]):
         return entry.value
 
     def put(self, key: bytes, value: V, nbytes: int) -> None:
-        """Keep a value as the most recently used, if it can fit; an older one of the key goes."""
+        """Cache a value as the most recently used, if it can fit; it replaces an older one of the key."""
         if key in self._entries:
             self._drop(key)
         if nbytes > self.max_bytes:
@@ -66,13 +66,13 @@ class Kept(Generic[V]):
         self.nbytes += nbytes
 
     def sweep(self) -> None:
-        """Forget what nobody has used for `idle_seconds`."""
+        """Evict what was not used for `idle_seconds`."""
         oldest = self._clock() - self._idle_seconds
         while self._entries and next(iter(self._entries.values())).used < oldest:
             self._drop(next(iter(self._entries)))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Evict all."""
         self._entries.clear()
         self.nbytes = 0
 

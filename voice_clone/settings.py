@@ -1,7 +1,8 @@
 """Settings of a model: a `parameters` entry of its config.pbtxt, overridden by the environment.
 
-The parameter `checkpoint_dir` is overridden by `VOICE_CLONE_CHECKPOINT_DIR`, and so on for every name: one rule.
-config.pbtxt expands no variables itself, but a model's process inherits the server's environment.
+One rule for every name: `VOICE_CLONE_CHECKPOINT_DIR` overrides the parameter `checkpoint_dir`, and for the models of a
+family F `VOICE_CLONE_F_CHECKPOINT_DIR` overrides both. config.pbtxt expands no variables itself, but a model's process
+inherits the server's environment.
 """
 
 from __future__ import annotations
@@ -24,16 +25,23 @@ class Settings:
     Args:
         model_config: the parsed config.pbtxt as Triton hands it to `initialize`.
         environ: the environment; the process's own by default.
+        family: of the model; empty if it has none.
     """
 
-    def __init__(self, model_config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, model_config: Mapping[str, Any], environ: Mapping[str, str] | None = None, family: str = ""
+    ) -> None:
         parameters = model_config.get("parameters", {})
         self._values = {name: str(entry["string_value"]) for name, entry in parameters.items()}
         self._environ = os.environ if environ is None else environ
+        self._prefixes = (f"{PREFIX}{family.upper()}_", PREFIX) if family else (PREFIX,)
 
     def text(self, name: str, default: str = "") -> str:
         """The setting as text; an empty value counts as not set."""
-        return self._environ.get(PREFIX + name.upper()) or self._values.get(name) or default
+        for prefix in self._prefixes:
+            if value := self._environ.get(prefix + name.upper()):
+                return value
+        return self._values.get(name) or default
 
     def secret(self, name: str) -> str:
         """The setting as a token, "" if there is none: from the environment alone, since a server shows config.pbtxt.
@@ -103,7 +111,9 @@ class Settings:
         """The folder of the official checkpoint."""
         value = self.text("checkpoint_dir")
         if not value:
-            raise InvalidArgument("no checkpoint: set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR to its folder")
+            raise InvalidArgument(
+                f"no checkpoint: set checkpoint_dir or {self._prefixes[0]}CHECKPOINT_DIR to its folder"
+            )
         return Path(value).expanduser()
 
     @property

@@ -1,4 +1,4 @@
-"""A step whose shapes follow the rows that are there: no work for nobody. The way on a CPU."""
+"""A step whose shapes follow the live streams, so that no idle slot is computed. Used on a CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_model import FrameModel, Made, Row, RowTable
+from voice_clone.autoregressive.frame_model import FrameModel
+from voice_clone.autoregressive.rows import Made, Row, RowTable
 from voice_clone.autoregressive.sampling import Filters
 
 
@@ -31,11 +32,12 @@ class EagerStep:
             by_slot = {row.slot: row for row in rows}
             batch = [by_slot.get(slot) for slot in range(self._model.slots)]
         slots = [row.slot if row else place for place, row in enumerate(batch)]
-        table = RowTable.pack(batch, self._model.config, self._model.idle_position)
+        books, draws = self._model.talker.codebooks, self._model.talker.draws
+        table = RowTable.pack(batch, books, draws, self._model.idle_position)
         filters = RowTable.filters(table)
-        there = RowTable(torch.from_numpy(table).to(self._model.device))
-        self._advance(batch, slots, there)
-        result = self._sample(torch.tensor(slots, device=self._model.device), there, filters)
+        on_device = RowTable(torch.from_numpy(table).to(self._model.device), books)
+        self._advance(batch, slots, on_device)
+        result = self._sample(torch.tensor(slots, device=self._model.device), on_device, filters)
         order = [slots.index(row.slot) for row in rows]
         made = result.cpu().numpy()[order]  # the one wait of a step
         return made[:, :-1].astype(np.int32), made[:, -1] != 0
@@ -52,7 +54,7 @@ class EagerStep:
         positions, seen, texts = [], [], []
         for row in batch:
             moving = row if row and row.codes is not None else None
-            # Others write behind everything and see one position, whatever lies there.
+            # A row that does not move writes behind all positions and sees one position of any content.
             positions.append(moving.position if moving else model.idle_position)
             seen.append(moving.position + 1 if moving else 1)
             texts.append(moving.text if moving else model.no_text)
@@ -61,7 +63,7 @@ class EagerStep:
             torch.tensor(slots, device=model.device),
             table,
             torch.stack(texts),
-            lambda embeds: model.talker.decode(model.cache, slots, positions, embeds, alone),
+            lambda embeds: model.talker.stack.decode(model.cache, slots, positions, embeds, alone),
         )
 
     def _sample(self, slots: Tensor, table: RowTable, filters: tuple[Filters, Filters]) -> Tensor:
@@ -83,10 +85,10 @@ class EagerStep:
     def _going(self, code0: Tensor) -> list[int]:
         """The rows that the code predictor completes.
 
-        On a CPU those that have not just stopped; on a GPU all, because it would have to be waited for to know, and
-        in a deterministic step all, because the shape must not change.
+        On a CPU the rows that have not just stopped. On a GPU all, because the host would have to wait for the codes.
+        In a deterministic step all, because the shape must not change.
         """
         if self._deterministic or code0.device.type != "cpu":
             return list(range(code0.shape[0]))
-        eos = self._model.config.talker.codec_eos_token_id
+        eos = self._model.talker.end_code
         return [place for place, code in enumerate(code0.tolist()) if code != eos]

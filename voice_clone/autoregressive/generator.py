@@ -1,14 +1,12 @@
 """Many streams of codec frames from one talker. Knows nothing of queues or servers.
 
-A frame of a stream: the talker's hidden state gives codebook 0, the code predictor the other 15; their
-embeddings, summed, plus one text embedding are the talker's next input. Streams sit in slots; every step advances
-any subset of them by one frame in one batch: in shapes that follow the streams (eager_step.py), or in fixed ones that
-CUDA graphs hold (static_step.py).
+Streams sit in slots. Every step advances any subset of them by one frame in one batch: in shapes that follow the live
+streams (eager_step.py), or in fixed shapes that CUDA graphs hold (static_step.py).
 
-The order of floating-point sums depends on the shape of a batch, so a stream's logits move by rounding with its
-neighbours, and a code may flip where two are all but equally likely. A deterministic generator always computes all
-slots, occupied or not, and lets each stream attend by itself: shapes are then the same whoever is there, and a
-request with a seed gives the same codes, bit for bit, alone and in any company.
+The order of floating-point sums depends on the shape of a batch, so a stream's logits change by rounding with the other
+streams in it, and a code may flip where two codes are almost equally likely. A deterministic generator always computes
+all slots, occupied or not, and lets each stream attend by itself. Shapes are then always the same, and a request with a
+seed gives the same codes, bit for bit, alone and beside any others.
 """
 
 from __future__ import annotations
@@ -17,26 +15,26 @@ import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from voice_clone.autoregressive.eager_step import EagerStep
-from voice_clone.autoregressive.frame_model import FrameModel, Row, knobs_of
+from voice_clone.autoregressive.frame_model import FrameModel
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.prefixes import Prefix, PromptPrefixes
+from voice_clone.autoregressive.prefixes import PromptPrefixes
 from voice_clone.autoregressive.repetition import Repetition
-from voice_clone.autoregressive.sampling import MIN_FRAMES, SamplingParameters
+from voice_clone.autoregressive.rows import Row, knobs_of
+from voice_clone.autoregressive.sampling import Knobs, knobs
 from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.talker import Prefix, Talker, TalkerInput, TalkerRequest
+from voice_clone.batching.payload import PayloadForm
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import TalkerInput, build_talker_input, prefill_length
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
 from voice_clone.layers.graphs import GraphRunner
+
+P = TypeVar("P")
 
 Finish = Literal["stop", "length", "runaway", "error"]
 
@@ -46,14 +44,30 @@ class Frame:
     """What one step brought for one stream.
 
     Attributes:
-        codes: int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
+        payload: codes int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
         finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
             this is the last frame allowed; `runaway`: its text is said and it repeats itself; `error`: the model's
             values were not finite.
     """
 
-    codes: npt.NDArray[np.int32] | None
+    payload: npt.NDArray[np.int32] | None
     finish: Finish | None
+
+
+_MOST_LIKELY = knobs(False, 1.0, 0, 1.0)
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    """Sampling of a stream whose frames are not used."""
+
+    seed: int = 0
+    repetition_penalty: float = 1.0
+    first: Knobs = _MOST_LIKELY
+    others: Knobs = _MOST_LIKELY
+
+
+_ANY_SAMPLING = _Greedy()
 
 
 @dataclass
@@ -78,16 +92,16 @@ class _Stream:
         """Where the newest frame goes, after the prompt and the frames before."""
         return self.text.embeds.shape[0] + self.frames - 1
 
-    def row(self, slot: int) -> Row:
-        """What a step must know of it."""
+    def row(self, slot: int, min_frames: int) -> Row:
+        """What a step needs of it."""
         trailing, index = self.text.trailing_text, self.frames - 1
         text = trailing[index] if 0 <= index < trailing.shape[0] else self.text.pad
-        may_stop = self.frames >= MIN_FRAMES
+        may_stop = self.frames >= min_frames
         return Row(slot, self.knobs, self.draws.of(self.frames), may_stop, self.newest, self.position, text)
 
 
-class Generator:
-    """A frame model of `slots` concurrent streams. Not thread-safe: one engine thread calls it.
+class Generator(Generic[P]):
+    """A talker's `slots` concurrent streams; P is the type of its prompts. Not thread-safe: one engine thread calls it.
 
     A stream's life: `start(slot, ...)`, `prefill(slot, ...)` until its prompt is read, `step([slot, ...])` until a
     frame has a `finish`, `free(slot)`.
@@ -95,8 +109,7 @@ class Generator:
 
     def __init__(
         self,
-        talker: Talker,
-        config: Qwen3TTSConfig,
+        talker: Talker[P],
         slots: int,
         max_length: int,
         deterministic: bool = False,
@@ -112,18 +125,18 @@ class Generator:
             deterministic: neighbours change no bit of a stream; costs the work of all slots in every step.
             runaway_frames: a stream that repeats itself for so many frames after its text ends; None: never.
             runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
-            prefix_bytes: for what was read of voices, so that their next prompts need not read it again; for a native
-                talker alone.
+            prefix_bytes: memory for the prefixes of voices, which their next prompts need not read again; for a
+                repeatable stack alone.
         """
         self.talker = talker
-        self.config = config
         self.slots = slots
+        self.payload = PayloadForm(talker.codebooks)
         self.max_length = max_length
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
         self._streams: dict[int, _Stream] = {}
-        self._model = FrameModel(talker, config, slots, max_length, idle_rows=deterministic or runner is not None)
-        self._prefixes = PromptPrefixes(self._model.cache, prefix_bytes if talker.native is not None else 0)
+        self._model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
+        self._prefixes = PromptPrefixes(self._model.cache, prefix_bytes if talker.stack.repeatable else 0)
         self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
         if runner is not None:
             self._step = StaticStep(self._model, runner, deterministic)
@@ -131,7 +144,8 @@ class Generator:
     @property
     def kv_bytes(self) -> int:
         """Bytes of the talker's and the code predictor's key-value memory."""
-        return self._model.cache.nbytes + self._model.predictor_cache.nbytes
+        frames = self._model.frame_cache
+        return self._model.cache.nbytes + (0 if frames is None else frames.nbytes)
 
     @property
     def live(self) -> frozenset[int]:
@@ -140,58 +154,58 @@ class Generator:
 
     @torch.inference_mode()
     def prepare(self) -> None:
-        """Record all CUDA graphs, if there are to be any: later it would hold streams up. For use without streams."""
+        """Record the CUDA graphs, if steps use them, before there are streams: a later recording would delay them."""
         if isinstance(self._step, StaticStep):
             self._step.prepare()
 
     @torch.inference_mode()
-    def restore(self, prompts: Iterable[Prompt], seconds: float) -> int:
-        """Read what prompts say of their voices, the most wanted first, as many as fit and as `seconds` allow. For use
-        without streams.
+    def restore(self, prompts: Iterable[P], seconds: float) -> int:
+        """Read the prefixes of prompts, the most wanted first, as many as fit and as `seconds` allow. For use without
+        streams.
 
         Returns: how many.
         """
         deadline = time.monotonic() + seconds
         learned: list[Prefix] = []
         for prompt in prompts:
-            prefix = Prefix.of(prompt)
+            prefix = self.talker.prefix(prompt)
             if time.monotonic() > deadline or not self._prefixes.has_room(prefix):
                 break
-            with contextlib.suppress(InvalidArgument):  # it belongs to another checkpoint
-                self.start(0, TalkerRequest(prompt, SamplingParameters(seed=0), 1))
+            with contextlib.suppress(InvalidArgument):  # a prompt of another checkpoint
+                self.start(0, TalkerRequest(prompt, _ANY_SAMPLING, 1))
                 if unread := prefix.length - self._streams[0].read:
                     self.prefill(0, unread)
                 del self._streams[0]
                 learned.append(prefix)
-        for prefix in reversed(learned):  # the most wanted is the last to go
+        for prefix in reversed(learned):  # the most wanted one is then the last to be evicted
             self._prefixes.read(prefix, 0)
         self._model.cache.clear()
         return len(learned)
 
     @torch.inference_mode()
-    def start(self, slot: int, request: TalkerRequest) -> int:
+    def start(self, slot: int, request: TalkerRequest[P]) -> int:
         """Give a free slot to a stream. Nothing is changed if this raises.
 
-        Returns: the positions of its prompt that are not known of the voice yet, which `prefill` reads.
+        Returns: the positions of its prompt that `prefill` must read: those that are not in the prefix cache.
         Raises:
             InvalidArgument: the prompt does not suit the checkpoint, or prompt and frames do not fit the slot.
         """
         if slot in self._streams or not 0 <= slot < self.slots:
             raise ValueError(f"slot {slot} is taken or none of 0..{self.slots - 1}")
         prompt, max_frames = request.prompt, request.max_frames
-        prompt.check(self.config)
+        self.talker.check(prompt)
         if max_frames < 1:
             raise InvalidArgument(f"max_frames must be at least 1, got {max_frames}")
-        length = prefill_length(prompt)
+        length = self.talker.prompt_length(prompt)
         if length + max_frames > self.max_length:
             raise InvalidArgument(
                 f"text and reference take {length} positions and max_frames {max_frames}; "
                 f"together at most {self.max_length} fit"
             )
-        text = build_talker_input(self.talker, self.config, prompt)
+        text = self.talker.embed_prompt(prompt)
         self._model.used[slot] = False
-        draws = Draws(request.sampling.seed, self.config.talker.num_code_groups)
-        prefix = Prefix.of(prompt)
+        draws = Draws(request.sampling.seed, self.talker.draws)
+        prefix = self.talker.prefix(prompt)
         known = self._prefixes.read(prefix, slot)
         self._streams[slot] = _Stream(prefix, text, knobs_of(request.sampling), draws, max_frames, known)
         return length - known
@@ -201,17 +215,17 @@ class Generator:
         """Read the next `count` positions of a started stream's prompt."""
         stream = self._streams[slot]
         embeds = stream.text.embeds[stream.read : stream.read + count]
-        self._model.hidden[slot] = self.talker.prefill(self._model.cache, slot, embeds, stream.read)
+        self._model.hidden[slot] = self.talker.stack.prefill(self._model.cache, slot, embeds, stream.read)
         before, stream.read = stream.read, stream.read + count
         if before < stream.prefix.length <= stream.read:
-            self._prefixes.keep(stream.prefix, slot)
+            self._prefixes.store(stream.prefix, slot)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int]) -> list[Frame]:
         """Make the next frame of every listed stream, in the order of `slots`; of a prompt, first read what is left.
 
-        The talker runs at the beginning of a step, on the frame before: a stream's first frame costs no more
-        than the code predictor. If this raises, no stream has moved, and the step may be tried again.
+        The talker runs at the beginning of a step, on the frame before, so a stream's first frame costs the code
+        predictor alone. If this raises, no stream has moved, and the step may be tried again.
         """
         streams = [self._streams[slot] for slot in slots]
         if any(stream.finish for stream in streams):
@@ -221,17 +235,18 @@ class Generator:
         for slot, stream in zip(slots, streams, strict=True):
             if stream.unread:
                 self.prefill(slot, stream.unread)
-        codes, finite = self._step.run([stream.row(slot) for slot, stream in zip(slots, streams, strict=True)])
+        least = self.talker.min_frames
+        codes, finite = self._step.run([stream.row(slot, least) for slot, stream in zip(slots, streams, strict=True)])
         return [self._frame(stream, row, bool(ok)) for stream, row, ok in zip(streams, codes, finite, strict=True)]
 
     def free(self, slot: int) -> None:
         """End the stream in `slot`, finished or not; the slot may be started again."""
         stream = self._streams.pop(slot)
-        if stream.finish == "error" or not stream.frames:  # not finite, or not known to be
+        if stream.finish == "error" or not stream.frames:  # its values are not finite, or not checked yet
             self._model.cache.wipe(slot, stream.position + 1)
 
     def reset(self) -> None:
-        """Forget all streams, whatever state they are in, and all that they have written."""
+        """Drop all streams, in whatever state, and everything that they have written."""
         self._streams = {}
         self._prefixes.clear()
         self._model.cache.clear()
@@ -240,7 +255,7 @@ class Generator:
         if not finite:
             stream.finish = "error"
             return Frame(None, "error")
-        if codes[0] == self.config.talker.codec_eos_token_id:
+        if codes[0] == self.talker.end_code:
             stream.finish = "stop"
             return Frame(None, "stop")
         stream.newest = codes

@@ -1,19 +1,25 @@
-"""The decoder layers of a talker or a code predictor as one call of native code."""
+"""A stack of decoder layers as one call of native code, on a CPU in fp32."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.decoder_layer import DecoderLayer, KVCache
-from voice_clone.layers.attention import RMSNorm
+from voice_clone.autoregressive.decoder_layer import DecoderLayer
+from voice_clone.autoregressive.kv_cache import KVCache
+from voice_clone.autoregressive.stack import DecoderStack
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
+
+LoadLayer = Callable[[nn.Module, int], None]
+"""Fills a layer, given its number."""
 
 
 class StackWork(Workspace):
@@ -38,28 +44,40 @@ class StackWork(Workspace):
 
 
 class NativeStack:
-    """Decoder layers and the norm behind them.
+    """A `Stack`: decoder layers and the norm behind them.
 
     Args:
-        modules: the decoder layers, whose projections are packed one after the other and given up.
-        norm: the last norm.
+        stack: in torch. Its projections are packed one after the other and freed, so it cannot run any more.
         precision: of the projections.
+        load: fills a layer, given its number, just before it is packed, if it is on the meta device still: so that no
+            more than one layer is in memory unpacked. None: all layers are loaded.
 
     Attributes:
         weights, norms, eps: as `decoder_stack` takes them.
-        work: what it computes with.
+        work: memory that it computes with.
         multiplications: of a row.
+
+    Raises:
+        ValueError: the stack has an option that the native code does not know.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], norm: RMSNorm, precision: Precision) -> None:
-        layers = [layer for layer in modules if isinstance(layer, DecoderLayer)]
-        kinds = (
-            [layer.self_attn.qkv_proj for layer in layers],
-            [layer.self_attn.o_proj for layer in layers],
-            [layer.mlp.gate_up_proj for layer in layers],
-            [layer.mlp.down_proj for layer in layers],
-        )
-        stacked = [Packed.stack([pack(_taken(linear), precision) for linear in kind]) for kind in kinds]
+    repeatable = True
+
+    def __init__(self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None) -> None:
+        config, norm = stack.config, stack.norm
+        known = replace(config, qk_norm=True, qkv_bias=False, rope="half", window=None, causal=True)
+        if config != known:
+            raise ValueError("native code knows stacks with QK norm, half-split RoPE and full causal attention alone")
+        self.config = config
+        layers = [layer for layer in stack.layers if isinstance(layer, DecoderLayer)]
+        packed: list[list[Packed]] = [[], [], [], []]
+        for index, layer in enumerate(layers):
+            if load is not None:
+                load(layer, index)
+            kinds = layer.self_attn.qkv_proj, layer.self_attn.o_proj, layer.mlp.gate_up_proj, layer.mlp.down_proj
+            for matrices, linear in zip(packed, kinds, strict=True):
+                matrices.append(pack(_take_weight(linear), precision))
+        stacked = [Packed.stack(packed.pop(0)) for _ in range(len(packed))]
         self.multiplications = sum(packed.values.size for packed in stacked)  # of a row
         self.weights = tuple(packed.arrays for packed in stacked)
         self.norms = (
@@ -72,15 +90,46 @@ class NativeStack:
         self.eps = np.float32(norm.eps)
         attention, inner = layers[0].self_attn, layers[0].mlp.inner
         queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
+        self._like = norm.weight
         size = len(norm.weight)
         self.work = StackWork(size, (queries + 2 * keys, queries, 2 * inner, inner, size), *stacked)
+        stack.layers = nn.ModuleList()
+
+    @property
+    def like(self) -> Tensor:
+        return self._like
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed projections."""
         return sum(array.nbytes for arrays in self.weights for array in arrays)
 
-    def __call__(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor) -> Tensor:
+    def new_cache(self, slots: int, max_length: int) -> KVCache:
+        return KVCache(self.config, slots, max_length, self.like)
+
+    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
+        positions = torch.arange(offset, offset + embeds.shape[0])
+        return self.run(embeds, cache, torch.full_like(positions, slot), positions)[-1]
+
+    def decode(
+        self,
+        cache: KVCache,
+        slots: Sequence[int],
+        positions: Sequence[int],
+        embeds: Tensor,
+        seen: Sequence[int] | None = None,
+    ) -> Tensor:
+        return self.run(embeds, cache, torch.tensor(slots), torch.tensor(positions))
+
+    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+        return self.run(embeds, cache, torch.arange(embeds.shape[0]), positions)
+
+    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
+        batch, length, _ = x.shape
+        rows = self.run(x.flatten(0, 1), cache, *_places(batch, start, start + length))
+        return rows.view(batch, length, -1)[:, -1]
+
+    def run(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor) -> Tensor:
         """N new positions of any streams: x [N, C], slots and positions int64 [N] -> normed hidden states [N, C].
 
         A row sees its slot's positions up to its own, also those that come in the same call.
@@ -104,8 +153,14 @@ class NativeStack:
         return torch.from_numpy(out)
 
 
-def _taken(linear: nn.Linear) -> Tensor:
-    """A projection's weight, which it has no more: all of them twice would be the most memory that loading takes."""
+@lru_cache(maxsize=1024)
+def _places(batch: int, start: int, end: int) -> tuple[Tensor, Tensor]:
+    """Slots and positions, int64 [B * T], of the rows from `start` to `end` of B streams."""
+    return torch.arange(batch).repeat_interleave(end - start), torch.arange(start, end).repeat(batch)
+
+
+def _take_weight(linear: nn.Linear) -> Tensor:
+    """Remove a projection's weight from it. With all of them in memory twice, loading would take the most memory."""
     weight = linear.weight.detach()
     del linear.weight
     return weight

@@ -1,15 +1,17 @@
 """Sampling: from logits to codes, every stream of a batch with parameters of its own.
 
-The order of the steps is that of transformers 4.57.3 `generate` as qwen-tts 0.1.1 calls it: repetition penalty,
-end-of-speech forbidden in the first two frames, suppressed ids; then temperature, top-k, top-p; then the draw. The
-draw is ours: inverse transform sampling with a counter-based uniform (see philox.py).
+The order of the steps is that of transformers 4.57.3 `generate`: repetition penalty, end of speech forbidden in the
+first frames, suppressed ids; then temperature, top-k, top-p; then the draw. The draw is inverse transform sampling with
+a counter-based uniform (see philox.py).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +19,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
 
-MIN_FRAMES = 2
-CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes
 LARGEST_K = 1 << 20  # beyond any vocabulary
 
 
@@ -28,80 +27,62 @@ Knobs = tuple[float, float, float, float]
 """Of one row of a sampler: do_sample, temperature, top_k, top_p."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplingParameters:
-    """How one stream's codes are drawn. `subtalker_*` govern codebooks 1..15, the others codebook 0.
+class Sampling(Protocol):
+    """How the codes of one stream are drawn."""
 
-    Attributes:
-        seed: 64 bits; with the prompt it determines all draws.
-        do_sample: false takes the most likely code; temperature, top_k and top_p then play no part.
-        temperature: above 0.
-        top_k: keep the k most likely codes (and ties of the k-th); 0 keeps all.
-        top_p: keep the most likely codes whose probabilities add up to p, in (0, 1].
-        repetition_penalty: above 0; logits of codes that this stream has used are divided (if positive) or
-            multiplied (if negative) by it. Keskar et al. 2019.
+    @property
+    def seed(self) -> int:
+        """64 bits; with the prompt it determines all draws."""
 
-    Raises:
-        InvalidArgument: on construction, if a value is out of range.
-    """
-
-    seed: int
-    do_sample: bool = True
-    temperature: float = 0.9
-    top_k: int = 50
-    top_p: float = 1.0
-    repetition_penalty: float = 1.05
-    subtalker_do_sample: bool = True
-    subtalker_temperature: float = 0.9
-    subtalker_top_k: int = 50
-    subtalker_top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise InvalidArgument("seed must be a number of 64 bits, from 0 to 2**64 - 1")
-        for name in ("temperature", "subtalker_temperature", "repetition_penalty"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidArgument(f"{name} must be a number above 0, got {value}")
-        for name in ("top_p", "subtalker_top_p"):
-            value = getattr(self, name)
-            if not 0 < value <= 1:
-                raise InvalidArgument(f"{name} must be above 0 and at most 1, got {value}")
-        for name in ("top_k", "subtalker_top_k"):
-            value = getattr(self, name)
-            if value < 0:
-                raise InvalidArgument(f"{name} must be 0 (off) or a positive number, got {value}")
+    @property
+    def repetition_penalty(self) -> float:
+        """Above 0; logits of codes that this stream has used are divided (if positive) or multiplied (if negative) by
+        it (Keskar et al. 2019). 1: none.
+        """
 
     @property
     def first(self) -> Knobs:
-        """What the sampler of codebook 0 takes."""
-        return _knobs(self.do_sample, self.temperature, self.top_k, self.top_p)
+        """The sampler of codebook 0."""
 
     @property
     def others(self) -> Knobs:
-        """What the sampler of the other codebooks takes."""
-        return _knobs(self.subtalker_do_sample, self.subtalker_temperature, self.subtalker_top_k, self.subtalker_top_p)
-
-    @classmethod
-    def from_defaults(cls, defaults: SamplingDefaults, *, seed: int) -> SamplingParameters:
-        """The checkpoint's own parameters; `dataclasses.replace` changes single ones."""
-        return cls(
-            seed=seed,
-            do_sample=defaults.do_sample,
-            temperature=defaults.temperature,
-            top_k=defaults.top_k,
-            top_p=defaults.top_p,
-            repetition_penalty=defaults.repetition_penalty,
-            subtalker_do_sample=defaults.subtalker_dosample,
-            subtalker_temperature=defaults.subtalker_temperature,
-            subtalker_top_k=defaults.subtalker_top_k,
-            subtalker_top_p=defaults.subtalker_top_p,
-        )
+        """The sampler of the other codebooks."""
 
 
-def _knobs(do_sample: bool, temperature: float, top_k: int, top_p: float) -> Knobs:
-    # A temperature below the smallest fp32 number has the same effect as that number.
+def knobs(do_sample: bool, temperature: float, top_k: int, top_p: float) -> Knobs:
+    """The knobs of a sampler.
+
+    Args:
+        do_sample: false takes the most likely code; the others then play no part.
+        temperature: above 0. One below the smallest fp32 number has the same effect as that number.
+        top_k: keep the k most likely codes (and ties of the k-th); 0 keeps all.
+        top_p: keep the most likely codes whose probabilities add up to p, in (0, 1].
+    """
     return float(do_sample), max(temperature, torch.finfo(torch.float32).tiny), min(top_k, LARGEST_K), top_p
+
+
+def check_knobs(values: Mapping[str, Any], prefix: str = "") -> None:
+    """Check `seed`, `temperature`, `top_k`, `top_p` and `repetition_penalty`, as far as `values` has them.
+
+    Args:
+        prefix: of their names there.
+
+    Raises:
+        InvalidArgument: one is out of range; the message gives its whole name.
+    """
+    for name, (right, check) in _CHECKS.items():
+        value = values.get(prefix + name)
+        if value is not None and not check(value):
+            raise InvalidArgument(f"{prefix}{name} must be {right}, got {value}")
+
+
+_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "seed": ("a number of 64 bits, from 0 to 2**64 - 1", lambda value: 0 <= value < 2**64),
+    "temperature": ("a number above 0", lambda value: math.isfinite(value) and value > 0),
+    "repetition_penalty": ("a number above 0", lambda value: math.isfinite(value) and value > 0),
+    "top_p": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    "top_k": ("0 (off) or a positive number", lambda value: value >= 0),
+}
 
 
 @dataclass(frozen=True)
@@ -196,14 +177,6 @@ class Draw:
         logits = logits.float()
         self.finite = self.finite & torch.isfinite(logits).all(dim=-1)
         return self._sampler(logits, self.uniform[:, book])
-
-
-def suppressed_ids(config: TalkerConfig, device: torch.device) -> Tensor:
-    """The ids codebook 0 may never take: control tokens but for end of speech. bool [V]."""
-    mask = torch.zeros(config.vocab_size, dtype=torch.bool, device=device)
-    mask[config.vocab_size - CONTROL_IDS :] = True
-    mask[config.codec_eos_token_id] = False
-    return mask
 
 
 def penalise(logits: Tensor, used: Tensor, penalty: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""A step of fixed shapes over fixed tensors, which a CUDA graph can hold. The way on a GPU.
+"""A step of fixed shapes over fixed tensors, which a CUDA graph can hold. Used on a GPU.
 
-Row b is slot b. The rows are those of the first slots, up to the last one in use, rounded up to a size that graphs
-exist for; those of nobody are computed and thrown away. A step is two graphs: the talker, which reads the newest
-frames, for each number of rows and of positions read; and codebook 0, the whole code predictor and all draws, for each
-number of rows and kind of draw.
+Row b is slot b. The rows are the first slots, up to the last one in use, rounded up to a size that graphs exist for;
+rows without a stream are computed and ignored. A step is two graphs: the talker, which reads the newest frames, for
+each number of rows and of positions read; and codebook 0, the whole code predictor and all draws, for each number of
+rows and kind of draw.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_model import FrameModel, Made, Row, RowTable
+from voice_clone.autoregressive.frame_model import FrameModel
+from voice_clone.autoregressive.rows import Made, Row, RowTable
 from voice_clone.autoregressive.sampling import LARGEST_K, Filters
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
 
 LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads
-# The kinds of draw, each doing for those before: the most likely code; top-k as is usual; anything, which takes sorts.
+# The kinds of draw, each of which covers those before it: the most likely code; the usual top-k; anything, with sorts.
 DRAWS = (Filters(False, 0, False), Filters(True, 64, False), Filters(True, LARGEST_K, True))
 
 
@@ -39,13 +41,14 @@ class StaticStep:
         self._lengths = (length,) if deterministic else powers_up_to(length, LEAST_LENGTH)
         # All that the steps read and write besides the model's memory.
         self._slots = torch.arange(slots, device=device)
-        self._table = Upload((slots, RowTable.width(model.config)), torch.float64, device)
+        self._books, self._draws = model.talker.codebooks, model.talker.draws
+        self._table = Upload((slots, RowTable.width(self._books, self._draws)), torch.float64, device)
         self._text = torch.zeros_like(model.hidden)
-        self._made = Download((slots, model.config.talker.num_code_groups + 1), torch.int64, device)
+        self._made = Download((slots, self._books + 1), torch.int64, device)
 
     def prepare(self) -> None:
-        """Record all shapes, the usual ones first; no stream may be there. A later recording would hold streams up."""
-        idle = RowTable.pack([None] * self._model.slots, self._model.config, self._model.idle_position)
+        """Record all shapes, the usual ones first, before there are streams: a later recording would delay them."""
+        idle = self._pack([None] * self._model.slots)
         self._table.send(idle)
         for kind in (DRAWS[1], DRAWS[0], DRAWS[2]):
             for batch in reversed(self._batches):  # the largest first: the others then fit its memory
@@ -60,7 +63,7 @@ class StaticStep:
         batch = round_up(max(slots) + 1, self._batches)
         by_slot = dict(zip(slots, rows, strict=True))
         padded = [by_slot.get(slot) for slot in range(batch)]
-        table = RowTable.pack(padded, self._model.config, self._model.idle_position)
+        table = self._pack(padded)
         self._table.send(table)
         positions = [row.position for row in rows if row.codes is not None]
         if positions:
@@ -72,15 +75,21 @@ class StaticStep:
         made = self._made.fetch(batch)[slots]
         return made[:, :-1].astype(np.int32), made[:, -1] != 0
 
+    def _pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
+        return RowTable.pack(rows, self._books, self._draws, self._model.idle_position)
+
+    def _rows(self, batch: int) -> RowTable:
+        return RowTable(self._table.device[:batch], self._books)
+
     def _advance(self, batch: int, length: int) -> tuple[Hashable, Step]:
         """The talker reads the newest frames of the first `batch` slots, at positions below `length`."""
         model = self._model
 
         def step() -> None:
-            table = RowTable(self._table.device[:batch])
+            table = self._rows(batch)
 
             def decode(embeds: Tensor) -> Tensor:
-                return model.talker.decode_first(model.cache, table.position, embeds, length)
+                return model.talker.stack.decode_first(model.cache, table.position, embeds, length)
 
             model.advance(self._slots[:batch], table, self._text[:batch], decode)
 
@@ -91,7 +100,7 @@ class StaticStep:
         model = self._model
 
         def step() -> None:
-            table, hidden = RowTable(self._table.device[:batch]), model.hidden[:batch]
+            table, hidden = self._rows(batch), model.hidden[:batch]
             code0, finite = model.first_code(hidden, model.used[:batch], table, kind)
             codes, fine = model.other_codes(hidden, code0, table, kind)
             made = self._made.device[:batch]

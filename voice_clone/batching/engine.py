@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
@@ -23,11 +23,11 @@ R = TypeVar("R")
 
 MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
 
-HAND_OVER = 0.003  # seconds; so long, at most, the next frame waits for a stream's first chunk to be sent
+HAND_OVER = 0.003  # seconds; the longest time that the next frame waits for a stream's first chunk to be sent
 
-PATIENCE = 1.0  # seconds; so long, at most, does a newcomer wait for listeners who have little left to hear
+PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
 
-MAX_WAIT = 3600.0  # seconds; a deadline may be so far away that no system call can wait for it
+MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +37,28 @@ class Engine(Generic[R]):
 
     Args:
         source: makes the frames; used by the engine's thread alone.
-        codebooks: codes a frame.
         schedule: frames of a stream's chunks; the last number repeats.
         frame_seconds: how long a frame is heard; a chunk goes out before it is full where its listener would hear a
             gap otherwise. 0: never.
         max_queue: streams that may wait for a slot.
-        prefill_chunk: positions of a prompt that are read between two steps: so long, at most, does a newcomer
-            hold up the live streams. A prompt is always cut at the multiples of this number.
+        prefill_chunk: positions of a prompt that are read between two steps, which bounds how long a new stream
+            delays the live ones. A prompt is always cut at the multiples of this number.
         statistics: what is counted and timed.
+        clock: seconds, monotonic; deadlines are on it.
     """
 
     def __init__(
         self,
         source: FrameSource[R],
-        codebooks: int,
         schedule: Sequence[int],
         max_queue: int,
         frame_seconds: float = 0.0,
         prefill_chunk: int = 256,
         statistics: Statistics | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
-        self._codebooks = codebooks
+        self._clock = clock
         self._schedule = tuple(schedule)
         self._max_queue = max_queue
         self._frame_seconds = frame_seconds
@@ -70,7 +70,7 @@ class Engine(Generic[R]):
         self._closing = False
         self._read_seconds = 0.0  # what the last piece of a prompt took
         self._step_seconds = 0.0  # what the last step took
-        self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics)
+        self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -78,20 +78,23 @@ class Engine(Generic[R]):
         """Queue a stream; its chunks, or its failure, go to `sink`.
 
         Args:
-            deadline: on the clock of `time.monotonic()`; a stream not done by then fails with DeadlineExceeded.
+            deadline: on the engine's clock; a stream that is not done by then fails with DeadlineExceeded.
 
         Raises:
             Overloaded: the queue is full, or the engine is closing.
             InvalidArgument: a stream of this id is live.
         """
-        stream = Stream(stream_id, request, sink, self._schedule, self._codebooks, self._frame_seconds, deadline)
+        form = self._source.payload
+        stream = Stream(
+            stream_id, request, sink, self._schedule, form, self._frame_seconds, deadline, clock=self._clock
+        )
         try:
             with self._changed:
                 if self._closing:
                     raise Overloaded("the server is shutting down; ask another one, or later")
                 if stream_id in self._by_id:
                     raise InvalidArgument("a stream of this stream_id is live; every stream needs its own")
-                free = self._source.slots - len(self._live)  # those who wait for these get them after the step
+                free = self._source.slots - len(self._live)  # waiting streams get these after the step
                 if len(self._waiting) >= self._max_queue + free:
                     raise Overloaded(f"{self._max_queue} streams are waiting already; try again later")
                 self._outbox.open(stream)
@@ -151,9 +154,9 @@ class Engine(Generic[R]):
                 if self._closing and not self._by_id:
                     return False
                 deadlines = [stream.deadline for stream in self._by_id.values() if stream.deadline is not None]
-                seconds = min(deadlines) - time.monotonic() if deadlines else MAX_WAIT
+                seconds = min(deadlines) - self._clock() if deadlines else MAX_WAIT
                 self._changed.wait(min(max(0.0, seconds), MAX_WAIT))
-            now = time.monotonic()
+            now = self._clock()
             for stream in [stream for stream in self._waiting if stream.over(now)]:
                 self._waiting.remove(stream)
                 self._end(stream, stream.over(now))
@@ -161,7 +164,7 @@ class Engine(Generic[R]):
             joining = [(slot, self._waiting.popleft()) for slot in free[: len(self._waiting)]]
             self._live.update(joining)
         for slot, stream in joining:
-            stream.started = time.monotonic()
+            stream.started = self._clock()
             try:
                 stream.unread = stream.prompt_positions = self._source.start(slot, stream.request)
             except Exception as error:
@@ -172,20 +175,20 @@ class Engine(Generic[R]):
 
     def _busy(self) -> bool:
         """Whether there is anything to do now."""
-        now = time.monotonic()
+        now = self._clock()
         if self._waiting and (len(self._live) < self._source.slots or any(s.over(now) for s in self._waiting)):
             return True
         return any(s.unread or s.unsent < MAX_UNSENT or s.over(now) for s in self._live.values())
 
     def _prefill(self) -> None:
-        """Read at most `prefill_chunk` positions of the newcomers' prompts, those of the oldest first."""
-        began = time.monotonic()
+        """Read at most `prefill_chunk` positions of the new streams' prompts, the oldest stream first."""
+        began = self._clock()
         if not self._may_read(began):
             return
         room = self._prefill_chunk
         for slot, stream in list(self._live.items()):
             count = min(stream.unread, self._prefill_chunk)
-            if not count or stream.over(time.monotonic()):
+            if not count or stream.over(self._clock()):
                 continue
             if count > room:
                 break
@@ -197,13 +200,14 @@ class Engine(Generic[R]):
             room -= count
             stream.unread -= count
             if not stream.unread:
-                stream.prefilled = time.monotonic()
-        self._read_seconds = time.monotonic() - began
+                stream.prefilled = self._clock()
+        self._read_seconds = self._clock() - began
 
     def _may_read(self, now: float) -> bool:
-        """Whether there are newcomers, and no listener runs dry while a piece of their prompts is read.
+        """Whether there are new streams, and reading a piece of their prompts makes no listener's playback run dry.
 
-        He needs what lasts for the piece, the step after it, and one more for decoding and the way to him.
+        A listener needs audio for the piece, for the step after it, and for one more step's time, which stands for
+        decoding and transport.
         """
         waiting = [stream.started or now for stream in self._live.values() if stream.unread]
         if not waiting or now - min(waiting) > PATIENCE:
@@ -213,13 +217,13 @@ class Engine(Generic[R]):
         return all(lead is None or lead > enough for lead in leads)
 
     def _step(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         for slot, stream in list(self._live.items()):
             if error := stream.over(now):
                 self._leave(slot, error)
         slots = [slot for slot, stream in self._live.items() if not stream.unread and stream.unsent < MAX_UNSENT]
         frames = self._frames(slots)
-        self._step_seconds = time.monotonic() - now
+        self._step_seconds = self._clock() - now
         begun = []
         for slot, frame in frames:
             stream = self._live[slot]
@@ -235,7 +239,7 @@ class Engine(Generic[R]):
                 self._outbox.put(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
-        if begun:  # a frame's own Python would keep the outbox from running
+        if begun:  # the next frame would hold the GIL, and the outbox thread could not send
             with self._changed:
                 self._changed.wait_for(lambda: not any(s.unsent and not s.stopped for s in begun), HAND_OVER)
 
@@ -250,7 +254,7 @@ class Engine(Generic[R]):
             if len(slots) == 1:
                 self._leave(slots[0], Internal("the step of this stream failed; try again"))
                 return []
-            # No stream has moved: alone, each shows whether the failure is its own.
+            # No stream has moved. A step for each alone shows which of them fails.
             return [pair for slot in slots for pair in self._frames([slot])]
         return list(zip(slots, frames, strict=True))
 

@@ -1,4 +1,4 @@
-"""The outbox: a thread that hands chunks to their sinks, so that a slow receiver holds up nobody's frames."""
+"""The outbox: a thread that hands chunks to their sinks, so that a slow receiver delays no frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voice_clone.batching.stream import Chunk, Stream
 from voice_clone.errors import Overloaded, VoiceCloneError
 
 POLL_SECONDS = 0.02
-POLL_STREAMS = 8  # asked at each poll, and to ask costs about 0.1 ms: 32 streams are asked within a frame of audio
+POLL_STREAMS = 8  # sinks asked at each poll; each costs about 0.1 ms; 64 streams are asked in 0.16 s
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +29,14 @@ class Levels:
 
 
 class Outbox:
-    """Delivers what `put` gets, in order, and watches for streams that nobody wants any more.
+    """Delivers what `put` gets, in order, and watches for streams whose client has left.
 
     Args:
         delivered: called after each chunk that a sink took.
-        abandoned: called with a stream whose sink says so, or has failed.
+        abandoned: called with a stream whose client has left or whose sink has failed.
         levels: asked for the gauges.
         statistics: what is counted and timed; None: nothing.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Outbox:
         abandoned: Callable[[Stream[Any]], None],
         levels: Callable[[], Levels],
         statistics: Statistics | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._delivered = delivered
         self._abandoned = abandoned
         self._levels = levels
         self._statistics = statistics
-        self._open: dict[Stream[Any], None] = {}  # in the order in which they are asked; used by the thread alone
+        self._open: dict[Stream[Any], None] = {}  # in the order of the questions; used by the thread alone
         self._next_poll = 0.0
         self._queue: queue.SimpleQueue[tuple[Stream[Any], Chunk | BaseException | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
@@ -91,17 +94,17 @@ class Outbox:
                 self._poll()
                 polled = True
             except Exception:  # of a sink, or of a gauge; without this thread no stream would ever end
-                if polled:  # else it has been told
-                    log.exception("the outbox failed to ask who is still there")
+                if polled:  # the same failure again is not logged
+                    log.exception("the outbox failed to ask the sinks whether their clients are there")
                 polled = False
 
     def _take(self, stream: Stream[Any], item: Chunk | BaseException | None) -> None:
         if item is None:
-            if not self._open:  # who has just come is still there, and to ask would hold up his first frame
-                self._next_poll = time.monotonic() + POLL_SECONDS
+            if not self._open:  # a new stream's client is there, and the question would delay its first frame
+                self._next_poll = self._clock() + POLL_SECONDS
             self._open[stream] = None
         elif stream not in self._open:
-            if isinstance(item, Overloaded):  # else: it has ended already, by its sink's failure
+            if isinstance(item, Overloaded):  # otherwise its sink has failed, and it has ended already
                 self._count(stream, item.slug)
         elif isinstance(item, Chunk):
             self._send(stream, item)
@@ -131,9 +134,9 @@ class Outbox:
             self._count(stream, error.slug if isinstance(error, VoiceCloneError) else "internal")
 
     def _count(self, stream: Stream[Any], reason: str) -> None:
-        self._show_levels()  # first: who sees that a stream has ended sees its slot free
+        self._show_levels()  # before the count: a reader who sees the stream's end sees its slot free
         if self._statistics is not None:
-            self._statistics.ended(reason, stream.frames, stream.timing(time.monotonic()))
+            self._statistics.ended(reason, stream.frames, stream.timing(self._clock()))
 
     def _show_levels(self) -> None:
         if self._statistics is not None:
@@ -141,7 +144,7 @@ class Outbox:
             self._statistics.levels(levels.live, levels.waiting)
 
     def _poll(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now < self._next_poll and self._open:
             return
         self._next_poll = now + POLL_SECONDS

@@ -1,7 +1,8 @@
-"""What an engine counts and times. It knows no metrics system: series are made by whoever runs the engine.
+"""What an engine counts and times. It knows no metrics system: the owner of the engine makes the series.
 
     <prefix>streams_total{reason}   counter    ended streams: a finish reason, or the slug of the error
     <prefix>frames_total            counter    frames of ended streams
+    <prefix>speech_seconds_total    counter    seconds of speech of ended streams
     <prefix>live_streams            gauge      streams in a slot
     <prefix>waiting_streams         gauge      streams that wait for a slot
     <prefix>queue_ms                histogram  wait for a slot
@@ -47,9 +48,17 @@ MakeSeries = Callable[..., Series]
 
 
 class Statistics:
-    """The series of one engine. For one thread: the engine's outbox."""
+    """The series of one engine. For one thread: the engine's outbox.
 
-    def __init__(self, prefix: str, make: MakeSeries) -> None:
+    Args:
+        prefix: of the series' names.
+        make: makes a series.
+        frame_seconds: how long a frame is heard.
+    """
+
+    def __init__(self, prefix: str, make: MakeSeries, frame_seconds: float) -> None:
+        self._frame_seconds = frame_seconds
+
         def histogram(name: str, description: str) -> Any:
             return make(f"{prefix}{name}", description, "histogram", None, BUCKETS)
 
@@ -58,6 +67,7 @@ class Statistics:
             reason: make(total, "ended streams by reason", "counter", {"reason": reason}) for reason in REASONS
         }
         self._frames = make(f"{prefix}frames_total", "frames of ended streams", "counter")
+        self._seconds = make(f"{prefix}speech_seconds_total", "seconds of speech of ended streams", "counter")
         self._live = make(f"{prefix}live_streams", "streams in a slot", "gauge")
         self._waiting = make(f"{prefix}waiting_streams", "streams that wait for a slot", "gauge")
         self._queue = histogram("queue_ms", "milliseconds until a stream has a slot")
@@ -72,12 +82,13 @@ class Statistics:
         """A stream has ended with a finish reason, or with the slug of an error."""
         if frames:
             self._frames.add(frames)
+            self._seconds.add(frames * self._frame_seconds)
             self._queue.observe(timing.queue)
             self._prefill.observe(timing.prefill)
             self._first.observe(timing.first_frame)
             self._frame.observe(timing.generate / frames)
             self._gap.observe(timing.gap)
-        self._reasons.get(reason, self._reasons["internal"]).add()  # last: it tells that the rest is there
+        self._reasons.get(reason, self._reasons["internal"]).add()  # last: it shows that the others are up to date
 
     def levels(self, live: int, waiting: int) -> None:
         """How full the engine is now; costs nothing where it has not changed."""

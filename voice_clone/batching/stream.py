@@ -1,26 +1,27 @@
-"""One stream of codec frames: its request, its chunk schedule, and where its chunks go."""
+"""One stream of frames: its request, its chunk schedule, and where its chunks go."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.playback import Playback
 from voice_clone.errors import DeadlineExceeded, VoiceCloneError
 
 R = TypeVar("R", contravariant=True)
 
 
 class Frame(Protocol):
-    """What a stream made in one step: codes, or the reason why there are none, or both for a last frame."""
+    """What a stream made in one step: a payload, or the reason why there is none, or both for a last frame."""
 
     @property
-    def codes(self) -> NDArray[np.int32] | None:
-        """int32 [codebooks]; None where the stream ended without a frame."""
+    def payload(self) -> NDArray[Any] | None:
+        """[width], of the source's form; None where the stream ended without a frame."""
 
     @property
     def finish(self) -> str | None:
@@ -33,6 +34,10 @@ class FrameSource(Protocol[R]):
     @property
     def slots(self) -> int:
         """How many streams can be live at once."""
+
+    @property
+    def payload(self) -> PayloadForm:
+        """The form of a frame."""
 
     def start(self, slot: int, request: R) -> int:
         """Give a free slot to a stream; returns the positions of its prompt that `prefill` is to read. Nothing is
@@ -71,7 +76,7 @@ class Chunk:
     """Consecutive frames of a stream. The last chunk has a finish reason and may be empty."""
 
     index: int
-    codes: NDArray[np.int32]  # [frames, codebooks]
+    payload: NDArray[Any]  # [frames, width]
     frames: int  # of the stream so far, this chunk included
     finish: str | None
     prompt_positions: int  # that had to be read; the source may have known the others
@@ -88,7 +93,7 @@ class Sink(Protocol):
         """The stream ends with `error`."""
 
     def cancelled(self) -> bool:
-        """Whether nobody wants the stream any more."""
+        """Whether the client has left."""
 
 
 @dataclass(eq=False)
@@ -102,25 +107,28 @@ class Stream(Generic[R]):
     request: R
     sink: Sink
     schedule: Sequence[int]  # frames of chunk 0, 1, ...; the last repeats
-    codebooks: int
+    form: PayloadForm
     frame_seconds: float = 0.0  # how long a frame is heard; 0: chunks keep to the schedule
-    deadline: float | None = None  # time.monotonic()
-    stopped: VoiceCloneError | None = None  # by others, with this error
+    deadline: float | None = None  # on `clock`
+    clock: Callable[[], float] = time.monotonic
+    stopped: VoiceCloneError | None = None  # the error with which another thread ended it
     prompt_positions: int = 0  # to be prefilled
     unread: int = 0  # of them, still
     unsent: int = 0  # chunks that the sink has not taken yet
     frames: int = 0
     chunks: int = 0
-    pending: list[NDArray[np.int32]] = field(default_factory=list)
-    # Points in time, time.monotonic(); None: not yet.
-    submitted: float = field(default_factory=time.monotonic)
+    pending: list[NDArray[Any]] = field(default_factory=list)
+    # Points in time on `clock`; None: not yet.
     started: float | None = None
     prefilled: float | None = None
     first_frame: float | None = None
     last_frame: float | None = None
-    heard_until: float | None = None  # by a listener who began with the first chunk and waits where one is late
     last_chunk: float | None = None
     gap: float = 0.0  # seconds
+
+    def __post_init__(self) -> None:
+        self.submitted = self.clock()
+        self._playback = Playback(self.frame_seconds)
 
     def over(self, now: float) -> VoiceCloneError | None:
         """Why the stream must end before its time, if it must."""
@@ -133,48 +141,48 @@ class Stream(Generic[R]):
     def add(self, frame: Frame) -> Chunk | None:
         """Take a frame; returns the chunk that it completes, if any.
 
-        A chunk is complete with its frames of the schedule, with the stream's last frame, or earlier if a listener
-        would have nothing left to hear while it is filled up.
+        A chunk is complete when it has as many frames as the schedule says, when the stream's last frame is in it, or
+        earlier if the listener's playback would run dry before the chunk is full.
         """
-        now = time.monotonic()
+        now = self.clock()
         wanted = self.schedule[min(self.chunks, len(self.schedule) - 1)]
         early = False
-        if frame.codes is not None:
+        if frame.payload is not None:
             early = self._runs_dry(now)
-            self.pending.append(frame.codes)
+            self.pending.append(frame.payload)
             self.frames += 1
             self.last_frame = now
             if self.first_frame is None:
                 self.first_frame = now
         if frame.finish is None and len(self.pending) < wanted and not early:
             return None
-        heard_until = now if self.heard_until is None else max(now, self.heard_until)
-        self.heard_until = heard_until + self.frame_seconds * len(self.pending)
+        self._playback.add(len(self.pending), now)
         if self.last_chunk is not None:
             self.gap = max(self.gap, now - self.last_chunk)
         self.last_chunk = now
-        codes: NDArray[Any] = np.array(self.pending, dtype=np.int32).reshape(len(self.pending), self.codebooks)
-        chunk = Chunk(self.chunks, codes, self.frames, frame.finish, self.prompt_positions, self.timing(now))
+        payload = self.form.join(self.pending)
+        chunk = Chunk(self.chunks, payload, self.frames, frame.finish, self.prompt_positions, self.timing(now))
         self.pending = []
         self.chunks += 1
         return chunk
 
     def lead(self, now: float) -> float | None:
-        """Seconds that the listener still has to hear of the chunks sent to him.
+        """Seconds of sent audio that the listener has not heard yet.
 
-        None if there is no gap to be avoided: before the first chunk, and where he has run dry already, or must,
-        because frames are made slower than they are heard.
+        None if no gap can be avoided: before the first chunk, after playback has run dry, and where it must run dry
+        because frames are made more slowly than they are heard.
         """
-        if self.heard_until is None or self.first_frame is None:
+        heard_until = self._playback.until
+        if heard_until is None or self.first_frame is None:
             return None
-        if self.heard_until < now or now - self.first_frame > self.frame_seconds * self.frames:
+        if heard_until < now or now - self.first_frame > self.frame_seconds * self.frames:
             return None
-        return self.heard_until - now
+        return heard_until - now
 
     def _runs_dry(self, now: float) -> bool:
-        """Whether the listener has less left to hear than two frames take to be made.
+        """Whether less audio is left to hear than the time in which two frames are made.
 
-        One is the next frame, the other stands for decoding and the way to him.
+        One is the next frame; the other stands for decoding and transport.
         """
         lead = self.lead(now)
         return lead is not None and self.last_frame is not None and lead < 2.0 * (now - self.last_frame)

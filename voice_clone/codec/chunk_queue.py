@@ -1,34 +1,35 @@
 """The chunks that wait to be decoded, and which of them are next.
 
-A stream's chunks never overtake each other, for only the first one waiting can join a batch. The chunk whose listener
-will be the first to have nothing left to hear is the most urgent; a stream's first chunk, and what ends one without
-samples, goes ahead of those of everybody who has not been waiting for long.
+A stream's chunks keep their order, because only the first one that waits can join a batch. The most urgent chunk is
+the one whose listener's playback runs dry first. A stream's first chunk, and a chunk that ends a stream without
+samples, go ahead of all listeners that have not waited for long.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from voice_clone.codec.code2wav import Chunk, Decoded
+from voice_clone.batching.playback import Playback
+from voice_clone.codec.chunk import Chunk, Decoded
 
-FIRST_CHUNK_LEAD = 2.0  # seconds; a stream's first chunk goes ahead of listeners who have waited for less
+FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less
 
 
 class Ticket(Protocol):
     """Where a chunk's samples go: `done`, `skip` or `fail` is called once."""
 
     def cancelled(self) -> bool:
-        """Whether nobody wants the samples any more."""
+        """Whether the client has left."""
 
     def done(self, decoded: Decoded) -> None:
         """The chunk's samples."""
 
     def skip(self) -> None:
-        """There are none; why comes with the stream's final chunk."""
+        """There are none; the stream's final chunk says why."""
 
     def fail(self, error: BaseException) -> None:
         """There are none, because of `error`."""
@@ -36,7 +37,7 @@ class Ticket(Protocol):
 
 @dataclass
 class Entry:
-    """A chunk that waits; `frames` are those that it came with."""
+    """A chunk that waits; `frames` is their number when it came."""
 
     chunk: Chunk
     ticket: Ticket
@@ -48,13 +49,15 @@ class ChunkQueue:
 
     Args:
         frame_seconds: how long a frame is heard.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, frame_seconds: float) -> None:
+    def __init__(self, frame_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._frame_seconds = frame_seconds
+        self._clock = clock
         self._waiting: dict[str, deque[Entry]] = {}  # by stream
         self._chunks = 0
-        self._heard_until: dict[str, float] = {}  # by open stream: when its listener has heard all that was decoded
+        self._playback: dict[str, Playback] = {}  # by open stream
 
     def __len__(self) -> int:
         """How many chunks wait."""
@@ -62,7 +65,7 @@ class ChunkQueue:
 
     @property
     def streams(self) -> Collection[str]:
-        """Whose chunks wait."""
+        """The streams with chunks that wait."""
         return self._waiting.keys()
 
     def put(self, entry: Entry) -> None:
@@ -83,16 +86,16 @@ class ChunkQueue:
         return batch
 
     def heard(self, stream_id: str, frames: int) -> None:
-        """A listener has been sent `frames` more."""
-        now = time.monotonic()
-        self._heard_until[stream_id] = max(now, self._heard_until.get(stream_id, now)) + self._frame_seconds * frames
+        """`frames` more were sent to a stream's listener."""
+        self._playback.setdefault(stream_id, Playback(self._frame_seconds)).add(frames, self._clock())
 
     def forget(self, stream_id: str) -> None:
-        """A stream has ended; what waits of it stays."""
-        self._heard_until.pop(stream_id, None)
+        """A stream has ended; its chunks that wait stay."""
+        self._playback.pop(stream_id, None)
 
     def _due(self, entry: Entry) -> float:
-        """The most urgent chunk has the least."""
+        """A chunk's due time; the most urgent chunk has the least."""
         if entry.chunk.index == 0 or not entry.frames:
             return entry.chunk.arrived - FIRST_CHUNK_LEAD
-        return self._heard_until.get(entry.chunk.stream_id, entry.chunk.arrived)
+        playback = self._playback.get(entry.chunk.stream_id)
+        return entry.chunk.arrived if playback is None or playback.until is None else playback.until

@@ -1,80 +1,32 @@
-"""The decoders of all running streams: chunks of codec frames in, samples out."""
+"""The decoders of all running streams: chunks of frames in, samples out."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from voice_clone.codec.chunk import Chunk, Decoded, Primed
+from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, StreamDecoder, VoiceDecoder
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.families.qwen3_tts.networks.codec_decoder import DecoderState
+from voice_clone.layers.streaming import StreamState
 
 PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
-
-Primed = Literal["hit", "miss", "none"]
 
 log = logging.getLogger(__name__)
 
 
-class StreamDecoder(Protocol):
-    """What decoding streams takes; see `CodecDecoder` for each."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def new_state(self, batch: int) -> DecoderState: ...
-
-    def decode_chunk(self, codes: torch.Tensor, state: DecoderState) -> torch.Tensor: ...
-
-    def prime(self, codes: torch.Tensor, state: DecoderState) -> None: ...
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive codec frames of one stream.
-
-    `stream_id` names the stream; whoever knows it can feed the stream, so it must not be guessable. `index` counts a
-    stream's chunks 0, 1, 2, ... without a gap. `codes` is int32 [frames, codebooks]; no frames give no samples.
-    `context` is int32 [frames, codebooks], with chunk 0 alone: reference codes that precede the stream, without their
-    audio. `final` says that no chunk follows. `failure`: the stream ends with it instead of samples. `arrived` is
-    time.monotonic().
-    """
-
-    stream_id: str
-    index: int
-    codes: NDArray[np.int32]
-    context: NDArray[np.int32]
-    final: bool
-    failure: VoiceCloneError | None = None
-    arrived: float = field(default_factory=time.monotonic)
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """A chunk's samples, and what the stream has cost so far.
-
-    `waveform` is float32 [frames x 1920] in [-1, 1]. `primed` says whether the state after the reference was there
-    (`hit`) or computed for this stream (`miss`); `none`: the stream has no reference. `spent_ms` is the time of the
-    batches that the stream was in; `first_ms` that from the arrival of its first chunk to its first samples.
-    """
-
-    waveform: NDArray[np.float32]
-    primed: Primed
-    spent_ms: float
-    first_ms: float
-
-
 @dataclass
 class _Stream:
-    state: DecoderState
+    state: StreamState
     primed: Primed
     next_index: int = 0
     used: float = 0.0  # when its last chunk was decoded
@@ -86,13 +38,12 @@ class Code2Wav:
     """Decodes streams incrementally; the samples of a stream joined equal the decode of all its frames at once.
 
     Args:
-        decoder: the codec decoder, on whatever engine.
-        codebook_size: codes lie in 0..codebook_size - 1.
-        codebooks: codes a frame.
+        decoder: the family's decoder, on any engine.
+        form: of the frames that it takes.
         max_state_bytes: memory for the states of open streams; bounds how many can be open.
         max_chunk_frames: frames of a chunk, and of a reference.
         idle_seconds: a stream without a chunk for so long has lost its talker.
-        primed_bytes, primed_seconds: bounds of the states kept for known references; see `PrimedStates`.
+        primed_bytes, primed_seconds: bounds of the cached states after references; see `PrimedStates`.
         clock: seconds, monotonic.
 
     For one thread.
@@ -101,8 +52,7 @@ class Code2Wav:
     def __init__(
         self,
         decoder: StreamDecoder,
-        codebook_size: int,
-        codebooks: int,
+        form: CodecFormat,
         *,
         max_state_bytes: int = 1 << 30,
         max_chunk_frames: int = 512,
@@ -112,8 +62,7 @@ class Code2Wav:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decoder = decoder
-        self._codebook_size = codebook_size
-        self._codebooks = codebooks
+        self._form = form
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
         self._clock = clock
@@ -135,7 +84,7 @@ class Code2Wav:
 
     @property
     def primed_bytes(self) -> int:
-        """Memory of the states kept for known references."""
+        """Memory of the cached states after references."""
         return self._primed.nbytes
 
     def is_open(self, stream_id: str) -> bool:
@@ -166,9 +115,11 @@ class Code2Wav:
                     "a stream with %d frames of reference could not be opened", len(chunk.context), exc_info=error
                 )
                 outcomes[chunk.stream_id] = Internal("the decoder failed on the reference of this stream; try again")
-        waveforms = self._waveforms([chunk.codes for chunk, _ in ready], [stream for _, stream in ready])
+        waveforms = self._waveforms([chunk.payload for chunk, _ in ready], [stream for _, stream in ready])
         now = time.monotonic()
         for (chunk, stream), waveform in zip(ready, waveforms, strict=True):
+            if chunk.final and self._form.look_ahead and not isinstance(waveform, VoiceCloneError):
+                waveform = self._flushed(stream, waveform)
             if isinstance(waveform, VoiceCloneError):
                 outcomes[chunk.stream_id] = waveform
                 self.drop(chunk.stream_id)
@@ -196,66 +147,70 @@ class Code2Wav:
             self.drop(stream_id)
         return idle
 
-    def warm_up(self, frames: Sequence[int], batches: Sequence[int], seconds: float) -> None:
-        """Run the shapes to come, so that no request pays for what a first run costs; stops after about `seconds`."""
+    def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
+        """Run the shapes that requests will bring, which are slow the first time; stops after about `seconds`."""
         deadline = time.monotonic() + seconds
-        lengths = sorted({min(length, PIECE_FRAMES) for length in frames})
+        lengths = sorted({min(length, PIECE_FRAMES) for length in lengths})
         shapes = [(self._decoder.decode_chunk, batch, length) for batch in batches for length in lengths]
         for run, batch, length in [(self._decoder.prime, 1, PIECE_FRAMES), *shapes]:
             if time.monotonic() > deadline:
                 log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
                 return
-            codes = torch.zeros(batch, self._codebooks, length, dtype=torch.int64, device=self._device)
-            run(codes, self._decoder.new_state(batch))
+            frames = [self._form.payload.join([np.zeros(self._form.payload.width)] * length)] * batch
+            run(self._form.batch(frames, self._device), self._decoder.new_state(batch))
 
-    def prepare(self, context: NDArray[np.int32]) -> None:
-        """Compute the state after a reference for a stream that is about to begin with it; changes nothing else.
+    def prepare(self, context: NDArray[Any]) -> None:
+        """Compute and cache the state after a reference with which a stream is about to begin.
 
         Raises:
             InvalidArgument: a code or the shape is wrong.
         """
         self._check(context, "context_codes")
+        if self._form.needs_voice:
+            return
         if len(context) and context not in self._primed and self._primed.room(self._state_bytes):
-            self._primed.put(context, self._after(context), asked=False)
+            self._primed.put(context, self._after(context), used=False)
 
-    def restore(self, references: Iterable[NDArray[np.int32]], seconds: float) -> int:
+    def restore(self, references: Iterable[NDArray[Any]], seconds: float) -> int:
         """Compute the states after known references, the most wanted first, as many as fit and as `seconds` allow.
 
         Returns: how many.
         """
         deadline = time.monotonic() + seconds
-        done: list[tuple[NDArray[np.int32], DecoderState]] = []
-        room = self._primed.room(self._state_bytes)
-        for codes in references:
+        done: list[tuple[NDArray[Any], StreamState]] = []
+        room = 0 if self._form.needs_voice else self._primed.room(self._state_bytes)
+        for frames in references:
             if len(done) == room or time.monotonic() > deadline:
                 break
-            with contextlib.suppress(InvalidArgument):  # they belong to another checkpoint
-                self._check(codes, "codec_codes")
-                done.append((codes, self._after(codes)))
-        for codes, state in reversed(done):  # the most wanted is the last to go
-            self._primed.put(codes, state)
+            with contextlib.suppress(InvalidArgument):  # a reference of another checkpoint
+                self._check(frames, "the reference")
+                done.append((frames, self._after(frames)))
+        for frames, state in reversed(done):  # the most wanted one is then the last to be evicted
+            self._primed.put(frames, state)
         return len(done)
 
     def _stream(self, chunk: Chunk) -> _Stream:
         """The stream that a chunk belongs to, opened by its first one."""
-        self._check(chunk.codes, "codes")
+        self._check(chunk.payload, "codes")
         self._check(chunk.context, "context_codes")
-        if chunk.index != 0 and chunk.context.size:
-            raise InvalidArgument("context_codes belong to chunk 0; later chunks must have none")
+        if chunk.index != 0 and (chunk.context.size or chunk.voice):
+            raise InvalidArgument("context_codes and voice belong to chunk 0; later chunks must have none")
         stream = self._streams.get(chunk.stream_id)
         if stream is None:
             if chunk.index != 0:
                 raise InvalidArgument(
                     f"chunk {chunk.index} belongs to a stream that is not open; a stream begins with chunk 0"
                 )
-            stream = self._streams[chunk.stream_id] = self._open(chunk.context)
+            stream = self._streams[chunk.stream_id] = self._open(chunk.context, chunk.voice)
         elif chunk.index != stream.next_index:
             raise InvalidArgument(f"chunk {chunk.index} of this stream came where chunk {stream.next_index} was due")
         return stream
 
-    def _open(self, context: NDArray[np.int32]) -> _Stream:
+    def _open(self, context: NDArray[Any], voice: Mapping[str, NDArray[Any]]) -> _Stream:
         if len(self._streams) >= self.max_streams:
             raise Overloaded(f"{self.max_streams} streams are open already; try again later")
+        if self._form.needs_voice:
+            return self._open_with_voice(context, voice)
         if context.size == 0:
             return _Stream(self._decoder.new_state(1), "none", used=self._clock())
         found = self._primed.get(context)
@@ -266,43 +221,54 @@ class Code2Wav:
         self._primed.put(context, state)
         return _Stream(state, "miss", used=self._clock())
 
-    def _after(self, context: NDArray[np.int32]) -> DecoderState:
-        """The decoder's state after reference codes."""
+    def _open_with_voice(self, context: NDArray[Any], voice: Mapping[str, NDArray[Any]]) -> _Stream:
+        """A stream whose state depends on more than the reference frames; its state is not cached."""
+        if not voice:
+            raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
         state = self._decoder.new_state(1)
-        self._decoder.prime(self._batch([context]), state)
+        cast(VoiceDecoder, self._decoder).condition(state, voice)
+        if len(context):
+            self._decoder.prime(self._form.batch([context], self._device), state)
+        return _Stream(state, "none", used=self._clock())
+
+    def _flushed(self, stream: _Stream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
+        """A last chunk's samples and those that a decoder which looks ahead still has."""
+        try:
+            rest = cast(LookAheadDecoder, self._decoder).flush(stream.state)[0].float().cpu().numpy()
+            whole: NDArray[np.float32] = np.concatenate([waveform, rest])
+        except Exception as error:
+            log.error("the end of a stream could not be decoded", exc_info=error)
+            return Internal("the decoder failed on the end of this stream; try again")
+        return whole
+
+    def _after(self, context: NDArray[Any]) -> StreamState:
+        """The decoder's state after reference frames."""
+        state = self._decoder.new_state(1)
+        self._decoder.prime(self._form.batch([context], self._device), state)
         return state
 
     def _waveforms(
-        self, codes: Sequence[NDArray[np.int32]], streams: Sequence[_Stream]
+        self, frames: Sequence[NDArray[Any]], streams: Sequence[_Stream]
     ) -> list[NDArray[np.float32] | VoiceCloneError]:
-        """Decode one batch and move its streams on; where the batch fails, its streams one by one."""
-        if not streams or codes[0].size == 0:
+        """Decode one batch and move its streams on; if the batch fails, decode its streams one by one."""
+        if not streams or frames[0].size == 0:
             return [np.zeros(0, np.float32) for _ in streams]
         alone = len(streams) == 1
         try:
-            state = streams[0].state if alone else DecoderState.stack([stream.state for stream in streams])
-            pieces = torch.split(self._batch(codes), PIECE_FRAMES, dim=-1)
+            state = streams[0].state if alone else StreamState.stack([stream.state for stream in streams])
+            pieces = torch.split(self._form.batch(frames, self._device), PIECE_FRAMES, dim=-1)
             decoded = torch.cat([self._decoder.decode_chunk(piece, state) for piece in pieces], dim=-1)
             waveforms: NDArray[np.float32] = decoded.float().cpu().numpy()
             states = [state] if alone else state.split()
         except Exception as error:
             if not alone:
-                return [self._waveforms([one], [stream])[0] for one, stream in zip(codes, streams, strict=True)]
-            log.error("decoding %d frames failed", len(codes[0]), exc_info=error)
+                return [self._waveforms([one], [stream])[0] for one, stream in zip(frames, streams, strict=True)]
+            log.error("decoding %d frames failed", len(frames[0]), exc_info=error)
             return [Internal("the decoder failed on this stream; try again")]
         for stream, moved in zip(streams, states, strict=True):
             stream.state = moved
         bad = Internal("the decoder made no valid audio for this stream")
         return [waveform if np.isfinite(waveform).all() else bad for waveform in waveforms]
 
-    def _batch(self, codes: Sequence[NDArray[np.int32]]) -> torch.Tensor:
-        """B times [frames, codebooks] -> int64 [B, codebooks, frames] on the decoder's device."""
-        return torch.from_numpy(np.stack(codes).transpose(0, 2, 1).astype(np.int64)).to(self._device)
-
-    def _check(self, codes: NDArray[np.int32], name: str) -> None:
-        if codes.ndim != 2 or (len(codes) and codes.shape[1] != self._codebooks):
-            raise InvalidArgument(f"{name} must have shape [frames, {self._codebooks}]")
-        if len(codes) > self._max_chunk_frames:
-            raise InvalidArgument(f"{name} has {len(codes)} frames; at most {self._max_chunk_frames} are taken at once")
-        if codes.size and (codes.min() < 0 or codes.max() >= self._codebook_size):
-            raise InvalidArgument(f"{name} must lie in 0..{self._codebook_size - 1}")
+    def _check(self, frames: NDArray[Any], name: str) -> None:
+        self._form.check(frames, name, self._max_chunk_frames)

@@ -1,7 +1,7 @@
-"""The codec decoder in steps of fixed shapes, which CUDA graphs can hold. The way on a GPU.
+"""A codec decoder in steps of fixed shapes, which CUDA graphs can hold. Used on a GPU.
 
-A graph decodes so many frames of so many streams; other numbers of frames are decoded in pieces, since a stream is the
-same however it is cut. A stream's state is one flat vector, for one copy in and one out.
+A graph decodes a fixed number of frames of a fixed number of streams. Other numbers of frames are decoded in pieces,
+because a stream is the same however it is cut. A stream's state is one flat vector: one copy in, one copy out.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.layers.graphs import GraphRunner, Step, powers_up_to, round_up
+from voice_clone.layers.streaming import StreamState
 
 LONGEST = 64  # frames of a graph: beyond, its memory grows and nothing is gained
 
 
-class GraphedCodecDecoder:
-    """As `CodecDecoder`, as far as streams need it.
+class GraphedDecoder:
+    """A `StreamDecoder` that runs another one in graphs.
 
     Args:
         decoder: what the graphs hold.
-        codebooks: codes a frame.
+        form: of its frames.
         max_batch: streams decoded together.
         frames: the usual lengths of chunks.
         runner: runs the steps.
     """
 
     def __init__(
-        self, decoder: CodecDecoder, codebooks: int, max_batch: int, frames: Sequence[int], runner: GraphRunner
+        self, decoder: StreamDecoder, form: CodecFormat, max_batch: int, frames: Sequence[int], runner: GraphRunner
     ) -> None:
         self._decoder = decoder
         self._runner = runner
@@ -41,7 +42,8 @@ class GraphedCodecDecoder:
         self._position = state.position
         self._state = self._flat(state.buffers)
         self._next_state = torch.zeros_like(self._state)
-        self._codes = torch.zeros(max_batch, codebooks, self._frames[0], dtype=torch.int64, device=decoder.device)
+        kind = torch.float32 if form.limits is None else torch.int64
+        self._codes = torch.zeros(max_batch, form.payload.width, self._frames[0], dtype=kind, device=decoder.device)
         self._waveform = decoder.decode_chunk(self._codes, state)  # of this shape and dtype
 
     @property
@@ -57,14 +59,14 @@ class GraphedCodecDecoder:
                 self._runner.prepare(*self._step(batch, frames))
 
     @torch.inference_mode()
-    def new_state(self, batch: int) -> DecoderState:
+    def new_state(self, batch: int) -> StreamState:
         """The state of `batch` streams before their first frame."""
         state = self._decoder.new_state(batch)
-        return DecoderState(state.position, [self._flat(state.buffers)])
+        return StreamState(state.position, [self._flat(state.buffers)])
 
     @torch.inference_mode()
-    def decode_chunk(self, codes: Tensor, state: DecoderState) -> Tensor:
-        """int64 [B, K, n] and the streams' state, which moves on -> [B, n * 1920]; as `CodecDecoder.decode_chunk`."""
+    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
+        """[B, K, n] and the streams' state, which moves on -> [B, n * samples of a frame]."""
         batch, _, left = codes.shape
         size = round_up(batch, self._batches)
         samples = self._waveform.shape[1] // self._frames[0]  # a frame
@@ -85,9 +87,9 @@ class GraphedCodecDecoder:
         return torch.cat(pieces, dim=-1)
 
     @torch.inference_mode()
-    def prime(self, codes: Tensor, state: DecoderState) -> None:
-        """Move fresh streams on over frames whose audio nobody wants; as `CodecDecoder.prime`."""
-        apart = DecoderState(state.position, self._apart(state.buffers[0]))
+    def prime(self, codes: Tensor, state: StreamState) -> None:
+        """Move fresh streams on over frames whose samples are not wanted."""
+        apart = StreamState(state.position, self._apart(state.buffers[0]))
         self._decoder.prime(codes, apart)
         state.position, state.buffers = apart.position, [self._flat(apart.buffers)]
 
@@ -95,7 +97,7 @@ class GraphedCodecDecoder:
         """The next `frames` frames of the first `batch` streams of the fixed tensors."""
 
         def step() -> None:
-            state = DecoderState(self._position[:batch], self._apart(self._state[:batch]))
+            state = StreamState(self._position[:batch], self._apart(self._state[:batch]))
             waveform = self._decoder.decode_chunk(self._codes[:batch, :, :frames], state)
             self._waveform[:batch, : waveform.shape[1]] = waveform
             self._next_state[:batch] = self._flat(state.buffers)

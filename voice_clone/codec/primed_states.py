@@ -1,9 +1,8 @@
-"""Decoder states after a voice's reference codes, kept because they depend on the voice alone.
+"""Decoder states after a voice's reference frames, cached because they depend on the voice alone.
 
-What stays in memory, and how long: the decoder's key-value caches and convolution histories of the reference (about
-5 MB a voice at the released shape; no audio, no text, no name), until nobody has used them for `idle_seconds` or newer
-ones need the room. None is written to disk: what is there of a voice are its codes. A key is the digest of the codes
-themselves: a voice that is replaced has other codes, and so another key.
+An entry holds the decoder's key-value caches and convolution histories after the reference (some megabytes; no audio,
+no text, no name). It is evicted when it was not used for `idle_seconds`, or when newer ones need the memory. No entry
+is written to disk. The key is the digest of the frames: a voice that is replaced has other frames, and another key.
 """
 
 from __future__ import annotations
@@ -11,58 +10,58 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.families.qwen3_tts.networks.codec_decoder import DecoderState
-from voice_clone.lru_cache import Kept, digest
+from voice_clone.layers.streaming import StreamState
+from voice_clone.lru_cache import LRUCache, digest
 
 
 @dataclass
 class _Primed:
-    state: DecoderState
-    asked: bool  # whether a stream has had it, or it was here before any could ask
+    state: StreamState
+    used: bool  # by a stream, or restored before any stream could ask
 
 
 class PrimedStates:
-    """The states after reference codes.
+    """The states after reference frames.
 
-    Args: as of `Kept`.
+    Args: as of `LRUCache`.
     """
 
     def __init__(self, max_bytes: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._kept: Kept[_Primed] = Kept(max_bytes, idle_seconds, clock)
+        self._cache: LRUCache[_Primed] = LRUCache(max_bytes, idle_seconds, clock)
 
-    def __contains__(self, codes: NDArray[np.int32]) -> bool:
-        return digest(codes) in self._kept
+    def __contains__(self, frames: NDArray[Any]) -> bool:
+        return digest(frames) in self._cache
 
     @property
     def nbytes(self) -> int:
         """Bytes of all states."""
-        return self._kept.nbytes
+        return self._cache.nbytes
 
-    def get(self, codes: NDArray[np.int32]) -> tuple[DecoderState, bool] | None:
-        """The state after `codes` [frames, codebooks], for one stream to go on from, and whether it was computed for
-        another one; None if it is not here.
+    def get(self, frames: NDArray[Any]) -> tuple[StreamState, bool] | None:
+        """The state after `frames` [n, width], from which one stream may continue, and whether an earlier stream has
+        used it; None if it is not cached.
         """
-        primed = self._kept.get(digest(codes))
+        primed = self._cache.get(digest(frames))
         if primed is None:
             return None
-        asked, primed.asked = primed.asked, True
-        return primed.state.fork(), asked
+        used, primed.used = primed.used, True
+        return primed.state.fork(), used
 
-    def put(self, codes: NDArray[np.int32], state: DecoderState, asked: bool = True) -> None:
-        """Keep the state after `codes`, if it can fit; the caller may go on from `state` itself.
+    def put(self, frames: NDArray[Any], state: StreamState, used: bool = True) -> None:
+        """Cache the state after `frames`, if it can fit; the caller may continue from `state` itself.
 
-        `asked`: false if the stream for which it was computed is yet to ask for it.
+        `used`: false if the stream for which it was computed will still ask for it.
         """
-        self._kept.put(digest(codes), _Primed(state.fork(), asked), state.nbytes)
+        self._cache.put(digest(frames), _Primed(state.fork(), used), state.nbytes)
 
     def room(self, size: int) -> int:
-        """How many states of `size` bytes can be here at once."""
-        return self._kept.max_bytes // size
+        """How many states of `size` bytes fit."""
+        return self._cache.max_bytes // size
 
     def sweep(self) -> None:
-        """Forget what nobody has used for long."""
-        self._kept.sweep()
+        """Evict what was not used for long."""
+        self._cache.sweep()

@@ -1,18 +1,17 @@
-"""The thread that decodes: chunks of all streams come in at any time, samples go out in each stream's order.
+"""The decoding thread: chunks of all streams come in at any time, samples go out in each stream's order.
 
 submit ──> ChunkQueue (bounded) ──> batch: the most urgent chunk and those of other streams with as many frames
                                 ──> decode ──> ticket
 
-Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another is in
-flight, and while a stream's frames are being made the talker is. So a stream that ends early gets no samples from
-there on, its talker is told to stop, and the error goes with its final chunk, when nothing else is in flight. Only what
-no talker sends (a wrong index, bad codes) is refused at once.
+Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another step is
+in flight, and the talker is in flight as long as it makes frames. So a stream that ends early gets no more samples, its
+talker is asked to stop, and the error travels with the stream's final chunk, when nothing else is in flight. Only what
+a talker never sends (a wrong index, bad codes) is refused at once.
 
-References. `prepare` says which one a stream will begin with, while the talker still reads its prompt; its state is
-computed when nothing else is to do, else with the stream's first chunk.
+References. `prepare` announces the reference of a stream while the talker still reads the prompt. Its state is computed
+when the thread is idle, otherwise with the stream's first chunk.
 
-Clients that leave. Whoever notices calls `abandon`: the talker is told at once, and the state goes before the next
-batch.
+Clients that leave. `abandon` asks the talker to stop at once; the stream's state is dropped before the next batch.
 """
 
 from __future__ import annotations
@@ -22,15 +21,16 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
-from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.observer import Ending, Observer, Report
 from voice_clone.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -40,47 +40,17 @@ from voice_clone.errors import (
     VoiceCloneError,
 )
 
-SWEEP_SECONDS = 1.0  # between two looks for what is idle
+SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
 GONE = "the client gave the stream up"
 MAX_REFERENCES = 16  # that wait for `prepare`
-MAX_BROKEN = 4096  # streams that ended early and whose final chunk is to come
-
-Ending = Literal["finished", "cancelled", "failed", "idle"]
+MAX_BROKEN = 4096  # streams that ended early and whose final chunk has not come yet
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Report:
-    """What happened since the last report, and the levels now."""
-
-    open_streams: int
-    stream_bytes: int
-    primed_bytes: int
-    batch: int = 0  # chunks decoded together
-    frames: int = 0  # of each of them
-    decode_ms: float = 0.0  # of the batch
-    primed_hits: int = 0
-    primed_misses: int = 0
-    endings: list[Ending] = field(default_factory=list)  # of streams
-
-
-class Observer(Protocol):
-    """Who wants to know. Must neither wait nor raise."""
-
-    def lost(self, stream_id: str) -> None:
-        """A stream ended here before its final chunk: whoever makes its frames should stop. Called from any thread."""
-
-    def answered(self, stream_id: str) -> None:
-        """A stream's final chunk has been answered. Called from the worker's thread."""
-
-    def report(self, report: Report) -> None:
-        """After each batch, and when streams ended without one. Called from the worker's thread."""
-
-
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """Whatever is raised inside goes to the log: what a ticket does must not harm other streams."""
+    """An exception inside goes to the log: a ticket that fails must not harm other streams."""
     try:
         yield
     except Exception as error:
@@ -95,22 +65,30 @@ class Code2WavWorker:
         max_batch: chunks decoded together.
         max_queue: chunks that may wait; one more ends its stream.
         frame_seconds: how long a frame is heard.
-        observer: told of lost streams and of what was done.
+        observer: gets the reports.
+        clock: seconds, monotonic.
     """
 
     def __init__(
-        self, code2wav: Code2Wav, max_batch: int, max_queue: int, frame_seconds: float, observer: Observer
+        self,
+        code2wav: Code2Wav,
+        max_batch: int,
+        max_queue: int,
+        frame_seconds: float,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._code2wav = code2wav
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._observer = observer
-        self._waiting = ChunkQueue(frame_seconds)
-        self._references: deque[NDArray[np.int32]] = deque(maxlen=MAX_REFERENCES)  # the oldest are left out
-        self._abandoned: set[str] = set()  # streams whose client has gone
+        self._waiting = ChunkQueue(frame_seconds, clock)
+        self._references: deque[NDArray[Any]] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
+        self._abandoned: set[str] = set()  # streams whose client has left
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
-        self._swept = time.monotonic()
+        self._swept = clock()
         self._closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="code2wav", daemon=True)
@@ -121,19 +99,19 @@ class Code2WavWorker:
         with self._changed:
             if len(self._waiting) >= self._max_queue:
                 full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
-                # It waits its turn all the same, without its codes: a stream is answered in order.
-                chunk = replace(chunk, codes=chunk.codes[:0], context=chunk.context[:0], failure=full)
-            self._waiting.put(Entry(chunk, ticket, len(chunk.codes)))
+                # It waits like the others, without its frames: a stream is answered in order.
+                chunk = replace(chunk, payload=chunk.payload[:0], context=chunk.context[:0], failure=full)
+            self._waiting.put(Entry(chunk, ticket, len(chunk.payload)))
             self._changed.notify()
 
-    def prepare(self, context: NDArray[np.int32]) -> None:
-        """A stream is about to begin with these reference codes, int32 [frames, codebooks]; returns at once."""
+    def prepare(self, context: NDArray[Any]) -> None:
+        """A stream is about to begin with these reference frames [n, width]; returns at once."""
         with self._changed:
             self._references.append(context)
             self._changed.notify()
 
     def abandon(self, stream_id: str) -> None:
-        """End a stream whose client has gone; returns at once. May be called again: then its talker is told again."""
+        """End a stream whose client has left; returns at once. Each call asks the talker to stop."""
         self._observer.lost(stream_id)
         with self._changed:
             self._abandoned.add(stream_id)
@@ -149,7 +127,7 @@ class Code2WavWorker:
     def _run(self) -> None:
         while (batch := self._next()) is not None:
             try:
-                self._give_up()
+                self._drop_abandoned()
                 self._decode(batch)
                 self._prepare()
                 self._sweep()
@@ -167,8 +145,8 @@ class Code2WavWorker:
                 return None
             return self._waiting.take(self._max_batch)
 
-    def _give_up(self) -> None:
-        """Forget the streams whose clients have gone."""
+    def _drop_abandoned(self) -> None:
+        """Drop the streams whose clients have left."""
         with self._changed:
             abandoned, self._abandoned = self._abandoned, set()
         for stream_id in filter(self._code2wav.is_open, abandoned):
@@ -177,10 +155,10 @@ class Code2WavWorker:
             self._report()
 
     def _decode(self, batch: Sequence[Entry]) -> None:
-        wanted = [entry for entry in batch if not self._has_ended(entry)]
-        began = time.monotonic()
+        wanted = [entry for entry in batch if not self._answer_without_samples(entry)]
+        began = self._clock()
         outcomes = self._code2wav.decode([entry.chunk for entry in wanted])
-        spent = 1e3 * (time.monotonic() - began)
+        spent = 1e3 * (self._clock() - began)
         decoded = []
         for entry, outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, InvalidArgument):
@@ -194,16 +172,16 @@ class Code2WavWorker:
             primed = [outcome.primed for chunk, outcome in decoded if chunk.index == 0]
             self._report(len(decoded), batch[0].frames, spent, primed.count("hit"), primed.count("miss"))
 
-    def _has_ended(self, entry: Entry) -> bool:
-        """Whether a chunk needs no decoding, for its stream has ended or ends with it; then it has been answered."""
+    def _answer_without_samples(self, entry: Entry) -> bool:
+        """Answer a chunk whose stream has ended, or ends with it; returns whether it did."""
         chunk = entry.chunk
         if chunk.index == 0:
-            self._broken.pop(chunk.stream_id, None)  # another stream of that name
+            self._broken.pop(chunk.stream_id, None)  # a new stream with an old id
         if chunk.stream_id in self._broken:
-            self._say(entry, self._broken[chunk.stream_id])
+            self._answer_broken(entry, self._broken[chunk.stream_id])
         elif chunk.failure is not None:
             self._break(entry, chunk.failure, "cancelled" if isinstance(chunk.failure, Cancelled) else "failed")
-        elif chunk.index > 0 and entry.ticket.cancelled():  # to ask takes a millisecond, which a first chunk has not
+        elif chunk.index > 0 and entry.ticket.cancelled():  # asking takes a millisecond, too long for a first chunk
             self._break(entry, Cancelled(GONE), "cancelled")
         else:
             return False
@@ -214,8 +192,8 @@ class Code2WavWorker:
             entry.ticket.done(decoded)
         except Exception as error:
             log.error("a chunk could not be sent", exc_info=error)
-            told = error if isinstance(error, VoiceCloneError) else Internal("the samples could not be sent; try again")
-            self._break(entry, told, "failed")
+            sent = error if isinstance(error, VoiceCloneError) else Internal("the samples could not be sent; try again")
+            self._break(entry, sent, "failed")
             return
         stream_id = entry.chunk.stream_id
         self._waiting.heard(stream_id, entry.frames)
@@ -225,7 +203,7 @@ class Code2WavWorker:
             self._observer.answered(stream_id)
 
     def _refuse(self, entry: Entry, error: InvalidArgument) -> None:
-        """Nothing that a talker sends: the stream that it names, if open, goes on."""
+        """Refuse what a talker never sends. If the stream is open it continues."""
         with _logged():
             entry.ticket.fail(error)
         if not self._code2wav.is_open(entry.chunk.stream_id):
@@ -234,7 +212,7 @@ class Code2WavWorker:
     def _break(self, entry: Entry, error: VoiceCloneError, ending: Ending) -> None:
         """A chunk's stream ends with it, and with `error`."""
         self._end(entry.chunk.stream_id, error, ending)
-        self._say(entry, error)
+        self._answer_broken(entry, error)
         if not entry.chunk.final:
             self._observer.lost(entry.chunk.stream_id)
 
@@ -246,7 +224,7 @@ class Code2WavWorker:
         if len(self._broken) > MAX_BROKEN:
             self._broken.popitem(last=False)
 
-    def _say(self, entry: Entry, error: VoiceCloneError) -> None:
+    def _answer_broken(self, entry: Entry, error: VoiceCloneError) -> None:
         """Answer a chunk of a stream that ended early: the final one with the error, the others with nothing."""
         with _logged():
             if entry.chunk.final:
@@ -257,23 +235,23 @@ class Code2WavWorker:
                 entry.ticket.skip()
 
     def _prepare(self) -> None:
-        """If no chunk waits: compute the state after a reference."""
+        """Compute the state after a reference, unless chunks wait."""
         with self._changed:
             if self._waiting or not self._references:
                 return
             context = self._references.popleft()
         try:
             self._code2wav.prepare(context)
-        except VoiceCloneError as error:  # the first chunk will be told
+        except VoiceCloneError as error:  # the first chunk will get the error
             log.info("a reference could not be prepared: %s", error)
-        except Exception as error:  # likewise; the streams of this round must not fail for it
+        except Exception as error:  # likewise; the streams of this batch must not fail
             log.error("a reference could not be prepared", exc_info=error)
 
     def _sweep(self) -> None:
-        """Now and then: forget what is idle."""
-        if time.monotonic() - self._swept < SWEEP_SECONDS:
+        """Drop what is idle, once a second."""
+        if self._clock() - self._swept < SWEEP_SECONDS:
             return
-        self._swept = time.monotonic()
+        self._swept = self._clock()
         before = self._code2wav.primed_bytes
         with self._changed:
             waiting = set(self._waiting.streams)

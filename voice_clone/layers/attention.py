@@ -7,11 +7,14 @@ parameters, and rotary tables are computed from positions when they are needed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.layers.fused import fused_linear
+from voice_clone.layers.streaming import StreamingModule
 
 
 class RMSNorm(nn.Module):
@@ -103,7 +106,7 @@ def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
     return (in_window & exists[:, None, :]).unsqueeze(1)
 
 
-class SlidingWindowAttention(nn.Module):
+class SlidingWindowAttention(StreamingModule):
     """Causal self-attention over a window, exact across chunks by a rolling key-value cache.
 
     The streaming state [B, 2, G, window - 1, D] holds rotated keys, then values, the oldest position first.
@@ -124,8 +127,9 @@ class SlidingWindowAttention(nn.Module):
         """Zeros, on the weights' device and in their dtype; `sliding_window_mask` hides them."""
         return self.k_proj.weight.new_zeros(batch, *self.state_shape)
 
-    def stream(self, x: Tensor, state: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """A chunk [B, T, C], its rotary tables and window mask -> ([B, T, C], the next state)."""
+    def stream(self, x: Tensor, state: Tensor, *context: Any) -> tuple[Tensor, Tensor]:
+        """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, window mask."""
+        cos, sin, mask = context
         q = apply_rotary(split_heads(self.q_proj(x), self.head_dim), cos, sin)
         k = apply_rotary(split_heads(self.k_proj(x), self.head_dim), cos, sin)
         v = split_heads(self.v_proj(x), self.head_dim)

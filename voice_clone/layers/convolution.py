@@ -7,9 +7,13 @@ tensor whose first dimension is the batch; `new_state` returns the state before 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from voice_clone.layers.streaming import StreamingModule
 
 # Up to so many rows a convolution is computed as a matrix product. With few rows its time is that of reading the
 # weight, which torch's convolutions on a CPU read in another order than it has in memory. On one core, a transposed
@@ -18,7 +22,7 @@ from torch.nn import functional as F
 MATMUL_ROWS = 64
 
 
-class CausalConv1d(nn.Module):
+class CausalConv1d(StreamingModule):
     """Conv1d padded on the left by (kernel_size - 1) * dilation + 1 - stride.
 
     `pad_mode` is "constant" (zeros) or "replicate" (the first sample on the left, the last one on the right). Only
@@ -52,7 +56,7 @@ class CausalConv1d(nn.Module):
         """[B, C, padding] zeros, on the weights' device and in their dtype."""
         return self.conv.weight.new_zeros(batch, self.in_channels, self.padding)
 
-    def stream(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any) -> tuple[Tensor, Tensor]:
         """A chunk [B, C, T], T a multiple of the stride -> ([B, C', T / stride], the next state)."""
         if self.padding == 0:
             return self.conv(x), state
@@ -73,7 +77,7 @@ class CausalConv1d(nn.Module):
         return F.linear(rows, self.conv.weight.flatten(1), self.conv.bias).view(batch, steps, -1).transpose(1, 2)
 
 
-class CausalConvTranspose1d(nn.Module):
+class CausalConvTranspose1d(StreamingModule):
     """ConvTranspose1d without its last kernel_size - stride outputs: T inputs make T * stride outputs.
 
     The streaming state [B, C', kernel_size - stride] is what past inputs add to the next outputs.
@@ -89,7 +93,7 @@ class CausalConvTranspose1d(nn.Module):
         """[B, C', kernel_size - stride] zeros, on the weights' device and in their dtype."""
         return self.conv.weight.new_zeros(batch, self.out_channels, self.overlap)
 
-    def stream(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any) -> tuple[Tensor, Tensor]:
         """A chunk [B, C, T] -> ([B, C', T * stride], the next state)."""
         out = self._overlapping(x)
         out[..., : self.overlap] += state

@@ -1,16 +1,19 @@
-"""The registered speakers: one authority for all model types, with a shared cache and a durable store.
+"""The registered speakers: one authority for all model types, with a shared LRU cache and a durable store.
 
-    cache = SpeakerCache(directory, encoder, default_model_types=["qwen3_tts"])
+    cache = SpeakerCache(directory, encoder, model_types=lambda: ["family"])
     reply = cache.call("upload", Request(name="Ada", audio=clip, reference_text="Hello."))
-    reply = cache.call("resolve", Request(name="Ada", model_type="qwen3_tts"))
+    reply = cache.call("resolve", Request(name="Ada", model_type="family"))
     reply.result      # {"status": "hit", "name": "Ada", "generation": 1, "mode": "icl", ...}
-    reply.artifacts   # safetensors bytes: what `qwen3_tts_voice_encoder` made of the clip
+    reply.artifacts   # safetensors bytes: what `family_voice_encoder` made of the clip
 
-    cache       SpeakerCache: the operations                                    cache.py, request.py
-    extraction  memory, else the file, else the encoder; one flight a voice     extraction.py, encoding.py, flight.py
-    registry    records in memory and files on disk, kept in step               registry.py, record.py, name.py
-    store       one safetensors file a voice                                    store.py, voice_file.py, files.py
-    lru         the artifacts in memory                                         lru.py
+    operations  SpeakerCache                                                   cache.py, request.py, write_token.py
+    extraction  from memory, else the file, else the encoder; single flight    extraction.py, flight.py, memory.py
+    encoders    what a family declares: modes, fingerprint, form of artifacts  encoding.py, modes.py
+    registry    records in memory and files on disk, kept in step              registry.py, record.py, draft.py, name.py
+    store       one safetensors file for each voice                            store.py, voice_file.py, files.py
+    LRU cache   the artifacts in memory                                        lru.py
+    transfer    bundles of voices; a look from another process                 transfer.py, bundle.py, latest.py
+    metrics     counters                                                       metrics.py
 
 Nothing here knows a model family: a model type is a name, a mode is a word, artifacts are named arrays.
 """

@@ -1,7 +1,7 @@
-"""Speakers on their way from one server to another: safetensors whose tensors are speakers' files.
+"""A bundle carries speakers from one server to another: safetensors whose tensors are the speakers' files.
 
 metadata  format       "voice-clone bundle 1"
-tensors   0, 1, 2 ...  uint8 [bytes]: one speaker's file each (see `voice_file`)
+tensors   0, 1, 2 ...  uint8 [bytes]: the file of one speaker (see `voice_file`)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
     """Header and verified tensors of each speaker.
 
     Raises:
-        InvalidArgument: no bundle, or a damaged one.
+        InvalidArgument: the data is not a bundle, or it is damaged.
     """
     try:
         files = load(data)
@@ -47,10 +47,10 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
 
 
 def group_artifacts(header: Header, tensors: Tensors) -> dict[ArtifactId, dict[str, NDArray[Any]]]:
-    """The tensors of a speaker's file, but the audio, by the artifacts they belong to.
+    """The tensors of a speaker's file except the audio, grouped by the artifacts to which they belong.
 
     Raises:
-        InvalidArgument: they are not those of the record.
+        InvalidArgument: the record lists other artifacts.
     """
     groups: dict[ArtifactId, dict[str, NDArray[Any]]] = {artifact: {} for artifact in header.record.artifacts}
     for name, tensor in tensors.items():

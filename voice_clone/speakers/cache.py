@@ -40,14 +40,14 @@ _NOT_UPLOAD = ("audio", "reference_text", "consent", "description", "speaker_emb
 
 
 class SpeakerCache:
-    """Registered speakers, their artifacts in memory and on disk. One instance serves all model types. Thread-safe.
+    """Registered speakers, with their artifacts in memory and on disk. One instance serves all families. Thread-safe.
 
     Args:
-        directory: where speakers persist; owned by this instance until `close`.
+        directory: where speakers persist; this instance owns it until `close`.
         encoder: the encoders of all families.
         config: limits.
-        model_types: the families whose artifacts are made at upload, as they are now; asked at each use. The first is
-            the one that a request means if it names none.
+        model_types: answers the families whose artifacts are made at upload; called at each use. The first is the
+            default of a request that names no family.
         files: the operations on the file system.
         on_extraction: called with the seconds of each extraction.
 
@@ -94,7 +94,7 @@ class SpeakerCache:
         }
 
     def call(self, operation: str, request: Request) -> Reply:
-        """Do one operation and wait for it.
+        """Do one operation and answer.
 
         A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
         consent, description, reference_text, mime_type, file_size, duration, sample_rate; and `artifacts`, a list of
@@ -102,7 +102,7 @@ class SpeakerCache:
         `failed`, or `unsupported`: the voice lacks what the family needs.
 
             upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?
-                     options wait, timeout, policy (`immutable` refuses to replace). Answers the speaker, at once or
+                     options wait, timeout, policy (`immutable` refuses to replace). The speaker, at once or
                      (wait) when its artifacts are made.
             get      name. The speaker.
             list     {"speakers": [speaker, ...], "count": n}, by name.
@@ -133,12 +133,12 @@ class SpeakerCache:
             raise Internal("the speaker cache failed to handle the request") from None
 
     def close(self) -> None:
-        """End the work under way and give the directory up. May be called twice."""
+        """End the work under way and release the directory. May be called twice."""
         self._memory.flights.close()
         self._store.close()
 
     def counters(self) -> dict[str, Any]:
-        """What `stats` answers, but the families: asks nothing of anything else."""
+        """What `stats` answers except the families; calls nothing outside this cache."""
         pools = self._memory.artifacts.stats()
         return {
             **self._metrics.stats(),
@@ -196,7 +196,7 @@ class SpeakerCache:
         check_absent(request, *_NOT_UPLOAD)
         name, model_type, mode = required_name(request), self._model_type(request), asked_mode(request)
         until = self._until(request)
-        # An operator who has loaded another checkpoint says so by preparing: the encoder is asked again.
+        # After another checkpoint was loaded, `prepare` is how the operator announces it: ask the encoder again.
         self._extractor.refresh(name, model_type, mode, until)
         if request.options.get("force"):
             resolved = self._extractor.rebuild(name, model_type, mode, until)
@@ -289,13 +289,13 @@ class SpeakerCache:
         return {"speakers": [self._show(record, model_types) for record in records], "count": len(records)}
 
     def _show(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[str, Any]:
-        """A speaker as callers see it, with the states of what these families want."""
+        """A speaker as callers see it, with the states of the artifacts that these families want."""
         return record.public(self._states.of(record, model_types))
 
     def _latest(self, record: SpeakerRecord) -> SpeakerRecord:
         try:
             return self._registry.current(record)
-        except Superseded:  # replaced or deleted already; the caller's upload still happened
+        except Superseded:  # replaced or deleted already; the upload still happened
             return record
 
     def _model_type(self, request: Request) -> str:

@@ -1,4 +1,4 @@
-"""From what a caller uploads to the record of a speaker: everything is checked before anything is touched."""
+"""Drafts: what a caller uploads becomes a speaker's record. All checks come before the first change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voice_clone.speakers.voice_file import Tensors
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
-_NO_GENERATION = 0  # until the registry gives one
+_NO_GENERATION = 0  # until the registry assigns one
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ def of_clip(request: Request, audio: bytes, limits: ClipLimits) -> Draft:
     """A speaker uploaded as a clip.
 
     Raises:
-        InvalidArgument: name, texts or clip are not what they must be.
+        InvalidArgument: the name, a text or the clip is not allowed.
     """
     texts = _texts(request)
     clip = decode(audio, limits)
@@ -59,10 +59,10 @@ def of_clip(request: Request, audio: bytes, limits: ClipLimits) -> Draft:
 
 
 def of_embedding(request: Request, artifact: ArtifactId, tensors: Tensors, info: ArtifactInfo) -> Draft:
-    """A speaker uploaded as a ready embedding, which `tensors` are made of.
+    """A speaker uploaded as a ready embedding, from which `tensors` were made.
 
     Raises:
-        InvalidArgument: name or texts are not what they must be.
+        InvalidArgument: the name or a text is not allowed.
     """
     if request.reference_text is not None:
         raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")

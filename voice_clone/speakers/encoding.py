@@ -1,4 +1,4 @@
-"""Asking a family's encoder: artifacts of a waveform, and what the encoder says of itself."""
+"""Calls of the families' encoders: artifacts of a waveform, and descriptions of the encoders themselves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Encoder(Protocol):
 
         An empty waveform asks the encoder to describe itself: its fingerprint, its modes, and artifacts of the names,
         types and numbers of dimensions of that mode, with zeros where the size does not depend on the clip. Without a
-        mode, only the modes of the description count.
+        mode, only its modes count.
 
         Raises:
             Unsupported: no encoder of that model type is loaded.
@@ -64,15 +64,15 @@ def pack_artifacts(artifacts: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class Describer:
-    """Asks the encoders: for artifacts, and for descriptions, which it keeps.
+    """Asks the encoders for artifacts and descriptions; keeps the descriptions.
 
-    A server may load another checkpoint under the same name. The next extraction then brings another fingerprint, and
-    what was kept of that encoder is dropped.
+    A server may load another checkpoint under the same name. The next extraction then has another fingerprint, and
+    the kept description is dropped.
 
     Args:
         encoder: the encoders of all families.
         metrics: count extractions.
-        flights: in which encoders are asked, so that a caller can stop waiting.
+        flights: run the questions, so that a caller can stop waiting for an answer.
     """
 
     def __init__(self, encoder: Encoder, metrics: Metrics, flights: Flights[Any]) -> None:
@@ -107,13 +107,13 @@ class Describer:
         self._asked.add(model_type)
         try:
             description = self._encoder.encode(model_type, _EMPTY, _ANY_RATE, None)
-        except (Unsupported, InvalidArgument, Internal) as error:  # not loaded, or it must have a mode
+        except (Unsupported, InvalidArgument, Internal) as error:  # the encoder is not loaded, or requires a mode
             log.debug("the voice encoder of %s does not say its modes: %s", model_type, error)
             return NATURAL
         return self._keep_modes(model_type, description)
 
     def ask_ahead(self, model_types: Iterable[str]) -> None:
-        """Ask for the modes of these families in the background, once at most: a slow encoder must not pile up."""
+        """Ask for the modes of these families in the background, at most once: questions to a slow encoder pile up."""
         for model_type in model_types:
             if model_type not in self._modes and model_type not in self._asked:
                 self._asked.add(model_type)
@@ -161,11 +161,11 @@ class Describer:
     def of_embedding(
         self, artifact: ArtifactId, embedding: NDArray[np.float32], until: float
     ) -> tuple[dict[str, NDArray[Any]], ArtifactInfo]:
-        """Artifacts of a ready speaker embedding, float32 [dimension]: those of the description, with it put in.
+        """Artifacts of a ready speaker embedding, float32 [dimension]: the description with it in place.
 
         Raises:
             Unsupported: the family cannot work from a speaker embedding alone.
-            InvalidArgument: it has not the encoder's dimension.
+            InvalidArgument: its dimension is not the encoder's.
             DeadlineExceeded, and what the encoder raises.
         """
         self.fingerprint(artifact, until)

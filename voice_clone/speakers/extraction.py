@@ -1,9 +1,7 @@
 """Artifacts of a speaker or a clip: from memory, else from the speaker's file, else from the encoder.
 
-`pending`, `processing`, `failed` and `unsupported` are never written down: pending is what is not on disk, processing
-is what has a flight, failed is what the last extraction after an upload said to this process, unsupported is a family
-of whose modes the record allows none. So a state can neither go stale nor outlive a crash, and work that fails, runs
-too long or is killed leaves the state that was there before.
+The states of artifacts are derived, never stored (see `memory.States`). So a state can neither go stale nor outlive a
+crash, and work that fails, runs too long or is killed leaves the state that was there before.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ class Resolved:
     Attributes:
         status: `hit` from memory, `restored` from disk, `miss` from the encoder.
         record: of the speaker, in the generation served; None for an inline clip.
-        artifact: which ones these are.
+        artifact: the family and mode of the artifacts.
         artifacts: safetensors bytes.
-        extraction_ms: what the encoder took for this answer; 0 unless it is a miss.
+        extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
     """
 
     status: Literal["hit", "restored", "miss"]
@@ -78,7 +76,7 @@ class Extractor:
             use_cache: False neither asks nor fills the memory; the speaker's file serves as ever.
 
         Raises:
-            SpeakerNotFound, DeadlineExceeded, Internal, and what the encoder raises.
+            SpeakerNotFound, DeadlineExceeded, Internal, and the errors of the encoder.
             Unsupported: the family has no such mode, or the speaker lacks what it needs.
         """
         while True:
@@ -87,7 +85,7 @@ class Extractor:
             try:
                 return self._of_record(record, artifact, use_cache, until)
             except Superseded:
-                continue  # deleted or replaced meanwhile: look again
+                continue  # deleted or replaced meanwhile: find it again
 
     def rebuild(self, name: str, model_type: str, mode: str | None, until: float) -> Resolved:
         """Extract anew, as a new generation of the speaker; the old one serves until that is done. Raises: as above."""
@@ -143,7 +141,7 @@ class Extractor:
         """Make what a new speaker lacks for these families, in the background; with `until`, wait for it.
 
         Args:
-            clip: the speaker's, if it is decoded already.
+            clip: the speaker's clip, if it is decoded already.
         """
         if record.embedding_source == "direct":
             return
@@ -218,7 +216,7 @@ class Extractor:
     def _produce_or_note(
         self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
     ) -> Resolved:
-        """As `_produce`; its failure becomes the state of these artifacts, since there may be no caller that waits."""
+        """As `_produce`; a failure becomes the state of these artifacts, since there may be no caller that waits."""
         try:
             return self._produce(record, artifact, True, clip, flight)
         except Superseded:
@@ -282,7 +280,7 @@ class Extractor:
             with self._registry.holding(record) as now:
                 audio = self._store.read_audio(now)
         except Damaged as error:
-            if not set(record.artifacts) - {artifact}:  # the rest of its file is of no use
+            if not set(record.artifacts) - {artifact}:  # the file holds nothing else of use
                 self._registry.set_aside(record, str(error))
                 self._memory.artifacts.discard("registered", record.key)
                 self._memory.failures.pop(record.key, None)

@@ -1,4 +1,4 @@
-"""The few things done to files, each either done or not: what a crash can fall between."""
+"""The operations on files: a crash may fall between any two of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import contextlib
 import os
 from pathlib import Path
 
-TEMPORARY = ".temporary-"  # how the name of a file begins that is still being written
+TEMPORARY = ".temporary-"  # prefix of files that are still being written
 
 
 class Files:
     """Operations on the file system; every change of a store is made of them."""
 
     def write(self, path: Path, data: bytes) -> None:
-        """A new file with `data`, on the disk itself when this returns; no file of that name may exist."""
+        """Create a file with `data`, durable when this returns. No file of that name may exist."""
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             view = memoryview(data)
@@ -24,7 +24,7 @@ class Files:
             os.close(handle)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, taking the place of what had it."""
+        """Rename a file; an older file of the new name is replaced."""
         os.replace(old, new)
 
     def remove(self, path: Path) -> None:
@@ -32,7 +32,7 @@ class Files:
         os.unlink(path)
 
     def sync_directory(self, path: Path) -> None:
-        """Bring the names in a directory onto the disk."""
+        """Make the names in a directory durable."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -41,13 +41,13 @@ class Files:
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """Put `data` at `path`, whole or not at all. The caller syncs the directory to make it last.
+    """Put `data` at `path`, whole or not at all. The caller then syncs the directory to make it durable.
 
     Raises:
         OSError: nothing has changed and no temporary file is left.
     """
     temporary = path.with_name(TEMPORARY + path.name)
-    with contextlib.suppress(FileNotFoundError):  # left by a failure whose clean-up failed, too
+    with contextlib.suppress(FileNotFoundError):  # left by a failure whose clean-up failed as well
         os.unlink(temporary)
     try:
         files.write(temporary, data)

@@ -1,9 +1,9 @@
-"""Single flight: work that several callers want at once is done once, and all of them get what comes of it.
+"""Single flight: work that several callers want at once is done once, and every caller gets its result.
 
-Work runs on a few daemon threads, never on a caller's, so that a caller can stop waiting for work that hangs. Work that
-somebody waits for goes before work that was started in the background. A flight that has run longer than its timeout
-is over for everybody; so is one that is abandoned (its speaker was deleted or replaced): what its work still does must
-be guarded by asking `flight.over` at the point of no return.
+Work runs on a small pool of daemon threads, never on the caller's thread: a caller can stop waiting for work that
+hangs. Work with a waiting caller goes before background work. A flight is over when it has run longer than its timeout,
+or when it is abandoned because its speaker was deleted or replaced. Its thread may still run: the work must check
+`flight.over` before it changes anything.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class Superseded(Exception):
-    """The speaker was deleted or replaced meanwhile; look it up again."""
+    """The speaker was deleted or replaced meanwhile; find it again."""
 
 
 class Flight(Generic[T]):
-    """Work under way. `over` once it has a result or an error, was abandoned, or ran too long."""
+    """Work under way. It is `over` once it has a result or an error, was abandoned, or ran too long."""
 
     def __init__(self, owner: str, key: Hashable, work: Callable[[Flight[T]], T]) -> None:
         self.owner = owner
@@ -40,16 +40,16 @@ class Flight(Generic[T]):
 
     @property
     def running(self) -> bool:
-        """Whether its work has begun and is still wanted."""
+        """Whether its work has begun and is not over."""
         return self.deadline is not None and not self.over
 
     @property
     def over(self) -> bool:
-        """Whether nothing must come of its work any more."""
+        """Whether its work must change nothing any more."""
         return self.done.is_set() or (self.deadline is not None and time.monotonic() >= self.deadline)
 
     def remaining(self) -> float:
-        """Seconds until it has run too long; infinite while it has not begun."""
+        """Seconds until its timeout; infinite while it has not begun."""
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
 
@@ -57,8 +57,8 @@ class Flights(Generic[T]):
     """The flights of one process.
 
     Args:
-        workers: how many run at once.
-        timeout: seconds that each may run.
+        workers: the number of threads.
+        timeout: seconds that a flight may run.
     """
 
     def __init__(self, workers: int, timeout: float) -> None:
@@ -73,7 +73,7 @@ class Flights(Generic[T]):
         self._closed = False
 
     def start(self, owner: str, key: Hashable, work: Callable[[Flight[T]], T], background: bool = False) -> Flight[T]:
-        """The flight of `key` that is under way, or else a new one of `work`, which is handed its flight.
+        """The flight of `key` that is under way, else a new one that calls `work(flight)`.
 
         Raises:
             Overloaded: the server is stopping.
@@ -92,19 +92,19 @@ class Flights(Generic[T]):
             return flight
 
     def wait(self, flight: Flight[T], timeout: float) -> T:
-        """What came of it.
+        """The result of a flight.
 
         Raises:
             Superseded: it was abandoned.
             DeadlineExceeded: not done within `timeout` seconds, or it ran too long.
-            VoiceCloneError: its own; Internal for any other exception.
+            VoiceCloneError: raised by its work; Internal for any other exception.
         """
         until = time.monotonic() + timeout
         while not flight.done.is_set():
             left = min(until - time.monotonic(), flight.remaining())
             if left <= 0.0:
                 raise DeadlineExceeded("the voice was not ready in time; try again later")
-            flight.done.wait(min(left, self._timeout))  # it may begin meanwhile, and get a deadline
+            flight.done.wait(min(left, self._timeout))  # it may begin meanwhile and get a deadline
         if flight.error is not None:
             raise _again(flight.error)
         return flight.result  # type: ignore[return-value]  # done without an error: there is a result
@@ -115,7 +115,7 @@ class Flights(Generic[T]):
             return [flight for flight in self._flights.get(owner, {}).values() if not flight.over]
 
     def abandon(self, owner: str) -> None:
-        """End all flights of an owner: those who wait for them get Superseded at once."""
+        """End all flights of an owner: callers that wait get Superseded at once."""
         with self._wake:
             for flight in self._flights.pop(owner, {}).values():
                 self._forget_queued(flight)
@@ -126,7 +126,7 @@ class Flights(Generic[T]):
             return sum(map(len, self._flights.values()))
 
     def close(self) -> None:
-        """End all flights; threads that are at work finish on their own."""
+        """End all flights; busy threads finish on their own."""
         with self._wake:
             self._closed = True
             for owner in tuple(self._flights):
@@ -159,7 +159,7 @@ class Flights(Generic[T]):
                 flight = (self._urgent or self._background).popleft()
                 flight.deadline = time.monotonic() + self._timeout
             self._fly(flight)
-            del flight  # with all that its work holds, while this thread is idle
+            del flight  # an idle thread must not hold what the work holds
 
     def _fly(self, flight: Flight[T]) -> None:
         try:
@@ -184,7 +184,7 @@ def _settle(flight: Flight[T], result: T | None = None, error: BaseException | N
 
 
 def _again(error: BaseException) -> BaseException:
-    """A fresh exception for each of those who wait, so that their tracebacks do not pile up on one."""
+    """A fresh exception for each caller, so that their tracebacks do not pile up on one object."""
     if isinstance(error, VoiceCloneError):
         return type(error)(*error.args)
     return error if isinstance(error, Superseded) else Internal("the voice could not be extracted")

@@ -1,4 +1,4 @@
-"""What other processes may know of the speakers on disk: a look at the directory, which another process owns."""
+"""Reads speakers from a directory that another process owns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ log = logging.getLogger(__name__)
 
 
 def latest_artifacts(directory: Path, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
-    """These artifacts of every speaker on disk that has them, the file written last first.
+    """These artifacts of every speaker on disk that has them, the newest file first.
 
-    Files are replaced whole, so the owner may be at work meanwhile. What cannot be read is left to the owner to judge.
+    The owner replaces files as a whole and may do so meanwhile. A file that cannot be read is skipped.
 
-    Yields: what is known of the speaker, and {name that the encoder gave: tensor}.
+    Yields: the record of the speaker, and its tensors under the names that the encoder gave them.
     """
     for path in _latest_first(directory / VOICES):
         try:
             header, tensors = voice_file.read_artifacts(path, artifact)
         except (OSError, voice_file.Damaged) as error:
-            log.info("a voice on disk is passed over: %s", error)
+            log.info("skipped a voice on disk: %s", error)
             continue
         if tensors:
             yield header.record, tensors
@@ -38,6 +38,6 @@ def _latest_first(folder: Path) -> list[Path]:
     try:
         entries = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
         entries.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
-    except OSError:  # none yet, or one has just gone
+    except OSError:  # there is none yet, or a file has just gone
         return []
     return [Path(entry.path) for entry in entries if entry.name.endswith(".safetensors")]

@@ -1,8 +1,8 @@
-"""Artifacts in memory, the least recently used going first; registered speakers and inline clips in separate pools.
+"""The LRU cache of artifacts, with separate pools for registered speakers and inline clips.
 
-Both pools share one budget of bytes and entries, exactly kept. Inline clips may fill a fixed share of it and never push
-out a registered speaker; a registered speaker that needs room takes it from the inline clips first. Every operation
-takes constant time (`discard` per entry dropped) under one lock; counters only ever grow.
+Both pools share one budget of bytes and entries and never exceed it. Inline clips may fill a fixed share of it and
+never evict a registered speaker; a registered speaker evicts inline clips first. Every operation takes constant time
+(`discard`: per entry dropped) under one lock; counters only grow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ POOLS: tuple[Pool, Pool] = ("registered", "inline")
 
 
 class CacheKey(NamedTuple):
-    """What artifacts belong to. A tuple, never a joined string: no two can collide.
+    """The key of artifacts. It is a tuple, never a joined string: no two keys can collide.
 
     `speaker` is a registered speaker's key, or the digest of an inline clip (whose generation is 0).
     """
@@ -30,8 +30,8 @@ class CacheKey(NamedTuple):
 
 
 @dataclass
-class _Side:
-    """One pool: its entries, oldest first; the keys of each speaker; bytes; counters."""
+class _PoolState:
+    """One pool: its entries, least recently used first; the keys of each speaker; bytes; counters."""
 
     entries: OrderedDict[CacheKey, bytes] = field(default_factory=OrderedDict)
     by_speaker: dict[str, set[CacheKey]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class ArtifactCache:
 
     Args:
         max_bytes, max_entries: of both pools together; 0 keeps nothing.
-        inline_share: the part of both that the inline pool may take.
+        inline_share: the part of both that the inline pool may use.
     """
 
     def __init__(self, max_bytes: int, max_entries: int, inline_share: float) -> None:
@@ -71,66 +71,66 @@ class ArtifactCache:
         self._max_entries = max_entries
         self._inline_bytes = int(max_bytes * inline_share)
         self._inline_entries = int(max_entries * inline_share)
-        self._sides: dict[Pool, _Side] = {pool: _Side() for pool in POOLS}
+        self._pools: dict[Pool, _PoolState] = {pool: _PoolState() for pool in POOLS}
         self._lock = threading.Lock()
 
     def get(self, pool: Pool, key: CacheKey) -> bytes | None:
-        """The artifacts, now the most recently used; None if they are not here. Counts a hit or a miss."""
+        """The artifacts, now the most recently used; None if absent. Counts a hit or a miss."""
         with self._lock:
-            side = self._sides[pool]
-            value = side.entries.get(key)
+            state = self._pools[pool]
+            value = state.entries.get(key)
             if value is None:
-                side.misses += 1
+                state.misses += 1
                 return None
-            side.entries.move_to_end(key)
-            side.hits += 1
+            state.entries.move_to_end(key)
+            state.hits += 1
             return value
 
     def peek(self, pool: Pool, key: CacheKey) -> bytes | None:
-        """The artifacts if they are here; counts and moves nothing."""
+        """The artifacts if present; changes neither counters nor order."""
         with self._lock:
-            return self._sides[pool].entries.get(key)
+            return self._pools[pool].entries.get(key)
 
     def put(self, pool: Pool, key: CacheKey, value: bytes) -> bool:
-        """Keep the artifacts as the most recently used; False if they cannot fit (an older entry of the key goes)."""
+        """Keep the artifacts as the most recently used; False if they cannot fit. Drops an older entry."""
         with self._lock:
-            side = self._sides[pool]
-            if key in side.entries:
-                side.drop(key)
+            state = self._pools[pool]
+            if key in state.entries:
+                state.drop(key)
             fits = self._make_room(pool, len(value))
             if fits:
-                side.add(key, value)
+                state.add(key, value)
             else:
-                side.skips += 1
+                state.skips += 1
             return fits
 
     def discard(self, pool: Pool, speaker: str) -> int:
-        """Drop all that belongs to a speaker, whatever the model type, generation or mode; how many entries."""
+        """Drop all entries of a speaker, of any model type, generation and mode. Returns their number."""
         with self._lock:
-            side = self._sides[pool]
-            keys = tuple(side.by_speaker.get(speaker, ()))
+            state = self._pools[pool]
+            keys = tuple(state.by_speaker.get(speaker, ()))
             for key in keys:
-                side.drop(key)
+                state.drop(key)
             return len(keys)
 
     def stats(self) -> dict[Pool, dict[str, int]]:
-        """Bytes, entries and counters of each pool, all of one moment."""
+        """Bytes, entries and counters of each pool, at one moment."""
         with self._lock:
             return {
                 pool: {
-                    "bytes": side.size,
-                    "entries": len(side.entries),
-                    "hits": side.hits,
-                    "misses": side.misses,
-                    "evictions": side.evictions,
-                    "oversize_skips": side.skips,
+                    "bytes": state.size,
+                    "entries": len(state.entries),
+                    "hits": state.hits,
+                    "misses": state.misses,
+                    "evictions": state.evictions,
+                    "oversize_skips": state.skips,
                 }
-                for pool, side in self._sides.items()
+                for pool, state in self._pools.items()
             }
 
     def _make_room(self, pool: Pool, size: int) -> bool:
         """Evict until an entry of `size` bytes fits into `pool`; False, with nothing evicted, if it never can."""
-        registered, inline = self._sides["registered"], self._sides["inline"]
+        registered, inline = self._pools["registered"], self._pools["inline"]
         if pool == "inline":
             most_bytes = min(self._inline_bytes, self._max_bytes - registered.size)
             most_entries = min(self._inline_entries, self._max_entries - len(registered.entries))

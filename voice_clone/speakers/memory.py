@@ -1,4 +1,9 @@
-"""What the process knows of speakers beyond their records. All of it may be forgotten at any time."""
+"""What this process knows of speakers beyond their records: artifacts, flights, failures, and the states they give.
+
+`pending`, `processing`, `failed` and `unsupported` are never stored: pending is what is not on disk, processing is what
+has a flight, failed is what the last extraction after an upload raised in this process, unsupported is a family none of
+whose modes gets what it needs from the record.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +24,10 @@ from voice_clone.speakers.request import CacheConfig
 
 
 class Memory:
-    """Artifacts, flights and failures of one process.
+    """Artifacts, flights and failures of one process. All of it may be forgotten at any time.
 
     Attributes:
-        failures: by speaker key, why the last extraction after an upload failed.
+        failures: why the last extraction after an upload failed, by speaker key.
         clips: decoded clips of uploads, until their first extraction.
     """
 
@@ -44,7 +49,7 @@ class Memory:
 class DecodedClips:
     """Decoded clips that wait for an extraction, bounded in bytes. Thread-safe.
 
-    Whoever waits holds the clip, and this class only counts: a clip is free as soon as its last flight is over.
+    The flights hold the clips; this class only counts them. A clip is freed as soon as its last flight is over.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -53,7 +58,7 @@ class DecodedClips:
         self._waiting: weakref.WeakSet[Clip] = weakref.WeakSet()
 
     def lend(self, clip: Clip) -> Clip | None:
-        """The clip without its file, for a flight to hold; None if too much waits: decode the stored file then."""
+        """The clip without its file, for a flight to hold; None if too much is waiting: then decode the stored file."""
         with self._lock:
             size = sum(each.waveform.nbytes for each in self._waiting) + clip.waveform.nbytes
             if size > self._max_bytes:
@@ -64,16 +69,16 @@ class DecodedClips:
 
 
 class States:
-    """How far the artifacts of speakers are, from records, flights, failures and modes. Waits for no encoder."""
+    """The states of artifacts, derived from records, flights, failures and modes. Waits for no encoder."""
 
     def __init__(self, memory: Memory, describer: Describer) -> None:
         self._memory = memory
         self._describer = describer
 
     def of(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[ArtifactId, ArtifactState]:
-        """States of the artifacts that these families want, and of all others of which something is known.
+        """States of the artifacts that these families want, and of all others that are known.
 
-        A family whose modes are not known yet is taken to have the natural ones, and asked in the background.
+        Until the modes of a family are known, they count as natural; its encoder is asked in the background.
         """
         model_types = tuple(model_types) if record.embedding_source == "audio" else ()
         self._describer.ask_ahead(model_types)

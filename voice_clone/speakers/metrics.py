@@ -1,4 +1,4 @@
-"""What the cache counts. Counters only ever grow."""
+"""The counters of the cache. They only grow."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Metrics:
         self._seconds = 0.0
 
     def count(self, name: str) -> None:
-        """One more of a counter."""
+        """Increase a counter by one."""
         with self._lock:
             self._counts[name] += 1
 
     def extracted(self, seconds: float) -> None:
-        """One more extraction that took so long."""
+        """Count an extraction and its seconds."""
         with self._lock:
             self._counts["extractions"] += 1
             self._observed[bisect_left(BUCKETS, seconds)] += 1
@@ -40,7 +40,7 @@ class Metrics:
         self._on_extraction(seconds)
 
     def stats(self) -> dict[str, Any]:
-        """All of one moment; `buckets` are cumulative, as Prometheus wants them, the last one being `+Inf`."""
+        """All counters at one moment; `buckets` are cumulative as in Prometheus, the last one is `+Inf`."""
         with self._lock:
             bounds = [*map(str, BUCKETS), "+Inf"]
             histogram = {

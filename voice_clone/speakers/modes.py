@@ -5,8 +5,8 @@ A family's encoder declares its modes, the best one first, each with its needs:
     {"icl": ["reference_text"], "x_vector": []}     in context where there is a transcript, else the embedding alone
     {"icl": ["reference_text"]}                     in context only
 
-A voice is used in the first mode whose needs it meets. Today a voice meets `reference_text` if it came with its
-transcript; a need of any other name is one that no voice meets. All decisions about modes are made here.
+A voice is used in the first mode whose needs it meets. A voice meets the need `reference_text` if it came with its
+transcript; no voice meets a need of another name. All decisions about modes are made here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Modes:
 
     Attributes:
         needs: what each mode needs of a voice, the best mode first; never empty.
-        declared: whether the encoder declared them. Otherwise they are a guess, and any other mode may be asked for.
+        declared: whether the encoder declared them. Otherwise they are a guess, and a request may name any mode.
     """
 
     needs: Mapping[str, tuple[str, ...]]
@@ -48,7 +48,7 @@ def check_modes(model_type: str, declared: Any) -> Modes:
     """The modes that an encoder declared.
 
     Raises:
-        Internal: they are no object of lists of words, or there are none.
+        Internal: they are not an object of lists of words, or there are none.
     """
     try:
         needs = {check_word("mode", mode): _needs(value) for mode, value in declared.items()}
@@ -67,7 +67,7 @@ def mode_of_record(modes: Modes, model_type: str, record: SpeakerRecord, asked: 
     """
     given = () if record.reference_text is None else (REFERENCE_TEXT,)
     mode, lacking = _choose(modes, model_type, asked, given)
-    if lacking and record.embedding_source != "direct":  # else it has what it was uploaded with, or nothing
+    if lacking and record.embedding_source != "direct":  # an embedding serves as it is, or not at all
         needs = " and ".join(lacking)
         raise Unsupported(
             f"{model_type} in mode {mode} needs {needs}, and the voice {record.name!r} was uploaded without; "
@@ -77,7 +77,7 @@ def mode_of_record(modes: Modes, model_type: str, record: SpeakerRecord, asked: 
 
 
 def mode_of_clip(modes: Modes, model_type: str, reference_text: str | None, asked: str | None) -> ArtifactId:
-    """The artifacts that serve an inline clip, alike.
+    """The artifacts that serve an inline clip: in the mode asked for, else in the first that it allows.
 
     Raises:
         Unsupported: the family has no such mode.
@@ -94,10 +94,10 @@ def mode_of_clip(modes: Modes, model_type: str, reference_text: str | None, aske
 
 
 def mode_of_embedding(modes: Modes, model_type: str, asked: str | None = None) -> ArtifactId:
-    """The artifacts that a ready speaker embedding stands for: those of a mode without needs.
+    """The artifacts that a ready speaker embedding becomes: those of a mode without needs.
 
     Raises:
-        Unsupported: the mode has needs, or the family has no mode without.
+        Unsupported: the mode has needs, or every mode of the family has.
     """
     mode, lacking = _choose(modes, model_type, asked, ())
     if lacking or modes.needs.get(mode):
@@ -113,17 +113,17 @@ def _choose(modes: Modes, model_type: str, asked: str | None, given: Collection[
         raise Unsupported(f"{model_type} has no mode {asked!r}; it has {', '.join(modes.needs)}")
     candidates = modes.needs if asked is None else (asked,)
     lacking = {mode: [need for need in modes.needs[mode] if need not in given] for mode in candidates}
-    mode = min(lacking, key=lambda mode: len(lacking[mode]))  # the first of the best
+    mode = min(lacking, key=lambda mode: len(lacking[mode]))  # the first among equals
     return mode, lacking[mode]
 
 
 def _instead(modes: Modes, asked: str | None, given: Collection[str]) -> str:
-    """What else to ask for, as the end of a message."""
+    """The other modes to ask for, as the end of a message."""
     others = [mode for mode, needs in modes.needs.items() if mode != asked and set(needs) <= set(given)]
     return f", or ask for the mode {' or '.join(others)}" if others else ""
 
 
 def _needs(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
-        raise TypeError("no list")
+        raise TypeError("not a list")
     return tuple(check_word("need", need) for need in value)

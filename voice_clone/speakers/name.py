@@ -19,7 +19,7 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class SpeakerName(NamedTuple):
-    """A name as it is shown, and the key by which it is found."""
+    """A name as shown, and its key."""
 
     text: str
     key: str
@@ -30,7 +30,7 @@ def parse_name(raw: str) -> SpeakerName:
     """The name in NFC without outer spaces, and its key.
 
     Raises:
-        InvalidArgument: it is no name; says why.
+        InvalidArgument: it is not a valid name; says why.
     """
     if len(raw) > 4 * MAX_LENGTH:
         raise InvalidArgument(f"the name has {len(raw)} characters; at most {MAX_LENGTH} are allowed")
@@ -50,7 +50,7 @@ def parse_name(raw: str) -> SpeakerName:
 
 
 def check_word(what: str, word: str) -> str:
-    """A model type or a mode: 1 to 64 of letters, digits and `_ . -` in ASCII; it becomes part of tensor names.
+    """A model type or a mode: 1 to 64 of letters, digits and `_ . -` in ASCII; it becomes a part of tensor names.
 
     Raises:
         InvalidArgument: it is something else.

@@ -1,4 +1,4 @@
-"""What is known of a registered speaker, apart from the audio and the artifacts themselves."""
+"""The record of a registered speaker: all but the audio and the artifacts themselves."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may 
 
 
 class ArtifactId(NamedTuple):
-    """Which artifacts of a speaker: those of one model type in one mode."""
+    """Names artifacts of a speaker: those of one model type in one mode."""
 
     model_type: str
     mode: str
 
 
 class ArtifactInfo(NamedTuple):
-    """How artifacts on disk came about: by which encoder, and in how many milliseconds."""
+    """The origin of artifacts on disk: the encoder's fingerprint and the milliseconds of the extraction."""
 
     fingerprint: str
     extraction_ms: float
@@ -45,15 +45,15 @@ class ArtifactState:
 
 @dataclass(frozen=True)
 class SpeakerRecord:
-    """One generation of a registered speaker. Never changed: an event makes a new record.
+    """One generation of a registered speaker. It is immutable: a change makes a new record.
 
     Attributes:
-        name: as it is shown.
-        generation: of this speaker; larger than any given out before, across restarts.
-        created_at: seconds since 1970 of the upload.
-        mime_type, file_size, duration, sample_rate: of the uploaded clip (bytes, seconds, Hz), if it was one.
-        audio_digest: SHA-256 of the decoded clip, by which the same clip is found among the inline ones.
-        artifacts: what is on disk, i.e. `ready`.
+        name: as shown.
+        generation: larger than every generation before it, across restarts.
+        created_at: time of the upload, in seconds since 1970.
+        mime_type, file_size, duration, sample_rate: of the uploaded clip (bytes, seconds, Hz); None for an embedding.
+        audio_digest: SHA-256 of the decoded clip; it finds the same clip among the inline ones.
+        artifacts: those on disk, i.e. `ready`.
     """
 
     name: str
@@ -91,10 +91,10 @@ class SpeakerRecord:
 
     @classmethod
     def from_json(cls, text: str) -> SpeakerRecord:
-        """The record of `to_json`.
+        """The record that `to_json` wrote.
 
         Raises:
-            ValueError: it is none. (Also its kin KeyError and TypeError, and InvalidArgument for a wrong name.)
+            ValueError, KeyError, TypeError, InvalidArgument: the text is not a record.
         """
         values: dict[str, Any] = json.loads(text)
         artifacts = {
@@ -114,7 +114,7 @@ class SpeakerRecord:
         return record
 
     def public(self, states: Mapping[ArtifactId, ArtifactState]) -> dict[str, Any]:
-        """What callers may see of it and of its artifacts, fit for JSON; no key for what was not given."""
+        """The public part of the record and of its artifacts, fit for JSON, without keys for what was not given."""
         values = {name: value for name, value in vars(self).items() if value is not None and name != "audio_digest"}
         values["artifacts"] = [
             {**artifact._asdict(), "state": state.state}
@@ -126,7 +126,7 @@ class SpeakerRecord:
 
 
 def clip_digest(clip: Clip) -> str:
-    """SHA-256 of the decoded samples and their rate: the same sound, the same digest, in whatever file it came."""
+    """SHA-256 of the decoded samples and their rate: equal sounds have equal digests, whatever their file format."""
     return hashlib.sha256(clip.sample_rate.to_bytes(4, "little") + clip.waveform.tobytes()).hexdigest()
 
 

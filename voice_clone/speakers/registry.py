@@ -1,7 +1,7 @@
 """The registered speakers: records in memory and files on disk, kept in step.
 
-Readers take no lock: a record is immutable and the map is changed by single assignments. Changes of one speaker wait
-for each other, changes of different speakers do not. A change goes to disk first; if that fails, nothing has happened.
+Readers take no lock: records are immutable and the map changes by single assignments. Changes of one speaker are
+serialised; changes of different speakers are not. A change is written to disk first; if that fails, nothing changes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Registry:
     """All registered speakers.
 
     Args:
-        store: theirs alone.
-        max_speakers: how many there may be; those already on disk are kept even if they are more.
-        immutable: whether a name that is taken may not be uploaded again.
-        on_gone: called with the record that was deleted, or replaced by an upload, before that is answered.
+        store: used by this registry alone.
+        max_speakers: their limit; speakers already on disk are kept even beyond it.
+        immutable: whether an upload may not replace a speaker.
+        on_gone: called with each record that was deleted or replaced, before the operation returns.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class Registry:
         self._on_gone = on_gone
         self._lock = threading.Lock()  # held for moments only, never during input or output
         self._creating: set[str] = set()
-        self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and how many hold or want it
+        self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and the number of its users
         self._records = {record.key: record for record in store.restore()}
 
     def find(self, name: str) -> SpeakerRecord:
         """The speaker of that name.
 
         Raises:
-            InvalidArgument: it is no name.
-            SpeakerNotFound: there is none.
+            InvalidArgument: it is not a valid name.
+            SpeakerNotFound: there is no such speaker.
         """
         parsed = parse_name(name)
         record = self._records.get(parsed.key)
@@ -75,7 +75,7 @@ class Registry:
         return now
 
     def check_free(self, *names: str, immutable: bool = False) -> None:
-        """A quick refusal before any work is done; `add` decides. With `immutable` no name may be taken.
+        """An early refusal before the work begins; `add` decides. With `immutable`, every name must be free.
 
         Raises:
             SpeakerExists, Overloaded: as `add`.
@@ -98,14 +98,14 @@ class Registry:
         artifacts: Mapping[ArtifactId, Tensors],
         immutable: bool = False,
     ) -> SpeakerRecord:
-        """Register a speaker as a new generation, in place of an older one of that name. Returns: its record.
+        """Register a speaker as a new generation; it replaces an older one of that name. Returns: its record.
 
         Args:
-            immutable: refuse to replace an older one, whatever this server's policy is.
+            immutable: refuse to replace an older one, whatever the server's policy is.
 
         Raises:
-            SpeakerExists: the name is taken, and may not be uploaded again.
-            Overloaded: there are as many speakers as may be, or the disk is full.
+            SpeakerExists: the name is taken and must not be replaced.
+            Overloaded: the limit of speakers is reached, or the disk is full.
         """
         key = draft.key
         with self._changing(key):
@@ -133,10 +133,10 @@ class Registry:
         generation: int | None = None,
         guard: Callable[[], bool] = lambda: True,
     ) -> SpeakerRecord:
-        """Keep artifacts of a speaker; with `generation`, as that new generation of it.
+        """Store artifacts of a speaker; with `generation`, as a new generation of it.
 
         Raises:
-            Superseded: the speaker was deleted or replaced, or `guard` says that they are no longer wanted.
+            Superseded: the speaker was deleted or replaced, or `guard` answers that they are no longer wanted.
         """
         with self._changing(record.key):
             now = self.current(record)
@@ -151,7 +151,7 @@ class Registry:
 
     @contextlib.contextmanager
     def holding(self, record: SpeakerRecord) -> Iterator[SpeakerRecord]:
-        """The newest record of this generation, which stays so for the body.
+        """The newest record of this generation; it stays the newest during the body.
 
         Raises:
             Superseded: the speaker was deleted or replaced.
@@ -160,10 +160,10 @@ class Registry:
             yield self.current(record)
 
     def remove(self, name: str) -> SpeakerRecord:
-        """Forget a speaker; nothing of it stays.
+        """Delete a speaker, on disk and in memory.
 
         Raises:
-            SpeakerNotFound: there is none of that name.
+            SpeakerNotFound: there is no speaker of that name.
         """
         with self._changing(parse_name(name).key):
             record = self.find(name)
@@ -173,7 +173,7 @@ class Registry:
         return record
 
     def set_aside(self, record: SpeakerRecord, reason: str) -> None:
-        """Forget a speaker whose file is damaged; the file goes to quarantine. Flights of it fail on their own.
+        """Drop a speaker whose file is damaged; the file goes to quarantine. Its flights fail on their own.
 
         Raises:
             Superseded: the speaker was deleted or replaced.
@@ -185,7 +185,7 @@ class Registry:
 
     @contextlib.contextmanager
     def _changing(self, key: str) -> Iterator[None]:
-        """One change of a speaker at a time. The lock goes when nobody wants it any more."""
+        """Serialise the changes of a speaker. The lock is dropped with its last user."""
         with self._lock:
             lock, users = self._changes.get(key, (threading.Lock(), 0))
             self._changes[key] = (lock, users + 1)
@@ -203,7 +203,7 @@ class Registry:
 
 @contextlib.contextmanager
 def _even_if_not_durable(write: Callable[[], None]) -> Iterator[None]:
-    """Run the body once `write` has changed the disk, though it may then raise NotDurable."""
+    """Run the body once `write` has changed the disk, even if `write` then raises NotDurable."""
     try:
         write()
     except NotDurable:

@@ -1,4 +1,4 @@
-"""What an operation is asked and what it answers; the limits of the cache."""
+"""Requests and replies of the operations, their checks, and the limits of the cache."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from voice_clone.speakers.name import check_word
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """The inputs of one operation; None (or no entry) for what was not given. An operation never changes it.
+    """The inputs of one operation; None (or no entry) where not given. Operations never change a request.
 
     Attributes:
         name: of a speaker.
         model_type: a family with a `<model_type>_voice_encoder`.
         audio: an encoded clip or its data URL; for `import` a bundle.
         speaker_embedding: a ready speaker embedding, float32 [dimension].
-        options: see the operations of `SpeakerCache`; an unknown one is an error.
+        options: see `SpeakerCache.call`; an unknown option is an error.
     """
 
     name: str | None = None
@@ -39,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What an operation answers: `result` fit for JSON, and for some operations `artifacts` (safetensors bytes)."""
+    """The answer of an operation: `result` fit for JSON, and for some operations `artifacts` (safetensors bytes)."""
 
     result: dict[str, Any]
     artifacts: bytes | None = None
@@ -50,14 +50,14 @@ class CacheConfig:
     """Limits of the cache.
 
     Attributes:
-        max_bytes, max_entries: of the artifacts in memory, both pools together; 0 turns the memory off.
-        inline_share: the part of both that inline clips may take; registered speakers may take all of it.
-        max_speakers: how many may be registered.
-        clip: what a reference clip may be.
+        max_bytes, max_entries: of the artifacts in memory, both pools together; 0 disables the memory.
+        inline_share: the part of both that inline clips may use; registered speakers may use all of it.
+        max_speakers: the limit of registered speakers.
+        clip: limits of a reference clip.
         max_bundle_bytes: the largest bundle exported or imported.
         policy: whether an upload may replace a registered speaker.
         extraction_timeout: seconds that one extraction may take.
-        workers: how many extractions run at once.
+        workers: the number of extractions at once.
         max_waiting_bytes: samples of uploaded clips that may wait in memory for their extraction.
         directory_wait: seconds to wait at start for another server to release the directory.
     """
@@ -88,7 +88,7 @@ _OPTIONS: dict[str, type] = {
 
 
 def check_options(options: Mapping[str, Any], *allowed: str) -> None:
-    """Every option must be one of `allowed` and of its type.
+    """Check that every option is one of `allowed` and of its type.
 
     Raises:
         InvalidArgument: names the option, and what would be right.
@@ -106,7 +106,7 @@ def check_options(options: Mapping[str, Any], *allowed: str) -> None:
 
 
 def check_absent(request: Request, *fields: str) -> None:
-    """None of these fields may be given: an operation that would ignore one refuses it.
+    """Check that none of these fields is given: an operation refuses a field that it would ignore.
 
     Raises:
         InvalidArgument: names the field.
@@ -117,10 +117,10 @@ def check_absent(request: Request, *fields: str) -> None:
 
 
 def check_text(field_name: str, text: str | None, most: int) -> str | None:
-    """A text as it is kept: not blank, at most `most` characters, without NUL.
+    """A text as it is stored: not blank, at most `most` characters, without NUL.
 
     Raises:
-        InvalidArgument: it is something else.
+        InvalidArgument: the text is otherwise.
     """
     if text is None:
         return None
@@ -149,10 +149,10 @@ def check_embedding(embedding: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def required_name(request: Request) -> str:
-    """The name that a request gives.
+    """The name in a request.
 
     Raises:
-        InvalidArgument: it gives none.
+        InvalidArgument: there is none.
     """
     if request.name is None:
         raise InvalidArgument("name is missing; give the name of a voice")
@@ -160,10 +160,10 @@ def required_name(request: Request) -> str:
 
 
 def asked_mode(request: Request) -> str | None:
-    """The mode that a request asks for, if it does.
+    """The mode that a request names; None if it names none.
 
     Raises:
-        InvalidArgument: it is no word.
+        InvalidArgument: it is not a word.
     """
     mode = request.options.get("mode")
     return None if mode is None else check_word("the option mode", mode)

@@ -1,9 +1,9 @@
-"""Speakers on disk: one file each, written whole or not at all, in a directory that one process owns.
+"""Speakers on disk: one file for each, written whole or not at all, in a directory that one process owns.
 
-<directory>/lock          locked while a process owns the directory; names it
-<directory>/generation    a number above every generation given out
+<directory>/lock          locked while a process owns the directory; names that process
+<directory>/generation    a number not below any generation in use
 <directory>/voices/       <SHA-256 of the speaker's key>.safetensors: names never become paths
-<directory>/quarantine/   files that could not be read, kept for a person to look at
+<directory>/quarantine/   files that could not be read, kept for inspection
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
 VOICES = "voices"  # the folder of the speakers' files
-_BATCH = 64  # generations reserved by one write; a crash skips those not used
+_BATCH = 64  # generations reserved by one write; a crash skips the unused ones
 _FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
@@ -44,16 +44,16 @@ class NotDurable(Internal):
 class SpeakerStore:
     """The durable side of the registry. Changes of one speaker must not overlap; otherwise thread-safe.
 
-    Every method that touches the disk raises Overloaded if it is full and Internal if it fails in another way; then
-    nothing has changed (but see NotDurable).
+    Methods that touch the disk raise Overloaded if it is full and Internal for other failures; then nothing has changed
+    (but see NotDurable).
 
     Args:
-        directory: made if absent. It, or what is in it if it was there, is open to its owner alone (mode 0700).
+        directory: created if absent. Only its user may read it; if it existed, only its user may read the speakers.
         files: the operations on the file system.
-        wait: seconds to wait for another process to let the directory go.
+        wait: seconds to wait for another process to release the directory.
 
     Raises:
-        Overloaded: another process owns the directory; names it.
+        Overloaded: another process owns the directory; the message names it.
     """
 
     def __init__(self, directory: Path, files: Files | None = None, wait: float = 0.0) -> None:
@@ -62,10 +62,10 @@ class SpeakerStore:
         self._voices = directory / VOICES
         self._quarantine = directory / "quarantine"
         with _disk_errors("opened"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that exists may serve others, too
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that exists may hold other files
             for path in (self._voices, self._quarantine):
                 path.mkdir(exist_ok=True)
-                if path.is_symlink():  # files would land elsewhere
+                if path.is_symlink():  # it would lead elsewhere
                     raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
                 path.chmod(0o700)
             self._lock_handle = _own(directory / "lock", wait)
@@ -76,9 +76,9 @@ class SpeakerStore:
         self._next = self._reserved = 0
 
     def restore(self) -> list[SpeakerRecord]:
-        """All records on disk, in no order; reads headers alone. Called once, first.
+        """All records on disk, unordered; reads headers only. Called once, before anything else.
 
-        Sets aside what is no speaker's file, and removes files that were still being written when the last owner died.
+        Files that are not a speaker's go to quarantine; files that an earlier owner did not finish are removed.
         """
         with _disk_errors("read"):
             for leftover in (*self._voices.glob(TEMPORARY + "*"), *self._directory.glob(TEMPORARY + "generation")):
@@ -89,7 +89,7 @@ class SpeakerStore:
         return records
 
     def next_generation(self) -> int:
-        """A generation larger than any before, of this process or an earlier one."""
+        """A generation larger than any before it, across processes."""
         with self._generation_lock:
             if self._next >= self._reserved:
                 self._reserve(self._next + _BATCH)
@@ -97,7 +97,7 @@ class SpeakerStore:
             return self._next
 
     def write(self, record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None) -> None:
-        """Put the speaker's file on disk in place of an older one. `known`: see `voice_file.pack`."""
+        """Write the speaker's file; it replaces an older one. `known`: see `voice_file.pack`."""
         with self._changing(), _disk_errors("written"):
             replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
             self._confirm(self._voices)
@@ -120,7 +120,7 @@ class SpeakerStore:
         """The uploaded clip; None if there is none.
 
         Raises:
-            Damaged: it is not what was written.
+            Damaged: its bytes have changed since they were written.
         """
         header, tensors = self._read(record, lambda name: name == AUDIO)
         voice_file.verify(header, tensors)
@@ -130,7 +130,7 @@ class SpeakerStore:
         """The artifacts under the names the encoder gave them.
 
         Raises:
-            Damaged: they are not what was written.
+            Damaged: their bytes have changed since they were written.
         """
         with _disk_errors("read"):
             header, tensors = voice_file.read_artifacts(self._path(record.key), artifact)
@@ -142,12 +142,12 @@ class SpeakerStore:
         return self._read(record, lambda name: True)
 
     def quarantine(self, record: SpeakerRecord, reason: str) -> None:
-        """Set the speaker's file aside."""
+        """Move the speaker's file to quarantine."""
         with self._changing(), _disk_errors("changed"):
             self._set_aside(self._path(record.key), reason)
 
     def close(self) -> None:
-        """Give the directory up, after the changes under way; later ones fail. May be called twice."""
+        """Release the directory after the changes under way; later changes fail. May be called twice."""
         with self._users:
             if self._closed:
                 return
@@ -179,8 +179,8 @@ class SpeakerStore:
             if self._path(record.key) != path:
                 raise Damaged("the file belongs to a speaker of another name")
             return record
-        except OSError as error:  # not the file's fault, perhaps: leave it
-            log.warning("%s cannot be read and is left out: %s", path.name, error)
+        except OSError as error:  # the file may be intact: leave it
+            log.warning("%s cannot be read and is skipped: %s", path.name, error)
         except Damaged as error:
             try:
                 self._set_aside(path, str(error))
@@ -196,7 +196,7 @@ class SpeakerStore:
         log.warning("set %s aside in quarantine: %s", path.name, reason)
 
     def _start_generations(self, records: list[SpeakerRecord]) -> None:
-        """Go on above every generation given out, of speakers since deleted, too."""
+        """Continue above every earlier generation, including those of deleted speakers."""
         path = self._directory / "generation"
         above = max((record.generation for record in records), default=0)
         try:
@@ -204,7 +204,7 @@ class SpeakerStore:
         except FileNotFoundError:
             pass
         except ValueError:
-            log.warning("the generation counter is damaged; going on from the clock")
+            log.warning("the generation counter is damaged; generations continue from the clock")
             above = max(above, int(time.time()))
         self._next = self._reserved = above
 
@@ -223,7 +223,7 @@ class SpeakerStore:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Around each change: none may happen after `close`, when another process may own the directory."""
+        """Guard a change: none may happen after `close`, when another process may own the directory."""
         with self._users:
             if self._closed:
                 raise Overloaded("the voice store is closed; the server is stopping")
@@ -243,7 +243,7 @@ def _check_generation(header: voice_file.Header, record: SpeakerRecord) -> None:
 
 @contextlib.contextmanager
 def _disk_errors(done: str) -> Iterator[None]:
-    """Turn what the operating system says into what a caller may know; no path."""
+    """Turn errors of the operating system into errors for the caller, without paths."""
     try:
         yield
     except VoiceCloneError:
@@ -257,7 +257,7 @@ def _disk_errors(done: str) -> Iterator[None]:
 
 
 def _own(path: Path, wait: float) -> int:
-    """Lock the directory for this process, for as long as the returned file stays open."""
+    """Lock the directory for this process while the returned file stays open."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + wait
     waiting = False

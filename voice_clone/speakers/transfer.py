@@ -23,7 +23,7 @@ from voice_clone.speakers.voice_file import AUDIO, Damaged
 
 
 class Transfer:
-    """Makes bundles of registered speakers, and registers those of a bundle."""
+    """Makes bundles of registered speakers, and registers the speakers of a bundle."""
 
     def __init__(self, registry: Registry, store: SpeakerStore, describer: Describer, config: CacheConfig) -> None:
         self._registry = registry
@@ -32,10 +32,10 @@ class Transfer:
         self._config = config
 
     def pack(self, records: Sequence[SpeakerRecord], include_audio: bool) -> tuple[list[str], bytes]:
-        """The names of these speakers and their bundle; a speaker deleted meanwhile is left out.
+        """The names of these speakers and their bundle; a speaker that was deleted meanwhile is left out.
 
         Raises:
-            InvalidArgument: it would be too large.
+            InvalidArgument: the bundle would be too large.
             Internal: a file is damaged or cannot be read.
         """
         files: dict[str, bytes] = {}
@@ -56,10 +56,10 @@ class Transfer:
         """Register all speakers of a bundle; all are checked before the first is registered.
 
         Args:
-            reextract: drop artifacts of another checkpoint, where there is audio to make them again.
+            reextract: drop artifacts of another checkpoint where there is audio to extract them again.
 
         Raises:
-            InvalidArgument: damaged, too large, or made with another checkpoint.
+            InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
             SpeakerExists, Overloaded: as `Registry.add`.
         """
         if len(bundle) > self._config.max_bundle_bytes:
@@ -110,14 +110,14 @@ class Transfer:
     def _fits(
         self, record: SpeakerRecord, artifact: ArtifactId, tensors: dict[str, NDArray[Any]], may_drop: bool
     ) -> bool:
-        """Whether artifacts of a bundle serve here; False if they are to be made again.
+        """Whether artifacts of a bundle fit this server; False if they are dropped and made again.
 
         Raises:
-            InvalidArgument: they do not, and may not be dropped.
+            InvalidArgument: they do not fit and must not be dropped.
         """
         try:
             described = self._describer.describe(artifact)
-        except Unsupported:  # no such encoder here: they wait until there is one, and are checked then
+        except Unsupported:  # no such encoder is loaded: they are checked at their first use
             return True
         if described.fingerprint == record.artifacts[artifact].fingerprint:
             if not self._describer.matches(artifact, tensors):

@@ -7,8 +7,8 @@
     tensors   audio                            uint8 [bytes]: the clip as it was uploaded; absent for a ready embedding
               <model_type>/<mode>/<tensor>     the artifacts as the encoder named them
 
-safetensors itself checks that the file is whole; the seal shows at start, without reading any tensor, that the header
-is what was written; a digest shows it of a tensor when it is read.
+safetensors checks that the file is complete. The seal proves at start that the header is what was written, without
+reading a tensor; a digest proves it for each tensor when it is read.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Header:
-    """What a speaker's file says of itself."""
+    """The header of a speaker's file."""
 
     record: SpeakerRecord
     digests: Mapping[str, str]
 
 
 def tensor_name(artifact: ArtifactId, name: str) -> str:
-    """Under which an artifact stands in the file."""
+    """The name of an artifact in the file."""
     return f"{artifact.model_type}/{artifact.mode}/{name}"
 
 
 def file_tensors(audio: bytes | None, artifacts: Mapping[ArtifactId, Tensors]) -> dict[str, NDArray[Any]]:
-    """All tensors of a file by their names in it."""
+    """All tensors of a file, by their names in it."""
     tensors: dict[str, NDArray[Any]] = {}
     if audio is not None:
         tensors[AUDIO] = np.frombuffer(audio, np.uint8)
@@ -61,7 +61,7 @@ def file_tensors(audio: bytes | None, artifacts: Mapping[ArtifactId, Tensors]) -
 
 
 def pack(record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of the file. `known` digests come from an older file along with their tensors: damage still shows."""
+    """The bytes of the file. `known`: digests of an older file, kept with its tensors so that damage still shows."""
     digests = json.dumps({name: (known or {}).get(name) or digest(tensor) for name, tensor in tensors.items()})
     text = record.to_json()
     metadata = {"format": FORMAT, "record": text, "digests": digests, "seal": _seal(text, digests)}
@@ -69,18 +69,18 @@ def pack(record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | Non
 
 
 def read_header(path: Path) -> Header:
-    """What the file says of itself; reads no tensor.
+    """The header of the file; reads no tensor.
 
     Raises:
-        Damaged: torn, foreign or altered.
-        OSError: it cannot be read at all.
+        Damaged: the file is torn, foreign or altered.
+        OSError: the file cannot be read.
     """
     with _open(path) as file:
         return _header(file.metadata(), file.keys())
 
 
 def read(path: Path, wanted: Callable[[str], bool]) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """The header, and the tensors whose names are wanted, not yet verified.
+    """The header, and the tensors whose names are `wanted`, not yet verified.
 
     Raises: as `read_header`.
     """
@@ -96,7 +96,7 @@ def read(path: Path, wanted: Callable[[str], bool]) -> tuple[Header, dict[str, N
 def read_artifacts(path: Path, artifact: ArtifactId) -> tuple[Header, dict[str, NDArray[Any]]]:
     """The header, and the verified artifacts under the names the encoder gave them; none if the file has none.
 
-    Raises: as `read_header`; Damaged also if one is not what was written.
+    Raises: as `read_header`; Damaged also if a tensor is not what was written.
     """
     prefix = tensor_name(artifact, "")
     header, tensors = read(path, lambda name: name.startswith(prefix))
@@ -122,10 +122,10 @@ def unpack(data: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
 
 
 def verify(header: Header, tensors: Tensors) -> None:
-    """The tensors must be those that were written.
+    """Check that the tensors are those that were written.
 
     Raises:
-        Damaged: names the tensor.
+        Damaged: one is not; the message names it.
     """
     for name, tensor in tensors.items():
         if header.digests[name] != digest(tensor):

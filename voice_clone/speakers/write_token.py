@@ -11,11 +11,11 @@ from voice_clone.errors import PermissionDenied
 PARAMETER = "x-voice-token"
 """The request parameter that carries the token: a header that Triton forwards."""
 
-_OPEN = frozenset({"get", "list", "stats", "resolve"})  # without these nobody could speak
+_OPEN = frozenset({"get", "list", "stats", "resolve"})  # speech needs these
 
 
 class WriteToken:
-    """Lets an operation pass that reads, or whose request carries the token; without a token, every one.
+    """Allows operations that only read, and requests that carry the token; without a token, every operation.
 
     Args:
         token: printable ASCII; "" for none.
@@ -25,21 +25,21 @@ class WriteToken:
         self._token = token.encode()
 
     def check(self, operation: str | None, options: Mapping[str, Any], given: Any) -> None:
-        """Let the operation pass, or not.
+        """Check that the operation is allowed.
 
         Args:
             operation: of the speaker cache.
             options: its options; `prepare` writes where it has `force`.
-            given: the parameter of the request; None if it has none.
+            given: the parameter of the request; None if there is none.
 
         Raises:
             PermissionDenied: the token is missing or wrong.
         """
         if not self._token or operation in _OPEN or (operation == "prepare" and not options.get("force")):
             return
-        told = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else b""
-        if not hmac.compare_digest(told, self._token):
+        sent = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else b""
+        if not hmac.compare_digest(sent, self._token):
             raise PermissionDenied(
                 f"{operation} needs the server's write token, and this request carries "
-                f"{'another one' if told else 'none'}; send it in the header {PARAMETER}"
+                f"{'another one' if sent else 'none'}; send it in the header {PARAMETER}"
             )

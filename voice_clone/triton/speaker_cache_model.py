@@ -11,8 +11,11 @@ from voice_clone.speakers import CacheConfig, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.write_token import PARAMETER, WriteToken
-from voice_clone.triton.model import Model, Request, Responder, Value
-from voice_clone.triton.speaker_metrics import SpeakerMetrics
+from voice_clone.triton.model import Model
+from voice_clone.triton.request import Request
+from voice_clone.triton.responder import Responder
+from voice_clone.triton.stages.speaker_metrics import SpeakerMetrics
+from voice_clone.triton.tensors import Value
 from voice_clone.triton.voice_encoders import TritonVoiceEncoders
 
 
@@ -20,15 +23,15 @@ class SpeakerCacheModel(Model):
     """Owns the registered voices; serves every family."""
 
     threads = 32  # a cold voice keeps one of them busy while its clip is encoded
-    single = True  # two owners of the voices would disagree
+    single = True  # two owners of the voices would contradict each other
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        """As `Model.initialize`; the other models lie beside this one."""
+        """As `Model.initialize`; remembers the repository, where the folders of the other models are."""
         self._repository = Path(args["model_repository"]).parent
         super().initialize(args)
 
     def load(self, settings: Settings) -> None:
-        """Take the voices on disk over."""
+        """Open the voices on disk."""
         config = CacheConfig(
             max_bytes=settings.integer("cache_bytes", 512 << 20),
             max_entries=settings.integer("cache_entries", 1024),

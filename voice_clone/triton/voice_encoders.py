@@ -2,9 +2,9 @@
 
 in    waveform     FP32 [-1]   mono; empty: the encoder describes itself
       sample_rate  INT32 [1]   Hz
-      mode         STRING [1]  optional; absent only where the encoder describes itself, which then tells its modes
-out   <artifact>   any type    what is kept of a voice, under its own name
-      fingerprint  STRING [1]  of the weights; several, of any name that ends so, count together
+      mode         STRING [1]  optional; absent only with an empty waveform, where the modes alone are asked for
+out   <artifact>   any type    an artifact of the voice, cached under its own name
+      fingerprint  STRING [1]  of the weights; all outputs whose names end so count together
       modes        STRING [1]  optional: JSON {mode: [what it needs]}, best mode first (see `speakers.modes`)
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from voice_clone.json_text import parse_object
 from voice_clone.speakers import Extraction
-from voice_clone.triton.model import call
+from voice_clone.triton.calls import call
 
 SUFFIX = "_voice_encoder"
 _FINGERPRINT, _MODES = "fingerprint", "modes"

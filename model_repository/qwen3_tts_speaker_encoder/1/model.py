@@ -1,28 +1,11 @@
-"""Waveform to speaker embedding. An empty waveform asks for the fingerprint and the embedding's size alone."""
+"""Waveform to speaker embedding."""
 
-import numpy as np
-import torch
-
-from voice_clone.audio import check_waveform, resample
-from voice_clone.families.qwen3_tts import stages
-from voice_clone.memory import trim
-from voice_clone.triton.model import Model, call
+from voice_clone.families.qwen3_tts.encoder_stages import load_speaker_stage
+from voice_clone.triton.stages.encoder import EncoderModel
 
 
-class TritonPythonModel(Model):
-    def load(self, settings):
-        stages.use_threads(settings)
-        self._encoder, self._config, self._fingerprint = stages.load_speaker_encoder(settings, call)
-        self.threads = stages.encoder_threads(settings)
+class TritonPythonModel(EncoderModel):
+    """Of Qwen3-TTS."""
 
-    def handle(self, request, responder):
-        config = self._config.speaker_encoder
-        waveform, rate = request.array("waveform"), request.number("sample_rate")
-        if waveform.size == 0:
-            embedding = np.zeros(config.enc_dim, np.float32)
-        else:
-            check_waveform(waveform, rate)
-            waveform = resample(waveform, rate, config.sample_rate)
-            embedding = self._encoder.embed(torch.from_numpy(waveform)).float().cpu().numpy()
-            trim()
-        return {"speaker_embedding": embedding, "fingerprint": self._fingerprint}
+    stage = "speaker_encoder"
+    load_stage = staticmethod(load_speaker_stage)

@@ -8,20 +8,19 @@ the official configuration class (qwen-tts 0.1.1, `configuration_qwen3_tts.py`,
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
+from voice_clone.checkpoint_config import parse, read_json
 from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
 CODEC_FOLDER = "speech_tokenizer"
 
-T = TypeVar("T")
+CHUNK_FRAMES = (1, 2, 4, 8, 12)  # of a stream's chunks; the last repeats
 
 
 class _HeadSize:
@@ -213,13 +212,13 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
         raise CheckpointError(
             f"{CONFIG_FILE}: tokenizer_type is {config.get('tokenizer_type')!r}, not 'qwen3_tts_tokenizer_12hz'"
         )
-    talker = _parse(TalkerConfig, config.get("talker_config", {}), f"{CONFIG_FILE}: talker_config")
-    speaker = _parse(SpeakerEncoderConfig, config.get("speaker_encoder_config", {}), CONFIG_FILE)
+    talker = parse(TalkerConfig, config.get("talker_config", {}), f"{CONFIG_FILE}: talker_config")
+    speaker = parse(SpeakerEncoderConfig, config.get("speaker_encoder_config", {}), CONFIG_FILE)
     parsed = Qwen3TTSConfig(
         talker=talker,
         speaker_encoder=speaker,
-        codec=_parse(CodecConfig, codec, f"{CODEC_FOLDER}/{CONFIG_FILE}"),
-        sampling=_parse(SamplingDefaults, sampling, GENERATION_FILE),
+        codec=parse(CodecConfig, codec, f"{CODEC_FOLDER}/{CONFIG_FILE}"),
+        sampling=parse(SamplingDefaults, sampling, GENERATION_FILE),
         **{key: config[key] for key in _TOP_LEVEL if key in config},
     )
     _check(parsed)
@@ -270,49 +269,3 @@ def _check(config: Qwen3TTSConfig) -> None:
             f"{CODEC_FOLDER}/{CONFIG_FILE}: the decoder upsamples by {upsampling}, "
             f"but decode_upsample_rate is {config.codec.decode_upsample_rate}"
         )
-
-
-def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """The JSON object in `folder/name`.
-
-    Raises:
-        CheckpointError: the file is missing or holds no JSON object.
-    """
-    try:
-        loaded = json.loads((folder / name).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{name}: not readable as JSON ({type(error).__name__})") from None
-    if not isinstance(loaded, dict):
-        raise CheckpointError(f"{name}: holds no JSON object")
-    return loaded
-
-
-def _parse(cls: type[T], values: Any, where: str) -> T:
-    """Build the dataclass `cls` from a JSON object; unknown keys are other code's business."""
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{where}: expected a JSON object")
-    hints = get_type_hints(cls)
-    arguments: dict[str, Any] = {}
-    for entry in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if values.get(entry.name) is None:
-            if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING:
-                raise CheckpointError(f"{where}: the key {entry.name!r} is missing")
-            continue
-        arguments[entry.name] = _convert(hints[entry.name], values[entry.name], f"{where}: {entry.name}")
-    return cls(**arguments)
-
-
-def _convert(kind: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(kind):
-        return _parse(kind, value, where)  # type: ignore[arg-type]
-    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if kind in (int, bool, str) and type(value) is kind:
-        return value
-    if kind == tuple[int, ...] and isinstance(value, list) and all(type(item) is int for item in value):
-        return tuple(value)
-    if isinstance(value, dict) and kind == Mapping[str, int]:
-        return dict(value)
-    raise CheckpointError(f"{where}: unexpected value {value!r}")

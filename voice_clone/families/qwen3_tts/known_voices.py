@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts.cloned_voice import CODES, EMBEDDING
 from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speakers.latest import latest_artifacts
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId

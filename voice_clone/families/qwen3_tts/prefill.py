@@ -18,30 +18,34 @@ of a text embedding (upper row) and a codec embedding (lower row):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from voice_clone.autoregressive.stack import Stack
+from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
+from voice_clone.lru_cache import digest
 
 
-@dataclass(frozen=True)
-class TalkerInput:
-    """What the talker reads. T prefill positions, R frames that still bring text, C hidden size.
+class Embeddings(Protocol):
+    """The tables of a talker; N ids or frames, C hidden size."""
 
-    Attributes:
-        embeds: [T, C].
-        trailing_text: [R, C]; row i is added to frame i's embedding.
-        pad: [C]; added to the frames after those.
-    """
+    @property
+    def stack(self) -> Stack:
+        """Whose `like` tells device and dtype."""
 
-    embeds: Tensor
-    trailing_text: Tensor
-    pad: Tensor
+    def embed_codec_tokens(self, ids: Tensor) -> Tensor:
+        """Codes of codebook 0 or control tokens, int64 [N] -> [N, C]."""
+
+    def embed_frames(self, codes: Tensor) -> Tensor:
+        """Codec frames, int64 [N, K] -> [N, C]."""
+
+    def embed_text(self, ids: Tensor) -> Tensor:
+        """Text tokens, int64 [N] -> [N, C]."""
 
 
 def prefill_length(prompt: Prompt) -> int:
@@ -61,25 +65,37 @@ def voice_length(prompt: Prompt) -> int:
     return _head_length(prompt) + transcript
 
 
+def prefix_of(prompt: Prompt) -> Prefix:
+    """What a prompt shares with all others in its voice."""
+    language = -1 if prompt.language_id is None else prompt.language_id
+    key = digest(
+        prompt.role_ids,
+        prompt.speaker_embedding,
+        prompt.reference_ids,
+        prompt.reference_codes,
+        np.array([language, prompt.non_streaming_mode]),
+    )
+    return Prefix(key, min(voice_length(prompt), prefill_length(prompt) - 1))
+
+
 def _head_length(prompt: Prompt) -> int:
-    return 3 + (3 if prompt.language_id is None else 4) + 2  # role; think tokens; speaker and text bos
+    return ROLE_LENGTH + (3 if prompt.language_id is None else 4) + 2  # think tokens; speaker and text bos
 
 
 @torch.inference_mode()
-def build_talker_input(talker: Talker, config: Qwen3TTSConfig, prompt: Prompt) -> TalkerInput:
+def build_talker_input(tables: Embeddings, config: Qwen3TTSConfig, prompt: Prompt) -> TalkerInput:
     """Embed `prompt`, whose values have been checked against `config`."""
-    codec = talker.model.codec_embedding
-    ids = config.talker
+    ids, device = config.talker, tables.stack.like.device
 
     def codec_rows(*tokens: int) -> Tensor:
-        rows: Tensor = codec(torch.tensor(tokens, device=talker.device))
-        return rows
+        return tables.embed_codec_tokens(torch.tensor(tokens, device=device))
 
     special = (config.tts_pad_token_id, config.tts_bos_token_id)
     eos = np.array([config.tts_eos_token_id])
     token_ids = np.concatenate([prompt.role_ids, special, prompt.reference_ids, prompt.text_ids, eos])
-    rows = talker.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
-    role, pad, bos, text = rows[:3], rows[3:4], rows[4:5], rows[5:]  # text: transcript, text, eos
+    rows = tables.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
+    role, rest = rows[:ROLE_LENGTH], rows[ROLE_LENGTH:]
+    pad, bos, text = rest[:1], rest[1:2], rest[2:]  # text: transcript, text, eos
 
     if prompt.language_id is None:
         think = codec_rows(ids.codec_nothink_id, ids.codec_think_bos_id, ids.codec_think_eos_id)
@@ -91,8 +107,8 @@ def build_talker_input(talker: Talker, config: Qwen3TTSConfig, prompt: Prompt) -
 
     frames = codec_bos  # lower row of what follows the head
     if prompt.mode == "icl":
-        codes = torch.from_numpy(prompt.reference_codes.astype(np.int64)).to(talker.device)
-        frames = torch.cat([codec_bos, talker.embed_frames(codes)])
+        codes = torch.from_numpy(prompt.reference_codes.astype(np.int64)).to(device)
+        frames = torch.cat([codec_bos, tables.embed_frames(codes)])
 
     if prompt.non_streaming_mode:
         body = torch.cat([text + codec_pad, frames + pad])

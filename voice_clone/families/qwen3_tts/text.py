@@ -18,8 +18,8 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
+from voice_clone.checkpoint_config import read_json
 from voice_clone.errors import CheckpointError, InvalidArgument
-from voice_clone.families.qwen3_tts.config import read_json
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"

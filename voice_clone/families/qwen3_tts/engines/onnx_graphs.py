@@ -26,12 +26,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, Stream
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.mel import HOP, N_FFT, PADDING, mel_filterbank
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import ResidualEncoder
+from voice_clone.layers.streaming import ChunkPass
 from voice_clone.onnx.graph import Axes, Graph
 
 SPEAKER_ENCODER, CODEC_ENCODER = "speaker_encoder", "codec_encoder"
@@ -135,7 +136,7 @@ def _encode(quantizer: ResidualEncoder, latent: Tensor) -> list[Tensor]:
     return codes
 
 
-class _GraphStream(Stream):
+class _GraphPass(ChunkPass):
     """Runs convolutions in one form for all lengths."""
 
     def __call__(self, module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
@@ -174,7 +175,7 @@ class _Code2WavStep(nn.Module):
     def forward(self, codes: Tensor, frames: Tensor, position: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         empty = torch.zeros(0)
         given = dict(zip(self.kept, state, strict=True))
-        stream = _GraphStream(self.decoder.slots, [given.get(slot, empty) for slot in range(len(self.decoder.slots))])
+        stream = _GraphPass(self.decoder.slots, [given.get(slot, empty) for slot in range(len(self.decoder.slots))])
         latent = self.decoder._latent(codes, stream, position).index_select(-1, frames)
         waveform = self.decoder._waveform(latent, stream).clamp(-1, 1)
         return waveform, position + codes.shape[-1], *(stream.buffers[slot] for slot in self.kept)
@@ -187,7 +188,7 @@ class _Code2Wav(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         batch = codes.shape[0]
-        stream = _GraphStream(self.decoder.slots, [module.new_state(batch) for module in self.decoder.slots])
+        stream = _GraphPass(self.decoder.slots, [module.new_state(batch) for module in self.decoder.slots])
         position = torch.zeros_like(codes[:, 0, 0])
         waveform: Tensor = self.decoder._waveform(self.decoder._latent(codes, stream, position), stream)
         return waveform.clamp(-1, 1)

@@ -13,8 +13,9 @@ from voice_clone.families.qwen3_tts.engines.onnx_graphs import (
     SPEAKER_ENCODER,
     STATE,
 )
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.layers.streaming import StreamState
 from voice_clone.onnx.session import Runtime, Session
 
 
@@ -75,23 +76,23 @@ class OnnxCodecDecoder:
         """Where codes are expected and states lie."""
         return self._session.device
 
-    def new_state(self, batch: int) -> DecoderState:
+    def new_state(self, batch: int) -> StreamState:
         """The state of `batch` streams before their first frame."""
         buffers = []
         for name in self._buffers:
             (dtype, _), shape = self._session.inputs[STATE + name]
             buffers.append(torch.zeros(batch, *shape[1:], dtype=dtype, device=self.device))
-        return DecoderState(torch.zeros(batch, dtype=torch.int64, device=self.device), buffers)
+        return StreamState(torch.zeros(batch, dtype=torch.int64, device=self.device), buffers)
 
-    def decode_chunk(self, codes: Tensor, state: DecoderState) -> Tensor:
+    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
         """int64 [B, K, n] and the streams' state, which moves on -> [B, n * 1920]; as `CodecDecoder.decode_chunk`."""
         return self._step(codes, state, codes.shape[-1])
 
-    def prime(self, codes: Tensor, state: DecoderState) -> None:
+    def prime(self, codes: Tensor, state: StreamState) -> None:
         """Move fresh streams on over frames whose audio nobody wants; as `CodecDecoder.prime`."""
         self._step(codes, state, min(codes.shape[-1], self._memory))
 
-    def _step(self, codes: Tensor, state: DecoderState, kept: int) -> Tensor:
+    def _step(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:
         """Decode frames and keep the samples of the last `kept`."""
         batch, _, new = codes.shape
         tensors = dict(zip(("position", *self._buffers), (state.position, *state.buffers), strict=True))

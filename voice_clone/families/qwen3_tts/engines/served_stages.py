@@ -6,21 +6,15 @@ do stays here: refusing a clip that the network does not take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from voice_clone.compute import Call
 from voice_clone.errors import Internal
 from voice_clone.families.qwen3_tts.config import CodecConfig
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 
 SPEAKER_ENCODER_NETWORK, CODEC_ENCODER_NETWORK = "qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network"
-
-Call = Callable[[str, Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
-"""Asks a model of this server: its name and its inputs -> its outputs, both by name."""
 
 
 class ServedSpeakerEncoder:

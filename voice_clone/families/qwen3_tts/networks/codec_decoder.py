@@ -10,8 +10,6 @@ below `decoder.`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -30,58 +28,7 @@ from voice_clone.layers.attention import (
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import SplitResidualDecoder
 from voice_clone.layers.snake import SnakeBeta
-
-StreamingModule = CausalConv1d | CausalConvTranspose1d | SlidingWindowAttention
-
-
-@dataclass
-class DecoderState:
-    """Where B streams are: all that decoding the next frames needs of the past ones.
-
-    `position` int64 [B] counts the frames decoded; `buffers` are the key-value caches, convolution histories and
-    transposed-convolution overlaps, one for each streaming module, each with B as its first dimension.
-    Decoding replaces the tensors and never writes into them.
-    """
-
-    position: Tensor
-    buffers: list[Tensor]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all tensors."""
-        return sum(tensor.nbytes for tensor in (self.position, *self.buffers))
-
-    def fork(self) -> DecoderState:
-        """A state of its own that goes on from here. It shares this one's tensors: nothing writes into them."""
-        return DecoderState(self.position, list(self.buffers))
-
-    @staticmethod
-    def stack(states: Sequence[DecoderState]) -> DecoderState:
-        """One batch of all streams of `states`, in order; at least one."""
-        position = torch.cat([state.position for state in states])
-        buffers = [torch.cat(parts) for parts in zip(*(state.buffers for state in states), strict=True)]
-        return DecoderState(position, buffers)
-
-    def split(self) -> list[DecoderState]:
-        """The states of the single streams; none keeps the batch's memory alive."""
-        return [
-            DecoderState(self.position[i : i + 1].clone(), [buffer[i : i + 1].clone() for buffer in self.buffers])
-            for i in range(self.position.shape[0])
-        ]
-
-
-class Stream:
-    """The way of one chunk through the decoder: runs a module on its buffer and keeps the next one."""
-
-    def __init__(self, slots: Mapping[StreamingModule, int], buffers: Sequence[Tensor]) -> None:
-        self.slots = slots
-        self.buffers = list(buffers)
-
-    def __call__(self, module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
-        assert isinstance(module, StreamingModule)
-        slot = self.slots[module]
-        out, self.buffers[slot] = module.stream(x, self.buffers[slot], *context)
-        return out
+from voice_clone.layers.streaming import ChunkPass, StreamState, streaming_slots
 
 
 class ConvNeXtBlock(nn.Module):
@@ -95,7 +42,7 @@ class ConvNeXtBlock(nn.Module):
         self.pwconv2 = nn.Linear(4 * dim, dim)
         self.gamma = nn.Parameter(torch.ones(dim))
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
         hidden: Tensor = self.norm(stream(self.dwconv, x).transpose(1, 2))  # [B, T, C]
         hidden = self.gamma * self.pwconv2(F.gelu(self.pwconv1(hidden)))
         return x + hidden.transpose(1, 2)
@@ -107,7 +54,7 @@ class Upsample(nn.ModuleList):
     def __init__(self, dim: int, factor: int) -> None:
         super().__init__([CausalConvTranspose1d(dim, dim, factor, factor), ConvNeXtBlock(dim)])
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
         upsample, block = self
         out: Tensor = block(stream(upsample, x), stream)
         return out
@@ -123,7 +70,7 @@ class ResidualUnit(nn.Module):
         self.act2 = SnakeBeta(dim)
         self.conv2 = CausalConv1d(dim, dim, 1)
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
         hidden = stream(self.conv1, self.act1(x))
         hidden = stream(self.conv2, self.act2(hidden))
         return x + hidden
@@ -137,7 +84,7 @@ class DecoderBlock(nn.Module):
         self.block = nn.ModuleList([SnakeBeta(dim), CausalConvTranspose1d(dim, dim // 2, 2 * rate, rate)])
         self.block.extend(ResidualUnit(dim // 2, dilation) for dilation in (1, 3, 9))
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
         snake, upsample, *units = self.block
         x = stream(upsample, snake(x))
         for unit in units:
@@ -164,7 +111,7 @@ class TransformerLayer(nn.Module):
         self.self_attn_layer_scale = LayerScale(config.hidden_size)
         self.mlp_layer_scale = LayerScale(config.hidden_size)
 
-    def forward(self, x: Tensor, stream: Stream, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, stream: ChunkPass, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
         x = x + self.self_attn_layer_scale(stream(self.self_attn, self.input_layernorm(x), cos, sin, mask))
         x = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
         return x
@@ -181,7 +128,7 @@ class Transformer(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.output_proj = nn.Linear(config.hidden_size, config.latent_dim)
 
-    def forward(self, x: Tensor, stream: Stream, position: Tensor) -> Tensor:
+    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         hidden = self.input_proj(x.transpose(1, 2))  # [B, T, C]
         length = hidden.shape[1]
         positions = position[:, None] + torch.arange(length, device=position.device)  # [B, T]
@@ -211,8 +158,7 @@ class CodecDecoder(nn.Module):
             dim //= 2
         self.decoder.extend([SnakeBeta(dim), CausalConv1d(dim, 1, 7)])
 
-        streaming = (module for module in self.modules() if isinstance(module, StreamingModule))
-        self.slots: dict[StreamingModule, int] = {module: slot for slot, module in enumerate(streaming)}
+        self.slots = streaming_slots(self)
 
     @property
     def device(self) -> torch.device:
@@ -224,13 +170,13 @@ class CodecDecoder(nn.Module):
         return self.decode_chunk(codes, self.new_state(codes.shape[0]))
 
     @torch.inference_mode()
-    def new_state(self, batch: int) -> DecoderState:
+    def new_state(self, batch: int) -> StreamState:
         """The state of `batch` streams before their first frame, on the weights' device."""
         buffers = [module.new_state(batch) for module in self.slots]
-        return DecoderState(torch.zeros(batch, dtype=torch.int64, device=buffers[0].device), buffers)
+        return StreamState(torch.zeros(batch, dtype=torch.int64, device=buffers[0].device), buffers)
 
     @torch.inference_mode()
-    def decode_chunk(self, codes: Tensor, state: DecoderState) -> Tensor:
+    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
         """The next frames of B streams, which may be at different positions.
 
         Args:
@@ -240,19 +186,19 @@ class CodecDecoder(nn.Module):
         Returns:
             waveform [B, n * 1920] in -1..1.
         """
-        stream = Stream(self.slots, state.buffers)
+        stream = ChunkPass(self.slots, state.buffers)
         waveform = self._waveform(self._latent(codes, stream, state.position), stream)
         state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
         return waveform.clamp(-1, 1)
 
     @torch.inference_mode()
-    def prime(self, codes: Tensor, state: DecoderState) -> None:
+    def prime(self, codes: Tensor, state: StreamState) -> None:
         """Move fresh streams on over frames whose audio nobody wants: codes int64 [B, K, n], n >= 1.
 
         The transformer must see them all, but the convolutions behind it remember few frames, and they are nearly
         all of the work: they run over the last `memory` frames alone. The state equals that after `decode_chunk`.
         """
-        stream = Stream(self.slots, state.buffers)
+        stream = ChunkPass(self.slots, state.buffers)
         latent = self._latent(codes, stream, state.position)
         self._waveform(latent[..., -self.memory :], stream)
         state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
@@ -270,13 +216,13 @@ class CodecDecoder(nn.Module):
                     frames += (module.conv.kernel_size[0] - 1) * module.conv.dilation[0] / rate
         return math.ceil(frames)
 
-    def _latent(self, codes: Tensor, stream: Stream, position: Tensor) -> Tensor:
+    def _latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """Codes [B, K, n] -> latent [B, latent, n]."""
         hidden = stream(self.pre_conv, self.quantizer.decode(codes))
         latent: Tensor = self.pre_transformer(hidden, stream, position)
         return latent
 
-    def _waveform(self, latent: Tensor, stream: Stream) -> Tensor:
+    def _waveform(self, latent: Tensor, stream: ChunkPass) -> Tensor:
         """Latent [B, latent, n] -> waveform [B, n * 1920], unclamped."""
         hidden = latent
         for upsample in self.upsample:

@@ -10,13 +10,13 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import (
     CodecDecoder,
     ConvNeXtBlock,
     DecoderBlock,
-    DecoderState,
     ResidualUnit,
     TransformerLayer,
 )
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import DecoderCodebook, ResidualDecoder
 from voice_clone.layers.snake import SnakeBeta
+from voice_clone.layers.streaming import StreamState
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import Activation, ChainBuilder, Residual, Snake
 from voice_clone.native.matrix.weights import Array
@@ -56,22 +56,22 @@ class NativeCodecDecoder:
         return self._latent.multiplications + self._waveform.multiplications
 
     @torch.inference_mode()
-    def new_state(self, batch: int) -> DecoderState:
+    def new_state(self, batch: int) -> StreamState:
         """The state of `batch` streams before their first frame."""
         position = torch.zeros(batch, dtype=torch.int64)
-        return DecoderState(position, [self._latent.new_state(batch), self._waveform.new_state(batch)])
+        return StreamState(position, [self._latent.new_state(batch), self._waveform.new_state(batch)])
 
     @torch.inference_mode()
-    def decode_chunk(self, codes: Tensor, state: DecoderState) -> Tensor:
+    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
         """int64 [B, K, n] and the streams' state, which moves on -> [B, n * 1920]; as `CodecDecoder.decode_chunk`."""
         return self._decode(codes, state, codes.shape[-1])
 
     @torch.inference_mode()
-    def prime(self, codes: Tensor, state: DecoderState) -> None:
+    def prime(self, codes: Tensor, state: StreamState) -> None:
         """Move fresh streams on over frames whose audio nobody wants; as `CodecDecoder.prime`."""
         self._decode(codes, state, self.memory)
 
-    def _decode(self, codes: Tensor, state: DecoderState, kept: int) -> Tensor:
+    def _decode(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:
         """The samples of the last `kept` frames."""
         latent, past = state.buffers
         x, latent = self._latent(self._vectors(codes), latent, state.position)

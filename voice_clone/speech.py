@@ -1,17 +1,15 @@
-"""A request for speech as the caller makes it, and the rules it must obey. Needs no torch."""
+"""A request for speech as the caller makes it, the rules that it must obey in every family, and the voice it got."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-
-MIN_FRAME_BUDGET = 192  # frames (15.4 s) that even the shortest text may take
-FRAMES_PER_TOKEN = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +21,11 @@ class SpeechRequest:
         voice: name of a registered voice.
         reference_audio: an encoded audio file, or its data URL.
         reference_text: transcript of `reference_audio`; asks for in-context cloning.
-        speaker_embedding: float32 [hidden size of the talker].
+        speaker_embedding: float32 [size that the family has].
         x_vector_only: True uses the speaker embedding alone, False insists on in-context cloning, None takes the
-            best that the voice offers.
+            best mode that the voice offers.
         language: a language of the checkpoint, or `Auto`.
+        options: what only the family knows, by name; the family checks it.
 
     Raises:
         InvalidArgument: on construction, if something is missing or contradicts something else.
@@ -39,6 +38,7 @@ class SpeechRequest:
     speaker_embedding: NDArray[np.float32] | None = None
     x_vector_only: bool | None = None
     language: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.text.strip():
@@ -69,30 +69,38 @@ class SpeechRequest:
         if not self.reference_text or not self.reference_text.strip():
             raise InvalidArgument("reference_text is blank; give the words spoken in reference_audio, or leave it out")
 
-    @property
-    def clip_mode(self) -> str:
-        """The mode in which an inline clip is used."""
-        return "x_vector" if self.reference_text is None else "icl"
 
-    def language_id(self, config: Qwen3TTSConfig) -> int | None:
-        """The codec token of the language; None for `Auto`.
+@dataclass(frozen=True, eq=False)
+class ResolvedVoice:
+    """A voice as speaker_cache resolved it.
 
-        Raises:
-            InvalidArgument: the checkpoint does not speak it.
-        """
-        name = (self.language or "auto").strip().lower()
-        if name not in config.languages:
-            known = ", ".join(language.title() for language in config.languages)
-            raise InvalidArgument(f"language {self.language!r} is unknown; this checkpoint has {known}")
-        return None if name == "auto" else config.talker.codec_language_id[name]
+    Attributes:
+        artifacts: what the family's voice encoder made of the clip, by name.
+        transcript: of the clip, if it has one.
+        mode: for which the artifacts were made.
+    """
+
+    artifacts: Mapping[str, NDArray[Any]]
+    transcript: str | None
+    mode: str
 
 
-def frame_budget(text_tokens: int, max_frames: int | None, default_max: int) -> int:
-    """Frames after which a stream ends with finish reason `length`: a text of n tokens rarely takes 12 n.
+def check_options(options: Mapping[str, Any], known: Mapping[str, type | tuple[type, ...]]) -> None:
+    """Check what only a family knows: names and types.
+
+    Args:
+        known: the type of each option. A bool is no number; an int is a float, too.
 
     Raises:
-        InvalidArgument: `max_frames` is < 1.
+        InvalidArgument: an option is unknown, or of another type; the message lists what is known.
     """
-    if max_frames is not None and max_frames < 1:
-        raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
-    return min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * text_tokens), max_frames or default_max)
+    for name, value in options.items():
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise InvalidArgument(f"options: {name!r} is unknown; this model has {there}")
+        kind = known[name]
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        allowed = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
+            names = " or ".join(each.__name__ for each in kinds)
+            raise InvalidArgument(f"options: {name} is {value!r}; it must be of type {names}")

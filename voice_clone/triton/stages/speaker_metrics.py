@@ -6,7 +6,7 @@
     voice_clone_speaker_cache_voices                                   registered voices
     voice_clone_speaker_cache_extraction_seconds                       histogram
 
-They follow the `stats` operation once a second: a request never waits for the endpoint.
+They follow the counters of the cache once a second: a request never waits for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POOLS = ("registered", "inline")
 
 
 class SpeakerMetrics:
-    """Publishes what `stats` returns, every `period` seconds until `close`."""
+    """Publishes the counters that `stats` returns, every `period` seconds until `close`."""
 
     def __init__(self, stats: Callable[[], Mapping[str, Any]], period: float = 1.0) -> None:
         self._stats = stats
@@ -47,7 +47,7 @@ class SpeakerMetrics:
         self._thread.start()
 
     def extracted(self, seconds: float) -> None:
-        """One more extraction that took so long."""
+        """Count an extraction and its seconds."""
         self._seconds.observe(seconds)
 
     def close(self) -> None:

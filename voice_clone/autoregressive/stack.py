@@ -1,0 +1,158 @@
+"""A stack of decoder layers with a key-value cache: reads prompts, advances streams. torch's own way.
+
+Shapes: B streams, T positions, S positions read, C hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from voice_clone.autoregressive.config import StackConfig
+from voice_clone.autoregressive.decoder_layer import DecoderLayer
+from voice_clone.autoregressive.kv_cache import KVCache, Span, visible
+from voice_clone.layers.attention import RMSNorm
+
+
+class Stack(Protocol):
+    """What a talker or a code predictor runs on. It keeps no state: the key-value cache is the caller's."""
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and on the device of hidden states."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether no bit of a result depends on how many positions, or which other streams, are in the same call."""
+
+    def new_cache(self, slots: int, max_length: int) -> KVCache:
+        """A key-value cache of `slots` streams of at most `max_length` positions."""
+
+    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
+        """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
+
+        Args:
+            embeds: [T, C].
+
+        Returns:
+            [C], the normed hidden state of the last position.
+        """
+
+    def decode(
+        self,
+        cache: KVCache,
+        slots: Sequence[int],
+        positions: Sequence[int],
+        embeds: Tensor,
+        seen: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Advance B streams by one position each.
+
+        Args:
+            slots: B different slots; an ascending run of neighbours is read without a copy.
+            positions: each stream's new position = the number of positions it has in the cache.
+            embeds: [B, C].
+            seen: how many positions each stream attends to, by itself; None: all attend together. A repeatable stack
+                lets each stream attend by itself in any case.
+
+        Returns:
+            [B, C], the normed hidden states.
+        """
+
+    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+        """Advance the streams of slots 0..B-1 by one position each; reads no value, so a CUDA graph can hold it.
+
+        Args:
+            positions: int64 [B], each stream's new position; `length` or more where the result is not used.
+            embeds: [B, C].
+            length: the first `length` positions of the cache are read, as far as a stream's position allows.
+
+        Returns:
+            [B, C], the normed hidden states.
+        """
+
+    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
+        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state."""
+
+
+class DecoderStack(nn.Module):
+    """Decoder layers and the norm behind them, in torch: a `Stack`."""
+
+    repeatable = False
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    @property
+    def like(self) -> Tensor:
+        return self.norm.weight
+
+    def new_cache(self, slots: int, max_length: int) -> KVCache:
+        return KVCache(self.config, slots, max_length, self.like)
+
+    @torch.inference_mode()
+    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
+        length = embeds.shape[0]
+        end = offset + length
+        positions = torch.arange(offset, end, device=embeds.device)
+        mask = visible(length, offset, self.config, embeds.device)
+        row = slice(slot, slot + 1)
+        return self._run(embeds[None], positions, mask, cache, Span(row, slice(offset, end), row, end))[0]
+
+    @torch.inference_mode()
+    def decode(
+        self,
+        cache: KVCache,
+        slots: Sequence[int],
+        positions: Sequence[int],
+        embeds: Tensor,
+        seen: Sequence[int] | None = None,
+    ) -> Tensor:
+        length = max(positions) + 1
+        where = torch.tensor([slots, positions], device=embeds.device)  # one transfer for both
+        mask = None
+        if seen is None:
+            mask = self._seen(torch.arange(length, device=embeds.device), where[1])[:, None, None]  # [B, 1, 1, S]
+        neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
+        read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
+        span = Span(where[0], where[1], read, length, seen)
+        return self._run(embeds[:, None], where[1, :, None], mask, cache, span)
+
+    @torch.inference_mode()
+    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+        batch = embeds.shape[0]
+        slots = torch.arange(batch, device=embeds.device)
+        unseen = ~self._seen(torch.arange(length, device=embeds.device), positions)
+        # An additive mask: from a bool mask every layer would make it anew.
+        mask = torch.zeros_like(unseen, dtype=embeds.dtype).masked_fill(unseen, -torch.inf)[:, None, None]
+        span = Span(slots, positions, slice(0, batch), length)
+        return self._run(embeds[:, None], positions[:, None], mask, cache, span)
+
+    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
+        batch, length, _ = x.shape
+        end = start + length
+        span = Span(slice(0, batch), slice(start, end), slice(0, batch), end)
+        masked = length > 1 or self.config.window is not None
+        mask = visible(length, start, self.config, x.device) if masked else None
+        return self._run(x, torch.arange(start, end, device=x.device), mask, cache, span)
+
+    def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
+        """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
+        seen = keys <= positions[:, None]
+        if self.config.window is not None:
+            seen &= keys > positions[:, None] - self.config.window
+        return seen
+
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+        """x [B, T, C] -> hidden state of the last position [B, C]."""
+        cos, sin = cache.cos[positions], cache.sin[positions]
+        for index, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, mask, cache, index, span)
+        hidden: Tensor = self.norm(x[:, -1])
+        return hidden

@@ -1,0 +1,142 @@
+"""What a talker of any family is: a decoder stack that makes codec frames.
+
+A frame: the stack's hidden state gives codebook 0, a code predictor (if the family has several codebooks) the others;
+the frame's embedding plus a text embedding is the stack's next input.
+
+Shapes: B streams, N frames, K codebooks, C hidden size, V vocabulary of codebook 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+from voice_clone.autoregressive.kv_cache import KVCache
+from voice_clone.autoregressive.rows import RowTable
+from voice_clone.autoregressive.sampling import Draw, Filters, Sampling
+from voice_clone.autoregressive.stack import Stack
+
+P = TypeVar("P")
+P_contra = TypeVar("P_contra", contravariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class TalkerRequest(Generic[P]):
+    """One stream: what the generator starts it with.
+
+    Attributes:
+        prompt: the family's.
+        sampling: how its codes are drawn.
+        max_frames: the stream ends after so many frames.
+    """
+
+    prompt: P
+    sampling: Sampling
+    max_frames: int
+
+
+@dataclass(frozen=True)
+class TalkerInput:
+    """What the talker reads. T prefill positions, R frames that still bring text.
+
+    Attributes:
+        embeds: [T, C].
+        trailing_text: [R, C]; row i is added to frame i's embedding.
+        pad: [C]; added to the frames after those.
+    """
+
+    embeds: Tensor
+    trailing_text: Tensor
+    pad: Tensor
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The beginning of a prompt that depends on the voice alone.
+
+    Attributes:
+        key: digest of all that it is computed from.
+        length: positions, less than the prompt's: its last position is read in any case. 0: there is none.
+    """
+
+    key: bytes
+    length: int
+
+
+class Talker(Protocol[P_contra]):
+    """A family's talker, in torch or native. It keeps no state of streams."""
+
+    @property
+    def codebooks(self) -> int:
+        """K."""
+
+    @property
+    def draws(self) -> int:
+        """Random numbers that a frame takes, at least K."""
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+
+    @property
+    def end_code(self) -> int:
+        """The code of codebook 0 that ends a stream."""
+
+    @property
+    def min_frames(self) -> int:
+        """`end_code` cannot come before so many frames."""
+
+    @property
+    def stack(self) -> Stack:
+        """The decoder stack."""
+
+    def check(self, prompt: P_contra) -> None:
+        """Check a prompt against the checkpoint.
+
+        Raises:
+            InvalidArgument: it does not suit.
+        """
+
+    def prompt_length(self, prompt: P_contra) -> int:
+        """T, the positions of `prompt`."""
+
+    def prefix(self, prompt: P_contra) -> Prefix:
+        """What `prompt` shares with all others in its voice."""
+
+    def embed_prompt(self, prompt: P_contra) -> TalkerInput:
+        """Embed a prompt that `check` has passed."""
+
+    def embed_frames(self, codes: Tensor) -> Tensor:
+        """Frames int64 [N, K] -> [N, C]."""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden states [B, C] -> logits of codebook 0, [B, V]."""
+
+    def first_code(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
+        """Choose codebook 0.
+
+        Args:
+            logits: [B, V]; may be overwritten.
+            used: bool [B, V], the codes that each stream has used.
+
+        Returns:
+            int64 [B], and whether all values were finite, bool [B].
+        """
+
+    def new_frame_cache(self, slots: int) -> KVCache | None:
+        """Memory of `complete` for up to `slots` frames at once; None if it needs none."""
+
+    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, draw: Draw) -> Tensor:
+        """Complete one frame of each of B streams.
+
+        Args:
+            cache: of `new_frame_cache`.
+            hidden: [B, C], from which code 0 was chosen.
+            code0: int64 [B].
+            draw: chooses the others.
+
+        Returns:
+            int64 [B, K], code 0 first.
+        """

@@ -1,0 +1,58 @@
+"""Chunks of a stream on their way through the decoder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.errors import VoiceCloneError
+
+Primed = Literal["hit", "miss", "none"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive frames of one stream.
+
+    Attributes:
+        stream_id: names the stream. A caller that knows it can feed the stream, so it must not be guessable.
+        index: 0, 1, 2, ... without a gap.
+        payload: [frames, width]; no frames give no samples.
+        context: [frames, width], with chunk 0 alone: reference frames that precede the stream; their audio is left out.
+        final: no chunk follows.
+        failure: the stream ends with this error instead of samples.
+        voice: with chunk 0 alone, for a decoder that needs the voice.
+        arrived: `time.monotonic()`.
+    """
+
+    stream_id: str
+    index: int
+    payload: NDArray[Any]
+    context: NDArray[Any]
+    final: bool
+    failure: VoiceCloneError | None = None
+    voice: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    arrived: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A chunk's samples, and what the stream has cost so far.
+
+    Attributes:
+        waveform: float32 [samples] in -1..1.
+        primed: whether the state after the reference was in the cache (`hit`) or computed for this stream (`miss`);
+            `none`: the stream has no reference.
+        spent_ms: time of the batches that the stream was in.
+        first_ms: time from the arrival of the stream's first chunk to its first samples.
+    """
+
+    waveform: NDArray[np.float32]
+    primed: Primed
+    spent_ms: float
+    first_ms: float

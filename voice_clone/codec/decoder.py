@@ -1,0 +1,99 @@
+"""What differs between the codec decoders of families: the form of a frame, and how a decoder is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone.batching.payload import PayloadForm
+from voice_clone.errors import InvalidArgument
+from voice_clone.layers.streaming import StreamState
+
+
+@dataclass(frozen=True)
+class CodecFormat:
+    """The frames that a family's decoder takes, and the audio that it makes of them.
+
+    Attributes:
+        payload: the form of a frame.
+        frame_samples: audio samples of a frame.
+        sample_rate: Hz.
+        limits: codes lie in 0..limit - 1: one limit for all codebooks, or one each; None for latents.
+        look_ahead: frames that must follow a frame before its samples can be made. After a stream's last frame
+            `LookAheadDecoder.flush` gives the samples that are left.
+        needs_voice: whether the decoder depends on the voice beyond the reference frames: `VoiceDecoder`.
+    """
+
+    payload: PayloadForm
+    frame_samples: int
+    sample_rate: int
+    limits: int | tuple[int, ...] | None = None
+    look_ahead: int = 0
+    needs_voice: bool = False
+
+    @property
+    def frame_seconds(self) -> float:
+        """How long a frame is heard."""
+        return self.frame_samples / self.sample_rate
+
+    def check(self, frames: NDArray[Any], name: str, most: int) -> None:
+        """`frames` must be [n, width] with n <= `most`, of the right type and range.
+
+        Raises:
+            InvalidArgument: they are not; `name` says which tensor is meant.
+        """
+        width = self.payload.width
+        if frames.ndim != 2 or (len(frames) and frames.shape[1] != width):
+            raise InvalidArgument(f"{name} must have shape [frames, {width}]")
+        if len(frames) > most:
+            raise InvalidArgument(f"{name} has {len(frames)} frames; at most {most} are taken at once")
+        if not frames.size:
+            return
+        if self.limits is None:
+            if not np.isfinite(frames).all():
+                raise InvalidArgument(f"{name} must be finite; it holds NaN or infinity")
+        elif frames.min() < 0 or (frames >= np.array(self.limits)).any():
+            least = self.limits if isinstance(self.limits, int) else min(self.limits)
+            books = "" if isinstance(self.limits, int) else " or more, by codebook"
+            raise InvalidArgument(f"{name} must lie in 0..{least - 1}{books}")
+
+    def batch(self, frames: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:
+        """B times [n, width] -> [B, width, n] on `device`: int64 codes, or float32 latents."""
+        kind = np.float32 if self.limits is None else np.int64
+        return torch.from_numpy(np.stack(frames).transpose(0, 2, 1).astype(kind)).to(device)
+
+
+class StreamDecoder(Protocol):
+    """A decoder that moves streams on, any number of frames at a time, with the same samples however they are cut."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where frames are expected and states lie."""
+
+    def new_state(self, batch: int) -> StreamState:
+        """The state of `batch` streams before their first frame."""
+
+    def decode_chunk(self, frames: torch.Tensor, state: StreamState) -> torch.Tensor:
+        """The next frames [B, width, n] of B streams -> samples [B, m] in -1..1; moves `state` on."""
+
+    def prime(self, frames: torch.Tensor, state: StreamState) -> None:
+        """Move fresh streams on over frames whose samples are not wanted."""
+
+
+class LookAheadDecoder(StreamDecoder, Protocol):
+    """A decoder with `look_ahead` > 0."""
+
+    def flush(self, state: StreamState) -> torch.Tensor:
+        """The samples [B, m] that the last frames still lack; the streams end with it."""
+
+
+class VoiceDecoder(StreamDecoder, Protocol):
+    """A decoder that needs the voice."""
+
+    def condition(self, state: StreamState, voice: Mapping[str, NDArray[Any]]) -> None:
+        """Give the fresh stream of `state` its voice: arrays by the names that the family's prompt stage gave them."""

@@ -1,0 +1,91 @@
+"""Codec frames to audio: a `voice_clone.stages.DecoderStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from voice_clone import compute
+from voice_clone.batching.payload import PayloadForm
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
+from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, CodecConfig, Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
+from voice_clone.families.qwen3_tts.known_voices import known_references
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.native.thread_pool import leave_threads_to_native_code
+from voice_clone.settings import Settings
+
+
+class Qwen3TTSDecoder:
+    """The codec decoder of a checkpoint."""
+
+    chunk_frames = CHUNK_FRAMES
+
+    def __init__(self, decoder: StreamDecoder, codec: CodecConfig) -> None:
+        self.decoder = decoder
+        self.form = codec_format(codec)
+
+    def known_references(self, voices: Path) -> Iterator[NDArray[Any]]:
+        """The codes of each voice on disk with a transcript."""
+        return known_references(voices)
+
+
+def codec_format(codec: CodecConfig) -> CodecFormat:
+    """The frames of a checkpoint's codec."""
+    return CodecFormat(
+        payload=PayloadForm(codec.decoder_config.num_quantizers),
+        frame_samples=codec.decode_upsample_rate,
+        sample_rate=codec.output_sample_rate,
+        limits=codec.decoder_config.codebook_size,
+    )
+
+
+def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfig]:
+    """The decoder on its engine, and the configuration. Engine torch: CUDA graphs on a GPU, native code on a CPU."""
+    if settings.choice("engine", ("torch", "onnx")) == "onnx":
+        checkpoint = Checkpoint(settings.checkpoint_dir)
+        codec = checkpoint.config.codec
+        with torch.device("meta"):
+            empty = CodecDecoder(codec.decoder_config)
+        fingerprint = decoder_fingerprint(checkpoint, empty)
+        return OnnxCodecDecoder(compute.runtime(settings), fingerprint, empty, codec), checkpoint.config
+    decoder, config = load_torch_decoder(settings)
+    if compute.wants_graphs(settings):
+        frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
+        batch = compute.max_decode_batch(settings)
+        graphed = GraphedDecoder(decoder, codec_format(config.codec), batch, frames, runner)
+        graphed.prepare()
+        return graphed, config
+    if compute.device(settings) == "cpu":
+        native = NativeCodecDecoder(decoder)
+        leave_threads_to_native_code()
+        return native, config
+    return decoder, config
+
+
+def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
+    """The decoder as torch's network, and the configuration; the graphed and the native decoder are made from it."""
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    with torch.device("meta"):
+        decoder = CodecDecoder(checkpoint.config.codec.decoder_config)
+    checkpoint.load(decoder, CODEC, "decoder.", compute.dtype(settings), torch.device(compute.device(settings)))
+    return decoder.eval().requires_grad_(False), checkpoint.config
+
+
+def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:
+    """Of the codec decoder."""
+    return checkpoint.stage_fingerprint(CODEC, "decoder.", list(decoder.state_dict()))
+
+
+def load_decoder(settings: Settings) -> Qwen3TTSDecoder:
+    """The decoder stage as the settings ask for it."""
+    decoder, config = load_codec_decoder(settings)
+    return Qwen3TTSDecoder(decoder, config.codec)

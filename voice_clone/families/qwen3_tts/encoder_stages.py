@@ -1,0 +1,140 @@
+"""A clip to the artifacts of its voice: the two `voice_clone.stages.EncoderStage`s."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from voice_clone import compute
+from voice_clone.compute import Call
+from voice_clone.errors import CheckpointError, Unsupported
+from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
+from voice_clone.families.qwen3_tts.config import CodecConfig, Qwen3TTSConfig, SpeakerEncoderConfig
+from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecEncoder, OnnxSpeakerEncoder
+from voice_clone.families.qwen3_tts.engines.served_stages import ServedCodecEncoder, ServedSpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
+from voice_clone.settings import Settings
+from voice_clone.stages import Arrays
+
+MODES = {"icl": ("reference_text",), "x_vector": ()}
+"""In context with the transcript of the clip, else by the speaker embedding alone."""
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class SpeakerStage:
+    """Waveform to speaker embedding, float32 [size]."""
+
+    modes = None
+
+    def __init__(
+        self,
+        encoder: SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder,
+        config: SpeakerEncoderConfig,
+        fingerprint: str,
+    ) -> None:
+        self._encoder = encoder
+        self._size = config.enc_dim
+        self.sample_rate = config.sample_rate
+        self.fingerprint = fingerprint
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The same in every mode."""
+        if waveform.size == 0:
+            return {EMBEDDING: np.zeros(self._size, np.float32)}
+        return {EMBEDDING: self._encoder.embed(torch.from_numpy(waveform)).float().cpu().numpy()}
+
+
+class CodecStage:
+    """Waveform to codec codes, int32 [frames, codebooks]; none in mode `x_vector`."""
+
+    modes = MODES
+
+    def __init__(
+        self, encoder: CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder, config: CodecConfig, fingerprint: str
+    ) -> None:
+        self._encoder = encoder
+        self._codebooks = config.encoder_valid_num_quantizers
+        self.sample_rate = config.input_sample_rate
+        self.fingerprint = fingerprint
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The codes of a clip."""
+        if waveform.size == 0 or mode == "x_vector":
+            return {CODES: np.zeros((0, self._codebooks), np.int32)}
+        return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.int32, copy=False)}
+
+
+def load_speaker_encoder(
+    settings: Settings, call: Call | None = None
+) -> tuple[SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder, Qwen3TTSConfig, str]:
+    """The speaker encoder on its engine, the configuration, and the encoder's fingerprint.
+
+    A fingerprint does not depend on the engine: all give the same codes, and embeddings that differ by rounding, so a
+    voice that was registered with one serves the other.
+
+    Args:
+        call: asks other models of the server; engine triton needs it.
+    """
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    with torch.device("meta"):
+        encoder = SpeakerEncoder(checkpoint.config.speaker_encoder)
+    fingerprint = checkpoint.stage_fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
+    engine = compute.encoder_engine(settings)
+    if engine == "triton":
+        return ServedSpeakerEncoder(_network(settings, fingerprint, call), encoder), checkpoint.config, fingerprint
+    if engine == "onnx":
+        return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
+    return _fill(checkpoint, encoder, MODEL, "speaker_encoder.", settings), checkpoint.config, fingerprint
+
+
+def load_codec_encoder(
+    settings: Settings, call: Call | None = None
+) -> tuple[CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder, Qwen3TTSConfig, str]:
+    """The codec encoder on its engine, the configuration, and the encoder's fingerprint; as `load_speaker_encoder`."""
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    codec = checkpoint.config.codec
+    with torch.device("meta"):
+        encoder = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
+    fingerprint = checkpoint.stage_fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
+    engine = compute.encoder_engine(settings)
+    if engine == "triton":
+        return ServedCodecEncoder(_network(settings, fingerprint, call), codec), checkpoint.config, fingerprint
+    if engine == "onnx":
+        return OnnxCodecEncoder(compute.runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
+    return _fill(checkpoint, encoder, CODEC, "encoder.", settings), checkpoint.config, fingerprint
+
+
+def load_speaker_stage(settings: Settings, call: Call | None = None) -> SpeakerStage:
+    """As the settings ask for it."""
+    encoder, config, fingerprint = load_speaker_encoder(settings, call)
+    return SpeakerStage(encoder, config.speaker_encoder, fingerprint)
+
+
+def load_codec_stage(settings: Settings, call: Call | None = None) -> CodecStage:
+    """As the settings ask for it."""
+    encoder, config, fingerprint = load_codec_encoder(settings, call)
+    return CodecStage(encoder, config.codec, fingerprint)
+
+
+def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
+    """How to ask the network that the server has as a model; it must be that of this checkpoint."""
+    if call is None:
+        raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
+    if settings.text("network_fingerprint") != fingerprint:
+        raise CheckpointError(
+            "engine triton: the network was made from another checkpoint than the one to be served; "
+            "make the repository anew with: tools/build_repository --checkpoint DIR --native-encoders onnx"
+        )
+    return call
+
+
+def _fill(checkpoint: Checkpoint, module: M, file: str, prefix: str, settings: Settings) -> M:
+    checkpoint.load(module, file, prefix, compute.dtype(settings), torch.device(compute.device(settings)))
+    return module.eval().requires_grad_(False)

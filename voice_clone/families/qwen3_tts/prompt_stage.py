@@ -1,0 +1,114 @@
+"""Text and voice to the talker's prompt: a `voice_clone.stages.PromptStage`. Needs no torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.errors import Internal, InvalidArgument
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.options import OPTIONS
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
+from voice_clone.stages import Prepared
+
+EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
+MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
+KNOWN_TRANSCRIPTS = 128  # of registered voices, whose tokens are cached
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What is known before the voice is: tokens int32 [n], and the codec token of the language; None for `Auto`."""
+
+    text_ids: NDArray[np.int32]
+    language_id: int | None
+
+
+class Qwen3TTSPrompt:
+    """The prompt stage of a checkpoint.
+
+    Args:
+        max_tokens: of a text, and of a transcript; longer ones are refused.
+    """
+
+    def __init__(self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
+        self._known_reference_ids = functools.lru_cache(maxsize=KNOWN_TRANSCRIPTS)(self._reference_ids)
+
+    def draft(self, speech: SpeechRequest) -> Draft:
+        """Language, options and text of a request."""
+        check_options(speech.options, OPTIONS)
+        return Draft(
+            language_id=language_id(speech.language, self._config),
+            text_ids=self._ids("text", speech.text, self._tokenizer.text_ids),
+        )
+
+    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+        """The tensors that `Qwen3TTSTalker.plan` reads."""
+        size = self._config.talker.hidden_size
+        embedding = speech.speaker_embedding if voice is None else voice.artifacts[EMBEDDING]
+        assert embedding is not None  # SpeechRequest has checked it
+        if embedding.shape != (size,):
+            if voice is not None:
+                raise Internal("the artifacts of this voice belong to another checkpoint")
+            raise InvalidArgument(f"speaker_embedding has {embedding.size} values; this checkpoint needs {size}")
+        codes = np.zeros((0, self._config.talker.num_code_groups), np.int32)
+        reference_ids = draft.text_ids[:0]
+        transcript = None if voice is None or speech.x_vector_only else voice.transcript
+        if voice is not None and transcript is not None:
+            codes = voice.artifacts[CODES]
+            of_reference = self._known_reference_ids if speech.voice else self._reference_ids
+            reference_ids = of_reference(transcript) if transcript else reference_ids
+        tensors = {
+            "role_ids": self._tokenizer.role_ids,
+            "text_ids": draft.text_ids,
+            "reference_ids": reference_ids,
+            "reference_codes": codes,
+            "speaker_embedding": embedding,
+            "language_id": np.array([-1 if draft.language_id is None else draft.language_id], np.int32),
+        }
+        info = {
+            "mode": "x_vector" if transcript is None else "icl",
+            "text_tokens": len(draft.text_ids),
+            "reference_tokens": len(reference_ids),
+            "reference_frames": len(codes),
+        }
+        return Prepared(tensors, info)
+
+    def _reference_ids(self, transcript: str) -> NDArray[np.int32]:
+        return self._ids("reference_text", transcript, self._tokenizer.reference_ids)
+
+    def _ids(self, name: str, text: str, tokenize: Callable[[str], NDArray[np.int32]]) -> NDArray[np.int32]:
+        if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:
+            raise InvalidArgument(f"{name} has {len(text)} characters; {self._max_tokens} tokens are allowed, split it")
+        ids = tokenize(text)
+        if len(ids) > self._max_tokens:
+            raise InvalidArgument(f"{name} has {len(ids)} tokens; at most {self._max_tokens} are allowed, split it")
+        return ids
+
+
+def language_id(language: str | None, config: Qwen3TTSConfig) -> int | None:
+    """The codec token of a language; None for `Auto`.
+
+    Raises:
+        InvalidArgument: the checkpoint does not speak it.
+    """
+    name = (language or "auto").strip().lower()
+    if name not in config.languages:
+        known = ", ".join(known.title() for known in config.languages)
+        raise InvalidArgument(f"language {language!r} is unknown; this checkpoint has {known}")
+    return None if name == "auto" else config.talker.codec_language_id[name]
+
+
+def load_prompt(settings: Settings) -> Qwen3TTSPrompt:
+    """The prompt stage as the settings ask for it."""
+    folder = settings.checkpoint_dir
+    return Qwen3TTSPrompt(load_config(folder), Tokenizer(folder), settings.integer("max_text_tokens", 1024))

@@ -1,0 +1,164 @@
+"""The prompt to codec frames: a `voice_clone.stages.TalkerStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from voice_clone import compute
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.errors import InvalidArgument
+from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
+from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.known_voices import known_prompts
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.options import OPTIONS
+from voice_clone.families.qwen3_tts.prefill import prefill_length
+from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.native.thread_pool import leave_threads_to_native_code
+from voice_clone.settings import Settings
+from voice_clone.speech import check_options
+from voice_clone.stages import Arrays, StreamPlan
+
+TENSORS = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id")
+TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a prompt needs a few: it stays in the file
+LAYERS = ("model.layers.", "code_predictor.model.layers.")
+MIN_FRAME_BUDGET = 192  # frames (15.4 s) that even the shortest text may take
+FRAMES_PER_TOKEN = 12  # a text of n tokens rarely takes more than 12 n frames
+
+
+class Qwen3TTSTalker:
+    """The talker of a checkpoint with the memory of its streams.
+
+    Args:
+        generator: runs the talker.
+        config, tokenizer: of the checkpoint.
+    """
+
+    chunk_frames = CHUNK_FRAMES
+
+    def __init__(self, generator: Generator[Prompt], config: Qwen3TTSConfig, tokenizer: Tokenizer) -> None:
+        self.generator = generator
+        self.frame_seconds = config.codec.decode_upsample_rate / config.codec.output_sample_rate
+        self._config = config
+        self._tokenizer = tokenizer
+
+    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[Prompt]:
+        """A stream of the prompt that `Qwen3TTSPrompt` has made."""
+        check_options(options, OPTIONS)
+        for name in TENSORS:
+            if name not in tensors:
+                raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
+        if tensors["language_id"].size != 1:
+            raise InvalidArgument("prompt: language_id must have one element")
+        language = int(tensors["language_id"].reshape(-1)[0])
+        prompt = Prompt(
+            **{name: tensors[name] for name in TENSORS[:5]},
+            language_id=None if language < 0 else language,
+            non_streaming_mode=bool(knobs.get("non_streaming_mode", False)),
+        )
+        request = build_request(prompt, knobs, options, self._config, self.generator.max_length)
+        return StreamPlan(request, prompt.reference_codes)
+
+    def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
+        """A request of zeros, for the warm-up."""
+        talker = self._config.talker
+        fits = max(0, min(reference_frames, self.generator.max_length - max_frames - 16))
+        prompt = Prompt(
+            np.zeros(ROLE_LENGTH, np.int32),
+            np.zeros(8, np.int32),
+            np.zeros(talker.hidden_size, np.float32),
+            np.zeros(8 if fits else 0, np.int32),
+            np.zeros((fits, talker.num_code_groups), np.int32),
+        )
+        # top_p below 1 takes the longest way through the sampler.
+        return TalkerRequest(prompt, SamplingParameters(seed=0, top_p=0.9, subtalker_top_p=0.9), max_frames)
+
+    def known_prompts(self, voices: Path) -> Iterator[Prompt]:
+        """Of each voice on disk with a transcript."""
+        return known_prompts(voices, self._tokenizer)
+
+
+def build_request(
+    prompt: Prompt, knobs: Mapping[str, Any], options: Mapping[str, Any], config: Qwen3TTSConfig, max_length: int
+) -> TalkerRequest[Prompt]:
+    """A request with the caller's knobs and options over the checkpoint's defaults.
+
+    Args:
+        knobs: those of `voice_clone.stages.KNOBS` that are given, `seed` among them.
+        options: checked by `check_options`.
+        max_length: positions of a slot.
+
+    Raises:
+        InvalidArgument: a value is out of range.
+    """
+    fields = SamplingParameters.__dataclass_fields__
+    given = {name: value for name, value in {**knobs, **options}.items() if name in fields}
+    sampling = replace(SamplingParameters.from_defaults(config.sampling, seed=0), **given)
+    max_frames = knobs.get("max_frames")  # must fit the slot; without it the text's budget is cut to what fits
+    budget = frame_budget(len(prompt.text_ids), max_frames, config.sampling.max_new_tokens)
+    if max_frames is None:
+        budget = max(1, min(budget, max_length - prefill_length(prompt)))
+    return TalkerRequest(prompt, sampling, budget)
+
+
+def frame_budget(text_tokens: int, max_frames: int | None, default_max: int) -> int:
+    """Frames after which a stream ends with finish reason `length`.
+
+    Raises:
+        InvalidArgument: `max_frames` is < 1.
+    """
+    if max_frames is not None and max_frames < 1:
+        raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
+    return min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * text_tokens), max_frames or default_max)
+
+
+def load_network(settings: Settings) -> tuple[Talker | NativeTalker, Qwen3TTSConfig]:
+    """The talker with its code predictor, native on a CPU, and the configuration."""
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    dtype, device = compute.dtype(settings), torch.device(compute.device(settings))
+    native = device.type == "cpu"
+    with torch.device("meta"):
+        talker = Talker(checkpoint.config)
+    keep, without = (TEXT_EMBEDDING,), LAYERS if native else ()
+    checkpoint.load(talker, MODEL, "talker.", dtype, device, keep, without)
+    talker.eval().requires_grad_(False)
+    if not native:
+        return talker, checkpoint.config
+
+    def load(module: nn.Module, name: str) -> None:
+        checkpoint.load(module, MODEL, f"talker.{name}.", dtype, device)
+
+    return NativeTalker(talker, compute.precision(settings), load), checkpoint.config
+
+
+def load_talker(settings: Settings) -> Qwen3TTSTalker:
+    """The talker stage as the settings ask for it."""
+    talker, config = load_network(settings)
+    if isinstance(talker, NativeTalker):
+        leave_threads_to_native_code()
+    runaway_frames = None
+    if settings.text("runaway_seconds"):
+        frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
+        runaway_frames = max(1, round(settings.number("runaway_seconds", 1.0) * frame_rate))
+    generator: Generator[Prompt] = Generator(
+        talker,
+        slots=settings.integer("max_streams", 8),
+        max_length=settings.integer("max_length", 4096),
+        deterministic=settings.choice("deterministic", ("false", "true")) == "true",
+        runaway_frames=runaway_frames,
+        runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
+        prefix_bytes=settings.integer("prefix_bytes", 128 << 20),
+    )
+    return Qwen3TTSTalker(generator, config, Tokenizer(settings.checkpoint_dir))

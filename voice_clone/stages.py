@@ -1,0 +1,160 @@
+"""What a family implements: an object for each stage of a speech. The stages' models are built on these alone.
+
+    voice encoder   clip -> artifacts                     EncoderStage, one for each network
+    prompt          text and voice -> the talker's prompt PromptStage
+    talker          prompt -> frames                      TalkerStage
+    code2wav        frames -> audio                       DecoderStage
+
+docs/adding_a_family.md goes through them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+
+if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
+    from voice_clone.autoregressive.generator import Generator
+    from voice_clone.autoregressive.talker import TalkerRequest
+    from voice_clone.autoregressive.warm_up import Example
+    from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+
+Arrays = Mapping[str, NDArray[Any]]
+D = TypeVar("D")
+P = TypeVar("P")
+
+KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_frames", "non_streaming_mode")
+"""The knobs that all families have as tensors of their own; each refuses what it cannot do."""
+
+
+class EncoderStage(Protocol):
+    """One network of the voice encoder."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz of the waveforms that it takes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of weights and configuration: other weights, other fingerprint."""
+
+    @property
+    def modes(self) -> Mapping[str, Sequence[str]] | None:
+        """The family's modes, the best first, and what each needs besides audio (`reference_text`); None: another
+        network of the family says so.
+        """
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """Artifacts of a mono waveform [samples], by name. An empty one asks for names, types and dimensions alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What the prompt stage hands to the talker.
+
+    Attributes:
+        tensors: by names that the family's talker knows.
+        info: what the first and the last chunk tell of it.
+    """
+
+    tensors: Arrays
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class PromptStage(Protocol[D]):
+    """Text and voice to a prompt; D is what is known before the voice is."""
+
+    def draft(self, speech: SpeechRequest) -> D:
+        """Check everything that does not depend on the voice, and tokenise the text.
+
+        Raises:
+            InvalidArgument, Unsupported: the request asks for what this checkpoint cannot do.
+        """
+
+    def prepare(self, speech: SpeechRequest, draft: D, voice: ResolvedVoice | None) -> Prepared:
+        """The prompt.
+
+        Args:
+            voice: None if the request brings a speaker embedding instead.
+
+        Raises:
+            InvalidArgument, Unsupported: the voice does not suit the request.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPlan(Generic[P]):
+    """One stream as the talker's engine takes it.
+
+    Attributes:
+        request: for the generator.
+        context: reference frames [n, width] that the decoder must hear before the stream; n may be 0.
+        voice: what the decoder needs of the voice besides, if it needs any.
+        info: what the first and the last chunk tell of it.
+    """
+
+    request: TalkerRequest[P]
+    context: NDArray[Any]
+    voice: Arrays = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TalkerStage(Protocol[P]):
+    """A talker with the memory of its streams."""
+
+    @property
+    def generator(self) -> Generator[P]:
+        """Makes the frames."""
+
+    @property
+    def frame_seconds(self) -> float:
+        """How long a frame is heard."""
+
+    @property
+    def chunk_frames(self) -> tuple[int, ...]:
+        """The default of the setting `chunk_frames`: frames of a stream's chunks; the last number repeats."""
+
+    @property
+    def example(self) -> Example[P]:
+        """Requests for the warm-up."""
+
+    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[P]:
+        """The stream that a caller wants.
+
+        Args:
+            tensors: as `PromptStage.prepare` made them.
+            knobs: those of `KNOBS` that are given.
+            options: what only the family knows.
+
+        Raises:
+            InvalidArgument: a tensor is missing or wrong, a knob or an option is out of range or unknown.
+        """
+
+    def known_prompts(self, voices: Path) -> Iterator[P]:
+        """A prompt with some text for each voice on disk, the latest first."""
+
+
+class DecoderStage(Protocol):
+    """The codec's decoder."""
+
+    @property
+    def decoder(self) -> StreamDecoder:
+        """On the engine that the settings ask for."""
+
+    @property
+    def form(self) -> CodecFormat:
+        """Of its frames."""
+
+    @property
+    def chunk_frames(self) -> tuple[int, ...]:
+        """As of the talker: the lengths that are warmed up."""
+
+    def known_references(self, voices: Path) -> Iterator[NDArray[Any]]:
+        """The reference frames of each voice on disk, the latest first."""

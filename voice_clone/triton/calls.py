@@ -1,0 +1,39 @@
+"""Calls between the models of one server (BLS)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import triton_python_backend_utils as pb_utils
+
+from voice_clone.errors import Internal, Unsupported, from_message
+from voice_clone.triton.tensors import Array, Value, as_array
+
+log = logging.getLogger(__name__)
+
+
+def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = False) -> dict[str, Array]:
+    """Ask another model of this server and wait for its answer (BLS); inputs that are None are left out.
+
+    Args:
+        decoupled: whether that model is decoupled; the outputs of its last response count.
+
+    Returns: the outputs by name, copied; STRING outputs as object arrays of bytes.
+    Raises: the VoiceCloneError that the model answered; Unsupported if no such model is loaded.
+    """
+    tensors = [pb_utils.Tensor(name, as_array(value)) for name, value in inputs.items() if value is not None]
+    request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=[])
+    answers = request.exec(decoupled=True) if decoupled else [request.exec()]
+    outputs: dict[str, Array] = {}
+    for answer in answers:
+        if answer.has_error():
+            message = answer.error().message()
+            error = from_message(message)
+            if isinstance(error, Internal) and not pb_utils.is_model_ready(model):
+                raise Unsupported(f"this server has no model {model}")
+            if isinstance(error, Internal):
+                log.error("the call of %s failed: %s", model, message)
+            raise error
+        outputs = {tensor.name(): tensor.as_numpy().copy() for tensor in answer.output_tensors()} or outputs
+    return outputs

@@ -1,0 +1,80 @@
+"""One inference request: its inputs and parameters, copied out of the server's memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.json_text import parse_object
+from voice_clone.triton.tensors import Array
+
+
+class Request:
+    """The inputs and parameters of one inference request, copied out of the server's memory; None: not given.
+
+    Args:
+        request: Triton's.
+        required: names of inputs. Triton 2.51 only counts them in a model that has optional ones too.
+
+    Raises:
+        InvalidArgument: one of them is missing.
+    """
+
+    def __init__(self, request: Any, required: Iterable[str]) -> None:
+        self._inputs: dict[str, Array] = {t.name(): t.as_numpy().copy() for t in request.inputs()}
+        for name in required:
+            if name not in self._inputs:
+                raise InvalidArgument(f"{name} is missing")
+        # Some are forwarded headers, whose names keep the case in which they were sent.
+        given: dict[str, Any] = json.loads(request.parameters() or "{}")
+        self._parameters = {name.lower(): value for name, value in given.items()}
+
+    def parameter(self, name: str) -> Any:
+        """A request parameter: a bool, an int, a float or a text. `name` is in lower case."""
+        return self._parameters.get(name)
+
+    def array(self, name: str) -> Array | None:
+        """The tensor as the server declared it."""
+        return self._inputs.get(name)
+
+    def raw(self, name: str) -> bytes | None:
+        """A STRING tensor of one element as bytes."""
+        values = self._one(name)
+        if values is None:
+            return None
+        return values if isinstance(values, bytes) else str(values).encode()
+
+    def text(self, name: str) -> str | None:
+        """A STRING tensor of one element as text.
+
+        Raises:
+            InvalidArgument: the bytes are not UTF-8.
+        """
+        value = self.raw(name)
+        try:
+            return None if value is None else value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InvalidArgument(f"{name} must be UTF-8 text") from None
+
+    def json_object(self, name: str) -> dict[str, Any]:
+        """A STRING tensor of one element that holds a JSON object; empty where there is none.
+
+        Raises:
+            InvalidArgument: it holds something else.
+        """
+        return parse_object(name, self.text(name))
+
+    def number(self, name: str) -> Any:
+        """A tensor of one element as a Python bool, int or float."""
+        value = self._one(name)
+        return None if value is None else value.item()
+
+    def _one(self, name: str) -> Any:
+        values = self._inputs.get(name)
+        if values is None:
+            return None
+        if values.size != 1:
+            raise InvalidArgument(f"{name} must have exactly one element, not {values.size}")
+        return values.reshape(-1)[0]

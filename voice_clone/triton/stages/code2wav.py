@@ -1,0 +1,126 @@
+"""`<family>_code2wav`: frames to audio, chunk by chunk. `execute` only queues; the worker's thread decodes.
+
+in    stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT32 [1], final BOOL [1]
+      voice  STRING [1]  where config.pbtxt has it, on chunk 0: what the decoder needs of the voice, packed
+out   audio FP32 [-1], sample_rate INT32 [1], chunk_index INT32 [1], final BOOL [1], info STRING [1]
+
+A talker whose stream fails sends a last chunk: `final`, and `info` with the error's message as `error` (TalkerSink says
+why errors travel so). A chunk without frames that is not final is a heartbeat: it only asks whether the client is still
+there, and gets no response. The first heartbeat brings the reference, so that the decoder's state after it is computed
+before the first chunk comes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from voice_clone import compute
+from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.worker import Code2WavWorker
+from voice_clone.errors import from_message
+from voice_clone.settings import Settings
+from voice_clone.stages import DecoderStage
+from voice_clone.triton.model import Model
+from voice_clone.triton.packing import unpack
+from voice_clone.triton.request import Request
+from voice_clone.triton.responder import Responder
+from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
+from voice_clone.triton.tensors import Value
+
+log = logging.getLogger("voice_clone.code2wav")
+
+
+class Code2WavModel(Model):
+    """The base of `<family>_code2wav`. A family sets `load_stage`."""
+
+    stage = "code2wav"
+    single = True  # it holds every stream's decoder state and the order of its chunks
+    load_stage: ClassVar[Callable[[Settings], DecoderStage]]
+
+    def load(self, settings: Settings) -> None:
+        """Load the decoder, warm it up, start its worker."""
+        compute.use_threads(settings, share=2)
+        stage = type(self).load_stage(settings)
+        self._sample_rate = stage.form.sample_rate
+        code2wav = Code2Wav(
+            stage.decoder,
+            stage.form,
+            max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
+            max_chunk_frames=settings.integer("max_chunk_frames", 512),
+            idle_seconds=settings.number("stream_idle_seconds", 60.0),
+            primed_bytes=settings.integer("primed_bytes", 256 << 20),
+            primed_seconds=settings.number("primed_seconds", 600.0),
+        )
+        max_batch = compute.max_decode_batch(settings)
+        max_waiting = settings.integer("max_waiting_chunks", 4096)
+        log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
+        lengths = settings.integers("chunk_frames", stage.chunk_frames)
+        code2wav.warm_up(lengths, sorted({1, max_batch}), settings.number("warm_up_seconds", 20.0))
+        references = stage.known_references(settings.voice_dir)
+        restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
+        log.info("restored the decoder's state after the references of %d voices", restored)
+        self._observer = Code2WavObserver(self.family)
+        self._worker = Code2WavWorker(code2wav, max_batch, max_waiting, stage.form.frame_seconds, self._observer)
+
+    def handle(self, request: Request, responder: Responder) -> None:
+        """Queue a chunk, or answer a heartbeat."""
+        info, final = request.json_object("info"), request.number("final")
+        stream_id, payload, context = request.text("stream_id"), request.array("codes"), request.array("context_codes")
+        assert stream_id is not None and payload is not None and context is not None  # Request has checked it
+        if not final and len(payload) == 0:  # a heartbeat
+            if responder.cancelled():
+                self._worker.abandon(stream_id)
+            elif context.size:
+                self._worker.prepare(context)
+            responder.end()
+            return
+        chunk = Chunk(
+            stream_id=stream_id,
+            index=request.number("chunk_index"),
+            payload=payload,
+            context=context,
+            final=final,
+            failure=from_message(str(info["error"])) if final and "error" in info else None,
+            voice=unpack("voice", request.raw("voice")),
+        )
+        self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate))
+
+    def close(self) -> None:
+        """Decode what waits, then stop."""
+        self._worker.close()
+        self._observer.close()
+
+
+class _ChunkTicket:
+    """Answers the request of one chunk; a `Ticket`."""
+
+    def __init__(self, responder: Responder, chunk: Chunk, info: Mapping[str, Any], sample_rate: int) -> None:
+        self._responder = responder
+        self._chunk = chunk
+        self._info = info
+        self._sample_rate = sample_rate
+
+    def cancelled(self) -> bool:
+        return self._responder.cancelled()
+
+    def done(self, decoded: Decoded) -> None:
+        spent = {"code2wav_ms": round(decoded.spent_ms, 3), "code2wav_first_ms": round(decoded.first_ms, 3)}
+        info = {**self._info, **spent, "primed": decoded.primed} if self._info else {}
+        outputs: dict[str, Value] = {
+            "audio": decoded.waveform,
+            "sample_rate": self._sample_rate,
+            "chunk_index": self._chunk.index,
+            "final": self._chunk.final,
+            "info": json.dumps(info) if info else "",
+        }
+        self._responder.send(outputs, final=True)
+
+    def skip(self) -> None:
+        self._responder.end()
+
+    def fail(self, error: BaseException) -> None:
+        self._responder.fail(error)

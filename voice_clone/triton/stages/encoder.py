@@ -1,0 +1,57 @@
+"""`<family>_..._encoder`: a clip to artifacts of its voice.
+
+in    waveform     FP32 [-1]   mono; empty: names, types and dimensions of the artifacts alone
+      sample_rate  INT32 [1]   Hz
+      mode         STRING [1]  optional
+out   <artifact>   the family's
+      fingerprint  STRING [1]  of weights and configuration
+      modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs]}, best mode first
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from voice_clone import compute
+from voice_clone.audio import check_waveform, resample
+from voice_clone.memory import trim
+from voice_clone.settings import Settings
+from voice_clone.stages import EncoderStage
+from voice_clone.triton.calls import call
+from voice_clone.triton.model import Model
+from voice_clone.triton.request import Request
+from voice_clone.triton.responder import Responder
+from voice_clone.triton.tensors import Value
+
+# oneDNN compiles for the length of each clip and would keep it: without this bound the process of a codec encoder grows
+# by 170 MB over 1000 clips.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+
+
+class EncoderModel(Model):
+    """The base of an encoder's model. A family sets `stage` and `load_stage`, which gets `call` for engine triton."""
+
+    load_stage: ClassVar[Callable[[Settings, compute.Call], EncoderStage]]
+
+    def load(self, settings: Settings) -> None:
+        """Load the network."""
+        compute.use_threads(settings)
+        self._stage = type(self).load_stage(settings, call)
+        self.threads = compute.encoder_threads(settings)
+
+    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
+        """Encode a clip, or describe the artifacts."""
+        waveform, rate = request.array("waveform"), request.number("sample_rate")
+        assert waveform is not None  # Request has checked it
+        if waveform.size:
+            check_waveform(waveform, rate)
+            waveform = resample(waveform, rate, self._stage.sample_rate)
+        outputs: dict[str, Value] = {**self._stage.encode(waveform, request.text("mode"))}
+        if waveform.size:
+            trim()
+        if self._stage.modes is not None:
+            outputs["modes"] = json.dumps({mode: list(needs) for mode, needs in self._stage.modes.items()})
+        return {**outputs, "fingerprint": self._stage.fingerprint}

@@ -1,0 +1,97 @@
+"""`<family>_prompt`: text and voice to the talker's prompt.
+
+in    text, voice, reference_audio, reference_text, language  STRING [1], speaker_embedding FP32 [-1],
+      x_vector_only BOOL [1], options STRING [1]: a JSON object. All optional; see `SpeechRequest`.
+out   prompt       STRING [1]  the family's arrays for its talker, packed
+      prompt_info  STRING [1]  JSON: `stream_id`, and what the first and the last chunk tell of the voice and the text
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from safetensors.numpy import load
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages import PromptStage
+from voice_clone.triton.calls import call
+from voice_clone.triton.model import Model
+from voice_clone.triton.packing import pack
+from voice_clone.triton.request import Request
+from voice_clone.triton.responder import Responder
+from voice_clone.triton.tensors import Value
+
+
+class PromptModel(Model):
+    """The base of `<family>_prompt`. A family sets `load_stage`."""
+
+    stage = "prompt"
+    threads = 16  # a cold voice keeps one busy while its clip is encoded
+    load_stage: ClassVar[Callable[[Settings], PromptStage[Any]]]
+
+    def load(self, settings: Settings) -> None:
+        """Load the family's prompt stage."""
+        self._stage = type(self).load_stage(settings)
+
+    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
+        """Check the request, resolve its voice, make the prompt."""
+        began = time.monotonic()
+        speech = read_speech(request)
+        draft = self._stage.draft(speech)
+        voice, source = self._resolve(speech)
+        prepared = self._stage.prepare(speech, draft, voice)
+        info = {
+            "stream_id": uuid.uuid4().hex,
+            **source,
+            **prepared.info,
+            "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
+        }
+        return {"prompt": pack(prepared.tensors), "prompt_info": json.dumps(info)}
+
+    def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any]]:
+        """The voice by speaker_cache, and where it came from; no voice for a ready embedding."""
+        if speech.speaker_embedding is not None:
+            return None, {"cache": "none"}
+        inputs = {
+            "operation": "resolve",
+            "model_type": self.family,
+            "name": speech.voice,
+            "audio": speech.reference_audio,
+            "reference_text": speech.reference_text,
+        }
+        reply = call("speaker_cache", inputs)
+        result = json.loads(reply["result"][0])
+        transcript = result.get("reference_text") if speech.voice is not None else speech.reference_text
+        if speech.x_vector_only is False and transcript is None:
+            raise InvalidArgument(
+                f"voice {speech.voice!r} has no transcript, so it cannot be cloned in context; "
+                "register it again with reference_text, or leave x_vector_only out"
+            )
+        source = {"cache": result["status"]}
+        if speech.voice is not None:
+            source |= {"voice": result["name"], "generation": result["generation"]}
+        return ResolvedVoice(load(reply["artifacts"][0]), transcript, result["mode"]), source
+
+
+def read_speech(request: Request) -> SpeechRequest:
+    """The speech that a request asks for.
+
+    Raises:
+        InvalidArgument: an input is malformed, missing, or contradicts another one.
+    """
+    return SpeechRequest(
+        text=request.text("text") or "",
+        voice=request.text("voice"),
+        reference_audio=request.raw("reference_audio"),
+        reference_text=request.text("reference_text"),
+        speaker_embedding=request.array("speaker_embedding"),
+        x_vector_only=request.number("x_vector_only"),
+        language=request.text("language"),
+        options=request.json_object("options"),
+    )

@@ -1,0 +1,155 @@
+"""The way from the talker's engine to code2wav: chunks as tensors, heartbeats between them, errors at the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from voice_clone.batching.stream import Chunk
+from voice_clone.errors import Internal, VoiceCloneError
+from voice_clone.triton.stages.last_chunks import LastChunks
+
+HEARTBEAT_SECONDS = 0.04
+
+log = logging.getLogger(__name__)
+
+
+class Outputs(Protocol):
+    """Where the responses of one request go; see `Responder`."""
+
+    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
+        """One response."""
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error."""
+
+    def cancelled(self) -> bool:
+        """Whether the caller has left."""
+
+
+@dataclass(frozen=True, eq=False)
+class TalkerStream:
+    """What the sink needs of a stream.
+
+    Attributes:
+        stream_id: names it.
+        context: reference frames [n, width] that go with the first chunk.
+        info: what the stages so far tell of it.
+        voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
+    """
+
+    stream_id: str
+    context: NDArray[Any]
+    info: Mapping[str, Any]
+    voice: bytes | None = None
+
+
+class TalkerSink:
+    """Answers a call with the chunks of its stream.
+
+    Heartbeats. Inside an ensemble Triton 2.51 copies a cancellation into a step's request only when it makes that
+    request, and the talker's is made once. So between two chunks the talker sends heartbeats: chunks without frames
+    that are not final. Each makes a request of code2wav, which sends no response to it, and which cancels the stream if
+    the client has left. A heartbeat has the index of the next chunk; a direct caller of the talker skips it. One before
+    the first chunk carries the reference, so that code2wav is ready for it when the prompt has been read.
+
+    Errors. A stream that fails before anything was sent is answered with the error. Later it ends with a last chunk
+    that has no frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request
+    if a step answers with an error while another step is at work, and by then code2wav is.
+
+    Args:
+        stream: what the caller wants.
+        responder: of its request.
+        last_chunks: counts the last chunks that are on their way.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        stream: TalkerStream,
+        responder: Outputs,
+        last_chunks: LastChunks,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream
+        self._responder = responder
+        self._last_chunks = last_chunks
+        self._clock = clock
+        self._next_index = 0
+        self._frames = 0
+        self._used = False  # whether anything was sent
+        self._last_sent = clock()  # when something was sent, or the stream began
+        self._no_frames = stream.context[:0]
+
+    def chunk(self, chunk: Chunk) -> None:
+        """Send a chunk; `context_codes` come with the first one, `info` with the first and the last."""
+        context = self._stream.context if chunk.index == 0 else self._no_frames
+        final = chunk.finish is not None
+        info = json.dumps(self._info(chunk)) if chunk.index == 0 or final else ""
+        self._send(chunk.payload, context, final, info)
+        self._next_index, self._frames = chunk.index + 1, chunk.frames
+
+    def fail(self, error: BaseException) -> None:
+        """End the stream with an error."""
+        if not self._used:
+            self._responder.fail(error)
+            return
+        if not isinstance(error, VoiceCloneError):
+            log.error("stream %s failed", self._stream.stream_id, exc_info=error)
+            error = Internal("the server failed to make this stream; try again")
+        info = {**self._stream.info, "frames": self._frames, "finish_reason": error.slug, "error": error.message}
+        try:
+            self._send(self._no_frames, self._no_frames, True, json.dumps(info))
+        except Exception:
+            log.exception("a last chunk could not be sent")
+            self._responder.fail(error)
+
+    def cancelled(self) -> bool:
+        """Whether the caller has left. Inside an ensemble a heartbeat asks, and the answer is a call that cancels."""
+        if self._responder.cancelled():
+            return True
+        if self._clock() - self._last_sent >= HEARTBEAT_SECONDS:
+            context = self._no_frames if self._used else self._stream.context
+            try:
+                self._send(self._no_frames, context, False, "")
+            except Exception:
+                log.exception("a heartbeat could not be sent")
+                return True
+        return False
+
+    def _send(self, frames: NDArray[Any], context: NDArray[Any], final: bool, info: str) -> None:
+        self._used, self._last_sent = True, self._clock()
+        if final:
+            self._last_chunks.sent(self._stream.stream_id)
+        outputs: dict[str, Any] = {
+            "stream_id": self._stream.stream_id,
+            "codes": frames,
+            "context_codes": context,
+            "chunk_index": self._next_index,
+            "final": final,
+            "info": info,
+        }
+        if self._stream.voice is not None:
+            outputs["voice"] = self._stream.voice if self._next_index == 0 and len(frames) else b""
+        self._responder.send(outputs, final)
+
+    def _info(self, chunk: Chunk) -> dict[str, Any]:
+        timing = chunk.timing
+        milliseconds = {
+            "queue_ms": timing.queue,
+            "prefill_ms": timing.prefill,
+            "first_frame_ms": timing.first_frame,
+            "talker_ms": timing.generate,
+        }
+        if chunk.finish is not None:
+            milliseconds["chunk_gap_ms"] = timing.gap
+        rounded: dict[str, Any] = {name: round(ms, 3) for name, ms in milliseconds.items()}
+        end = {} if chunk.finish is None else {"finish_reason": chunk.finish}
+        positions = {"prompt_positions": chunk.prompt_positions}
+        return {**self._stream.info, **positions, "frames": chunk.frames, **rounded, **end}
