@@ -3,7 +3,7 @@
 #   docker build -t voice-clone .
 #   docker build -t voice-clone-gateway --target gateway .
 #   docker run --gpus all --shm-size=2g -p 8000-8002:8000-8002 \
-#       -v /path/to/Qwen3-TTS-12Hz-0.6B-Base:/checkpoint:ro -v voices:/voices voice-clone
+#       -v /path/to/checkpoint:/checkpoint:ro -v voices:/voices voice-clone
 #
 # Without a GPU: docker build --build-arg TORCH=torch==2.13.0+cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX \
 #     --build-arg ONNX_RUNTIME=onnxruntime, and no --gpus. INDEX: PyTorch's, of its builds for that platform.
@@ -35,9 +35,9 @@ ARG PIP_EXTRA_INDEX_URL=
 # What engine=onnx runs on; it runs on the CPU too.
 ARG ONNX_RUNTIME=onnxruntime-gpu
 WORKDIR /src
-COPY pyproject.toml ./
+COPY pyproject.toml LICENSE ./
 COPY voice_clone ./voice_clone
-RUN pip wheel --no-cache-dir --wheel-dir /wheels "${TORCH}" "${ONNX_RUNTIME}==1.19.2" .
+RUN pip wheel --no-cache-dir --wheel-dir /wheels "${TORCH}" "${ONNX_RUNTIME}==1.19.2" ".[server]"
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 RUN apt-get update \
@@ -46,6 +46,9 @@ RUN apt-get update \
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index /wheels/*.whl
 COPY model_repository /models
+WORKDIR /opt/voice-clone
+COPY tools/__init__.py tools/config_file.py tools/serve.py tools/stopping.py tools/triton_server.py tools/
+COPY tools/families/__init__.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user.
 RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices
 # fp32 is fp32 with every engine: TensorRT has no other switch for TF32, with whose ten bits other codes come out.
@@ -60,5 +63,6 @@ EXPOSE 8000 8001 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
     CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "http://localhost:8000/v2/health/ready"]
 ENTRYPOINT ["tini", "--", "/opt/nvidia/nvidia_entrypoint.sh"]
-CMD ["tritonserver", "--model-repository=/models", "--disable-auto-complete-config", "--exit-timeout-secs=30", \
-    "--grpc-infer-allocation-pool-size=0", "--grpc-header-forward-pattern=x-voice-token", "--http-header-forward-pattern=(?i)x-voice-token"]
+# Of /models it loads the family that the checkpoint belongs to; a family without a checkpoint could not start. Several
+# families: the same command with one --checkpoint for each. Options of tritonserver: at its end, after "--".
+CMD ["python3", "-m", "tools.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600", "--checkpoint=/checkpoint"]

@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from perf.deviation import compare, forced_logits
 from perf.engines import Official, Ours, Spent
 from perf.machine import bandwidth
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.native.matrix.weights import PRECISIONS
 
 FRAME_SECONDS = 0.08
@@ -109,7 +111,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
             "equal_frames": int((codes == expected).all(axis=1).cumprod().sum()),
             "deviation": asdict(compare(forced, forced_logits(ours.talker, ours.config, prompt, expected))),
             "bytes_a_frame": frame_bytes,
-            **timed(official, lambda n, ours=ours: ours.speak(prompt, given.frames, n)[1], frame_bytes, given),
+            **timed(official, partial(_spent, ours, prompt, given.frames), frame_bytes, given),
         }
         if ours is not exact:
             del ours
@@ -119,6 +121,10 @@ def run(folder: Path, given: argparse.Namespace) -> None:
             figures[precision]["megabytes"] = memory(folder, precision, 2)
     show(figures, given)
     report.write(given.json, {"frames": given.frames, "threads": given.threads, "figures": figures})
+
+
+def _spent(ours: Ours, prompt: Prompt, frames: int, streams: int) -> Spent:
+    return ours.speak(prompt, frames, streams)[1]
 
 
 def timed(

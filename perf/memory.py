@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Usage:
 
     @classmethod
     def of(cls, pid: int) -> Usage:
-        own, files = 0.0, Counter[str]()
+        own, files = 0.0, defaultdict[str, float](float)
         for area in re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text())[1:]:
             sizes = _fields(area)
             own += sizes["Anonymous"]

@@ -156,7 +156,7 @@ def _weights(config: Any) -> float:
 
 def _kv_values(config: Any) -> float:
     """Numbers that a position has in the key-value cache."""
-    return 2.0 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    return float(2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim)
 
 
 def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:

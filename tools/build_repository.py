@@ -79,8 +79,8 @@ def build(plan: Plan, folder: Path) -> None:
         shutil.copytree(model, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     places = {stage: f"{plan.family}_{stage}" for stage, engine in plan.engines.items() if engine == "onnx"}
     places |= {stage: network.model for stage, network in networks.items()}
-    for model in places.values():
-        (folder / model / "1").mkdir(parents=True, exist_ok=True)
+    for place in places.values():
+        (folder / place / "1").mkdir(parents=True, exist_ok=True)
     graphs = {stage: folder / model / "1" for stage, model in places.items()}
     fingerprints = plan.options.export(plan.checkpoint, graphs) if graphs else {}
     for network in networks.values():

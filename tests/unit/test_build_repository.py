@@ -27,8 +27,9 @@ from tools.new_folder import new_folder
 from tools.repository_config import PLATFORMS, BuildError, check_repository, read
 from tools.settings_table import parameters
 from tools.triton_server import MODELS, ROOT
+from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts import encoder_stages
 from voice_clone.settings import Settings
 
 ENCODERS = ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder")
@@ -198,20 +199,20 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
     given = {"parameters": {name: {"string_value": value.string_value} for name, value in config.parameters.items()}}
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint)}
     settings = Settings(given, environ=environ)
-    encoder, _, fingerprint = stages.load_codec_encoder(settings, call)
-    assert fingerprint == loaded.codec_fingerprint and stages.encoder_threads(settings) > 1
+    encoder, _, fingerprint = encoder_stages.load_codec_encoder(settings, call)
+    assert fingerprint == loaded.codec_fingerprint and encoder_threads(settings) > 1
     clip = speech(1.1, 24000)
     assert torch.equal(encoder.encode(clip), loaded.codec_encoder.encode(clip))
     assert asked == [(NETWORKS[1], (1, len(clip)))]
     with pytest.raises(Internal, match=NETWORKS[1]):
         encoder.encode(clip)
     with pytest.raises(Unsupported, match="engine triton needs a server"):
-        stages.load_codec_encoder(settings)
+        encoder_stages.load_codec_encoder(settings)
     speaker = setting(native, ENCODERS[0], "network_fingerprint")
     settings = Settings(given, environ=environ | {"VOICE_CLONE_NETWORK_FINGERPRINT": speaker})
     with pytest.raises(CheckpointError, match=r"another checkpoint .*tools/build_repository"):
-        stages.load_codec_encoder(settings, call)
-    encoder = stages.load_speaker_encoder(settings, call)[0]
+        encoder_stages.load_codec_encoder(settings, call)
+    encoder = encoder_stages.load_speaker_encoder(settings, call)[0]
     for wrong in (torch.zeros(3), torch.full((24000,), torch.nan)):  # refused here: a graph would answer something
         with pytest.raises(InvalidArgument, match="reference audio"):
             encoder.embed(wrong)

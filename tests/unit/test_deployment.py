@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +21,7 @@ from packaging.specifiers import SpecifierSet
 from voice_clone_gateway import settings as gateway_settings
 
 from tools.settings_table import parameters
-from tools.triton_server import ROOT
+from tools.triton_server import EXIT_TIMEOUT, ROOT, free_ports
 from voice_clone.onnx.session import ONNX_RUNTIME
 
 MONITORING = ROOT / "tools" / "monitoring"
@@ -66,7 +70,7 @@ def test_every_base_image_is_one_pinned_release() -> None:
 
 @pytest.mark.parametrize("stage", ["server", "gateway"])
 def test_an_image_that_runs(stage: str) -> None:
-    """As nobody's root, under an init that reaps, with a health check, and with nothing left of apt's lists."""
+    """Not as root, under an init that reaps, with a health check, and without apt's lists."""
     [user] = values("USER", stage)
     assert user not in ("root", "0")
     [entry] = values("ENTRYPOINT", stage)
@@ -96,7 +100,7 @@ def test_the_image_has_torch_and_the_onnx_runtime_that_the_package_wants() -> No
     """engine = onnx works in the image as anywhere: its runtime is there, for a GPU or, by an argument, without."""
     arguments = defaults("packages")
     [line] = values("RUN", "packages")
-    assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", "."]
+    assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", ".[server]"]
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
     [torch] = [str(each) for each in required("voice-clone") if each.name == "torch"]
     builds = re.findall(r"torch==[\w.+]+", TEXT + (ROOT / "README.md").read_text(encoding="utf-8"))
@@ -111,7 +115,7 @@ def required(package: str, extra: str = "") -> list[Requirement]:
 
 
 @pytest.mark.parametrize(
-    ("package", "extra", "image"), [("voice-clone", "", "server"), ("voice-clone-client", "gateway", "gateway")]
+    ("package", "extra", "image"), [("voice-clone", "server", "server"), ("voice-clone-client", "gateway", "gateway")]
 )
 def test_every_required_package_is_made_for_the_python_of_its_image(package: str, extra: str, image: str) -> None:
     [gateway_python] = re.findall(r"^ARG PYTHON=(\S+)$", TEXT, re.MULTILINE)
@@ -164,15 +168,29 @@ def test_no_weights_are_inside() -> None:
         assert not list((ROOT / path).rglob("*.safetensors")), path
 
 
-def test_the_server_runs_what_the_tools_run() -> None:
-    [command] = values("CMD", "server")
-    started = json.loads(command)
-    launcher = (ROOT / "tools" / "triton_server.py").read_text(encoding="utf-8")
-    assert started[0] == "tritonserver"
-    for option in started[1:]:
-        assert option.split("=")[0] in launcher, option
-        assert option in launcher or "pattern" not in option, option
-    assert "/models" in json.loads(values("VOLUME", "server")[0]) and "--model-repository=/models" in started
+def test_the_server_runs_tools_serve(tmp_path: Path) -> None:
+    """With the modules that the image has of the tools, and options that the command knows."""
+    [command], [folder] = values("CMD", "server"), values("WORKDIR", "server")
+    assert folder.startswith("/") and "/models" in json.loads(values("VOLUME", "server")[0])
+    for line in values("COPY", "server"):
+        *paths, target = shlex.split(line)
+        if not target.startswith("/"):
+            (tmp_path / target).mkdir(parents=True, exist_ok=True)
+            for path in paths:
+                shutil.copy(ROOT / path, tmp_path / target)
+    words = json.loads(command)
+    assert words[:3] == ["python3", "-m", "tools.serve"] and "--models=/models" in words and "--host=0.0.0.0" in words
+    assert "--checkpoint=/checkpoint" in words
+    ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
+    started = subprocess.run(
+        [sys.executable, *words[1:], *ports, f"--checkpoint={tmp_path / 'none'}"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert started.returncode == 2 and "there is no folder" in started.stderr.splitlines()[-1]
 
 
 def test_the_gateway_s_command_is_one_of_the_client_s() -> None:
@@ -199,8 +217,7 @@ def test_compose_names_targets_volumes_and_files_that_exist() -> None:
         for other in service.get("depends_on", []):
             assert other in COMPOSE["services"]
     grace = COMPOSE["services"]["server"]["stop_grace_period"]
-    timeout = re.search(r"exit-timeout-secs=(\d+)", TEXT)
-    assert timeout is not None and int(grace.rstrip("s")) > int(timeout.group(1))
+    assert int(grace.rstrip("s")) > EXIT_TIMEOUT
 
 
 def test_prometheus_scrapes_the_services_of_compose() -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tools.families.toolkit import Row
 from voice_clone.audio import decode, resample
-from voice_clone.checkpoint import Checkpoint
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
+from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.engines.onnx_graphs import CODE2WAV, CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
 from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
@@ -54,12 +54,12 @@ class Loaded:
         """
         given = {"CHECKPOINT_DIR": str(checkpoint), "DEVICE": "cpu", "PRECISION": "fp32", "ENGINE": "torch"}
         settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in given.items()})
-        speaker_encoder, config, speaker_fingerprint = stages.load_speaker_encoder(settings)
-        codec_encoder, _, codec_fingerprint = stages.load_codec_encoder(settings)
-        decoder, _ = stages.load_torch_decoder(settings)
+        speaker_encoder, config, speaker_fingerprint = encoder_stages.load_speaker_encoder(settings)
+        codec_encoder, _, codec_fingerprint = encoder_stages.load_codec_encoder(settings)
+        decoder, _ = decoder_stage.load_torch_decoder(settings)
         assert isinstance(speaker_encoder, SpeakerEncoder)
         assert isinstance(codec_encoder, CodecEncoder)
-        decoder_fingerprint = stages.decoder_fingerprint(Checkpoint(checkpoint), decoder)
+        decoder_fingerprint = decoder_stage.decoder_fingerprint(Checkpoint(checkpoint), decoder)
         return Loaded(
             config,
             speaker_encoder,
