@@ -1,5 +1,5 @@
-// The gateway's HTTP API; its paths are relative to the page's. Whatever fails is thrown as an Error whose message may be
-// shown; `status` is that of HTTP.
+// The gateway's HTTP API; its paths are relative to the page's. Each failure is thrown as an Error with a message for the
+// user; `status` is that of HTTP.
 
 const KEY = "voice-clone-key"; // in sessionStorage: forgotten with the tab
 const NOT_WHOLE = "What you heard is not the whole text.";
@@ -41,6 +41,7 @@ function sentence(text) {
 const voicePath = (name) => `v1/audio/voices/${encodeURIComponent(name)}`;
 
 export const health = async () => (await request("health")).json();
+export const listModels = async () => (await (await request("v1/models")).json()).data;
 export const listVoices = async () => (await (await request("v1/audio/voices")).json()).uploaded_voices;
 export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE" });
 export const prepareVoice = (name) => request(`${voicePath(name)}/cache`, { method: "POST" });
@@ -54,8 +55,8 @@ export async function uploadVoice({ name, consent, transcript, audio, fileName }
   return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
 }
 
-// Speaks, and yields what comes as it comes:
-//   { type: "begun", info }                     the server's first word on the speech, with its first audio
+// Speaks, and yields events as they arrive:
+//   { type: "begun", info }                     the server's first info on the speech, with its first audio
 //   { type: "audio", samples, sampleRate }      Float32Array in [-1, 1]
 //   { type: "done", info, usage }
 export async function* speak(fields, signal) {

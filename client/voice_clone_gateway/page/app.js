@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { ask, find } from "./dom.js";
+import { refreshModels } from "./models.js";
 import { setUpNewVoice } from "./new-voice.js";
 import { setUpSpeech } from "./speech.js";
 import { refreshVoices } from "./voices.js";
@@ -15,13 +16,18 @@ async function showHealth() {
   if (place.dataset.state === state) return; // nothing to announce
   place.dataset.state = state;
   place.textContent = ready ? "Ready" : "Not ready";
+  if (ready) showModels();
 }
+
+// Without a list the server's default model speaks.
+const showModels = () => refreshModels().catch(() => {});
 
 async function askForKey(hint) {
   if (hint) find("key-hint").textContent = hint;
   find("key-input").value = api.key.get();
   if ((await ask(find("key-dialog"))) !== "save") return;
   api.key.set(find("key-input").value.trim());
+  showModels();
   await showVoices();
 }
 

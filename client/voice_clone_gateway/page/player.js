@@ -1,24 +1,46 @@
-// Plays samples while they come, without gaps: each piece starts at the exact sample at which the one before ends.
+// Plays samples while they arrive, without gaps: each piece starts at the exact sample at which the one before ends.
 
-const LEAD = 0.05; // seconds between the arrival of the first piece and its sound: what the second may be late
+const LEAD = 0.05; // seconds between the arrival of the first piece and its sound; the second may be late by as much
 const LONGEST_LEAD = 1.0;
+const PATIENCE = 200; // milliseconds in which a context starts
 const FADE = 0.015;
 
 export class Player {
-  // `sampleRate` in Hz; the context runs at that rate, so that nothing is resampled at the seams. Make it in a click:
-  // browsers let no page sound before one.
+  // `sampleRate` in Hz, or undefined if it is not known yet. Create it in a click: browsers play no sound before one.
   constructor(sampleRate) {
-    this.context = new AudioContext({ sampleRate, latencyHint: "interactive" });
-    this.gain = this.context.createGain();
-    this.gain.connect(this.context.destination);
-    this.pieces = []; // { at, from, seconds }: on the context's clock, in the speech, long
+    this.use(contextOf(sampleRate));
+    this.pieces = []; // { at, from, seconds }: start on the context's clock, start in the speech, length
     this.seconds = 0;
-    this.gaps = 0; // how often a piece came too late
+    this.gaps = 0; // how many pieces arrived too late
     this.lead = LEAD;
+    this.over = false;
     this.context.resume();
   }
 
-  // Schedules a piece; returns the seconds until it sounds.
+  use(context) {
+    this.context = context;
+    this.gain = context.createGain();
+    this.gain.connect(context.destination);
+  }
+
+  // Call this before the first piece. A context that runs at the rate of the speech resamples nothing, so it changes no
+  // sample at the seams. If the browser starts no new context outside a click, the first one stays and resamples.
+  async setRate(sampleRate) {
+    if (this.context.sampleRate === sampleRate) return;
+    const context = contextOf(sampleRate);
+    await Promise.race([
+      context.resume().catch(() => {}),
+      new Promise((resolve) => setTimeout(resolve, PATIENCE)),
+    ]);
+    if (this.over || context.state !== "running") {
+      context.close();
+      return;
+    }
+    this.context.close();
+    this.use(context);
+  }
+
+  // Schedules a piece; returns the seconds until its sound.
   push(samples, sampleRate) {
     if (!samples.length) return 0;
     const now = this.context.currentTime;
@@ -52,6 +74,7 @@ export class Player {
 
   // Silence at once, without a click.
   stop() {
+    this.over = true;
     const now = this.context.currentTime;
     this.gain.gain.setValueAtTime(1, now);
     this.gain.gain.linearRampToValueAtTime(0, now + FADE);
@@ -59,6 +82,11 @@ export class Player {
   }
 
   close() {
+    this.over = true;
     if (this.context.state !== "closed") this.context.close();
   }
+}
+
+function contextOf(sampleRate) {
+  return new AudioContext({ ...(sampleRate ? { sampleRate } : {}), latencyHint: "interactive" });
 }

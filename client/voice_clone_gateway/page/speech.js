@@ -1,19 +1,19 @@
-// Speak a text, hear it while it comes, and see where the time went.
+// Speak a text, play it while it arrives, and show where the time went.
 
 import * as api from "./api.js";
 import { element, find, showError } from "./dom.js";
 import { Player } from "./player.js";
+import { chosenModel } from "./models.js";
 import { chosenVoice } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
 
-const RATE = 24000; // Hz of the player; speech of another rate is resampled by the browser
-const FRAME = 0.08; // seconds of a codec frame
 const CACHE = { hit: "hit", miss: "miss, made now", restored: "restored from disk", none: "not used" };
 const MODE = { icl: "in context", x_vector: "x-vector" };
-const FINISH = { length: "cut at the longest length" };
+const CUT = "cut at the longest length";
+const FINISH = { length: CUT };
 
-// The stages up to the first audio: name, and milliseconds from what the server tells.
+// The stages up to the first audio: name, and milliseconds from the server's info.
 const STAGES = [
   ["Voice and text", (info) => info.prompt_ms],
   ["Waiting for a slot", (info) => info.queue_ms],
@@ -23,7 +23,8 @@ const STAGES = [
 ];
 
 const wave = new Waveform(find("speech-wave"), 4);
-let running = null; // the speech that is heard, see `speak`
+const rates = new Map(); // Hz of each model that has spoken
+let running = null; // the current speech, see `speak`
 
 export function setUpSpeech() {
   find("speak").addEventListener("submit", (event) => {
@@ -54,7 +55,10 @@ async function speak() {
     return;
   }
   const began = performance.now();
-  const mine = { began, player: new Player(RATE), abort: new AbortController(), pieces: [], end: null };
+  const model = chosenModel();
+  const player = new Player(rates.get(model));
+  const longest = Number(find("longest").value) || Infinity; // seconds
+  const mine = { began, model, player, longest, abort: new AbortController(), pieces: [], samples: 0, end: null };
   running = mine;
   reset();
   show("waiting", "Waiting for the first audio");
@@ -65,45 +69,59 @@ async function speak() {
   } catch (error) {
     if (running !== mine) return; // stopped
     showError("speech-error", error);
-    mine.end = "failed"; // what came is still heard
+    mine.end = "failed"; // the pieces that arrived are still played
   }
 }
 
 async function receive(mine) {
   let info = {};
-  for await (const event of api.speak(fields(), mine.abort.signal)) {
+  let full = false; // whether the speech has its longest length
+  for await (const event of api.speak(fields(mine.model), mine.abort.signal)) {
     if (running !== mine) return;
-    if (event.type === "audio") {
-      const delay = mine.player.push(event.samples, event.sampleRate);
-      if (!mine.pieces.length) showFirst(performance.now() - mine.began, delay, info);
-      mine.pieces.push(event.samples);
-      mine.rate = event.sampleRate;
-      wave.push(event.samples, event.sampleRate);
-      count(event.samples);
-    } else {
+    if (event.type !== "audio") {
       info = { ...info, ...event.info };
       showInfo(info);
+      continue;
     }
+    const arrived = performance.now();
+    if (!mine.pieces.length) await begin(mine, event.sampleRate);
+    if (running !== mine) return;
+    const most = Math.max(1, Math.round(mine.longest * mine.rate));
+    const samples = event.samples.subarray(0, most - mine.samples);
+    const waited = (performance.now() - arrived) / 1000; // for the player
+    const delay = waited + mine.player.push(samples, mine.rate);
+    if (!mine.pieces.length) showFirst(arrived - mine.began, delay, info);
+    mine.pieces.push(samples);
+    mine.samples += samples.length;
+    wave.push(samples, mine.rate);
+    count(samples);
+    full = mine.samples >= most;
+    if (full) break; // ends the request, and the server stops
   }
   find("made").textContent = `${seconds(mine.player.seconds)} in ${seconds((performance.now() - mine.began) / 1000)}`;
-  mine.note = FINISH[info.finish_reason];
+  mine.note = full ? CUT : FINISH[info.finish_reason];
   offerDownload(mine);
 }
 
-function fields() {
-  const longest = Number(find("longest").value);
+async function begin(mine, rate) {
+  mine.rate = rate;
+  rates.set(mine.model, rate);
+  await mine.player.setRate(rate);
+}
+
+function fields(model) {
   const seed = find("seed").value.trim();
   return {
     input: find("text").value,
     voice: chosenVoice(),
-    language: find("language").value,
-    // The page draws the seed itself: one of the server's may be larger than JavaScript's numbers are exact.
+    language: find("language").value.trim() || "Auto",
+    // The page draws the seed, because a seed of the server may be too large for an exact number in JavaScript.
     seed: seed ? Number(seed) : crypto.getRandomValues(new Uint32Array(1))[0],
-    ...(longest ? { max_new_tokens: Math.max(1, Math.round(longest / FRAME)) } : {}),
+    ...(model ? { model } : {}),
   };
 }
 
-// Moves the playhead until the speech has been heard.
+// Moves the playhead until the end of the speech.
 function follow(mine) {
   if (running !== mine) return;
   const { player, end } = mine;
@@ -126,7 +144,7 @@ function showEnd({ player, end, note }) {
     show("failed", player.seconds ? `Broke off after ${length}` : "Nothing was spoken");
     return;
   }
-  const gaps = player.gaps ? `${player.gaps} ${player.gaps === 1 ? "gap" : "gaps"}, where audio came too late` : "";
+  const gaps = player.gaps ? `${player.gaps} ${player.gaps === 1 ? "gap" : "gaps"}, where audio arrived too late` : "";
   show("done", [`${length} spoken`, note, gaps].filter(Boolean).join(", "));
 }
 
@@ -141,7 +159,7 @@ function reset() {
   for (const id of ["first-audio", "cache", "mode", "made", "used-seed"]) find(id).textContent = "–";
 }
 
-// `text` is announced to those who do not see it, `time` is not.
+// Screen readers announce `text`, but not `time`.
 function show(state, text, time = "") {
   find("speech").dataset.state = state;
   if (find("speech-state").textContent !== text) find("speech-state").textContent = text;

@@ -1,0 +1,124 @@
+"""The page at `/` in a real Chromium, in front of the double of Triton: the choice of a model, and its sample rate."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.support.triton_double import FAMILY, Server, chunk, speech
+from tests.unit.gateway.conftest import Serve
+
+RATES = {FAMILY: 24000, "made_up": 44100}
+VOICES = b'{"speakers": [{"name": "ada", "artifacts": [{"model_type": "made_up", "mode": "icl", "state": "ready"}]}]}'
+WAIT = 30_000.0  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium. Not longer than this module: playwright's event loop would be in the way of other tests."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    sandbox = [] if os.geteuid() else ["--no-sandbox"]  # root has none
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=sandbox)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A tab whose scripts fail the test with their errors."""
+    context = browser.new_context()
+    context.set_default_timeout(WAIT)
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    yield page
+    context.close()
+    assert not faults
+
+
+def open_page(page: Page, triton: Server, serve: Serve, *families: str, **settings: Any) -> None:
+    triton.model_types = list(families)
+    triton.answer = lambda inputs: {"result": VOICES}
+    triton.play = lambda context: iter(speech(3, rate=RATES[triton.calls[-1][0]]))
+    page.goto(str(serve(triton.url, **settings).base_url))
+    expect(page.locator("#health")).to_have_text("Ready")
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_role("radio", name="ada")).to_be_checked()
+
+
+def speak(page: Page) -> int:
+    """Speak, and wait until it was played; returns the number of samples."""
+    page.get_by_label("Text", exact=True).fill("Hello there.")
+    page.get_by_role("button", name="Speak").click()
+    expect(page.locator("#speech")).not_to_have_attribute("data-state", "done")
+    expect(page.locator("#speech")).to_have_attribute("data-state", "done")
+    return int(page.locator("#speech").get_attribute("data-samples") or 0)
+
+
+def test_a_single_model_is_no_choice(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, "made_up", model_aliases=("tts-1",))
+    expect(page.locator("#model-field")).to_be_hidden()
+    assert speak(page) == 3 * 1920
+    [(model, inputs)] = triton.speeches
+    assert model == "made_up" and inputs["language"] == b"Auto"
+
+
+def test_each_model_plays_at_its_rate(page: Page, triton: Server, serve: Serve, tmp_path: Path) -> None:
+    page.add_init_script(
+        """window.contexts = [];
+        window.AudioContext = class extends window.AudioContext {
+          constructor(options) { super(options); window.contexts.push(this); }
+          createBuffer(...values) { this.rate = values[2]; return super.createBuffer(...values); }
+        };"""
+    )
+    open_page(page, triton, serve, *RATES, model_aliases=("tts-1",))
+    assert page.locator("#model option").all_inner_texts() == list(RATES), "aliases are no models of their own"
+    for model in ("made_up", FAMILY, "made_up"):
+        page.get_by_label("Model").select_option(model)
+        assert speak(page) == 3 * 1920
+        assert triton.speeches[-1][0] == model
+        used = page.evaluate("contexts.filter((each) => each.rate).map((each) => [each.sampleRate, each.rate])")
+        assert used[-1] == [RATES[model], RATES[model]], "nothing is resampled at the seams"
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Save WAV").click()
+        download.value.save_as(tmp_path / "saved.wav")
+        with wave.open(str(tmp_path / "saved.wav")) as saved:
+            assert (saved.getframerate(), saved.getnframes()) == (RATES[model], 3 * 1920)
+    open_contexts = page.evaluate("contexts.filter((each) => each.state !== 'closed').length")
+    assert open_contexts == 0
+
+
+def test_the_longest_length_is_exact_at_any_rate(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, "made_up")
+
+    def endless(context: Any) -> Iterator[Any]:
+        index = 0
+        while context.is_active():
+            yield chunk(index, rate=44100, info={"cache": "hit"})
+            index += 1
+            time.sleep(0.005)
+
+    triton.play = endless
+    page.get_by_label("Longest, seconds").fill("0.5")
+    assert speak(page) == 22050
+    expect(page.locator("#speech-state")).to_have_text("0.5 s spoken, cut at the longest length")
+    assert triton.left.acquire(timeout=30), "the server goes on"
+    assert "max_frames" not in triton.speeches[-1][1]
+
+
+def test_the_language_is_any(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, "made_up")
+    page.get_by_label("Language").fill("Esperanto")
+    speak(page)
+    assert triton.speeches[-1][1]["language"] == b"Esperanto"
