@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,44 @@ def test_the_families_of_this_server_are_found(cache: Cache) -> None:
     assert result["model_type"] == min(FAMILIES) and result["status"] == "hit"
     check(artifacts, expected(min(FAMILIES), "icl", audio))
     cache("delete", name="Found")
+
+
+LOADED = ["--model-control-mode=explicit", "--load-model=speaker_cache", "--load-model=qwen3_tts_voice_encoder"]
+
+
+@pytest.mark.parametrize("setting", ["", "voxtral, qwen3_tts"])
+def test_the_families_of_an_upload_are_those_loaded_or_those_set(tmp_path: Path, setting: str) -> None:
+    environment = {"VOICE_CLONE_MODEL_TYPES": setting}
+    models = make_repository(tmp_path / "models", ("qwen3_tts", "fish_speech", "voxtral"))
+    log = tmp_path / "log"
+    with TritonServer(
+        None, tmp_path / "voices", models=models, log=log, options=LOADED, environment=environment
+    ) as one:
+        cache, client = Cache(one), triton.InferenceServerClient(one.url)
+
+        def families() -> list[str]:
+            found = cache("stats")[0]["model_types"]
+            assert isinstance(found, list)
+            return found
+
+        assert families() == (["voxtral", "qwen3_tts"] if setting else ["qwen3_tts"])
+        client.load_model("fish_speech_voice_encoder")
+        assert families() == (["voxtral", "qwen3_tts"] if setting else ["fish_speech", "qwen3_tts"])
+        made = cache("upload", name="Ada", audio=clip(1), reference_text="Some words.", options={"wait": True})[0]
+        states = {each["model_type"]: each["state"] for each in made["artifacts"]}
+        if setting:  # a family that is set and not loaded
+            assert states == {"voxtral": "failed", "qwen3_tts": "ready"}
+        else:
+            assert states == {"fish_speech": "ready", "qwen3_tts": "ready"}
+            client.unload_model("qwen3_tts_voice_encoder")
+            deadline = time.monotonic() + 10
+            while families() != ["fish_speech"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert cache("resolve", name="Ada")[0]["model_type"] == "fish_speech"
+        client.close()
+        cache.close()
+        one.kill()
 
 
 def test_a_voice_without_a_transcript(cache: Cache) -> None:

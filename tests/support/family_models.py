@@ -31,12 +31,10 @@ import time
 import numpy as np
 
 from tests.support.fakes import FakeEncoder
-from voice_clone.triton import model as triton_io
-
-triton_io._DTYPES.update(TYPE_FP16=np.float16, TYPE_INT16=np.int16)
+from voice_clone.triton.model import Model
 
 
-class TritonPythonModel(triton_io.Model):
+class TritonPythonModel(Model):
     threads = 8
 
     def load(self, settings):

@@ -32,13 +32,12 @@ class SpeakerCacheModel(Model):
 
     def load(self, settings: Settings) -> None:
         """Open the voices on disk."""
+        policy = settings.choice("upload_policy", ("replace", "immutable"))
         config = CacheConfig(
             max_bytes=settings.integer("cache_bytes", 512 << 20),
             max_entries=settings.integer("cache_entries", 1024),
             max_speakers=settings.integer("max_voices", 1000),
-            policy="immutable"
-            if settings.choice("upload_policy", ("replace", "immutable")) == "immutable"
-            else "replace",
+            policy="immutable" if policy == "immutable" else "replace",
             extraction_timeout=settings.number("extraction_timeout", 60.0),
             directory_wait=settings.number("voice_dir_wait", 1.0),
         )
