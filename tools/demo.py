@@ -1,7 +1,7 @@
 """Clones a voice and speaks in it: starts the server, uploads a clip, speaks twice, saves a WAV.
 
-Without --checkpoint it makes a tiny one with random weights: everything runs as with the real model, but what is
-said is noise. With `--checkpoint DIR` of Qwen3-TTS-12Hz-0.6B-Base or 1.7B-Base it is speech.
+Without --checkpoint it makes a tiny one with random weights: everything runs as with a released checkpoint, but the
+audio is noise. With `--checkpoint DIR` of a released checkpoint, of any family, it is speech.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 from voice_clone_client import Client, VoiceCloneError
 from voice_clone_client.wav import WavWriter
 
-from tools.triton_server import ROOT, ServerFailed, TritonServer
+from tools.families.recognition import FamilyError
+from tools.families.toolkit import families_with
+from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
 DATA = ROOT / "tools" / "data"
 CACHE = ROOT / ".cache"
 VOICE = "demo"
-FRAME_SAMPLES = 1920
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Spoken:
 
     label: str
     samples: int
+    sample_rate: int
     first_audio_ms: float
     total_s: float
     extractions: int
@@ -39,7 +41,11 @@ class Spoken:
 
     @property
     def audio_s(self) -> float:
-        return self.samples / 24000
+        return self.samples / self.sample_rate
+
+    @property
+    def samples_a_frame(self) -> float:
+        return self.samples / max(1, int(self.info["frames"]))
 
 
 def main() -> int:
@@ -47,12 +53,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--checkpoint", type=Path, help="folder of an official Qwen3-TTS Base checkpoint")
+    made = families_with("checkpoint_maker")
+    parser.add_argument("--checkpoint", type=Path, help="folder of a checkpoint (default: a tiny one is made)")
+    parser.add_argument("--family", choices=made, default=made[0], help="of the tiny one (default: %(default)s)")
+    parser.add_argument(
+        "--repository",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a further model repository, for a family from elsewhere; may be repeated",
+    )
     parser.add_argument("--reference", type=Path, help="a clip of 1 to 30 s of the voice to clone")
     parser.add_argument("--reference-text", help="the words spoken in --reference; enables in-context cloning")
     parser.add_argument("--text", default="Every morning the same boats left, and every evening they came home.")
     parser.add_argument("--language", default="English")
-    parser.add_argument("--max-frames", type=int, default=96, help="longest speech in frames of 80 ms (default: 96)")
+    parser.add_argument("--max-frames", type=int, default=96, help="longest speech in frames (default: 96)")
     parser.add_argument("-o", "--output", type=Path, default=Path("demo.wav"), help="default: demo.wav")
     arguments = parser.parse_args()
     if arguments.reference_text and not arguments.reference:
@@ -69,19 +85,21 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
         return 130
-    except (ServerFailed, VoiceCloneError) as error:
+    except (FamilyError, ServerFailed, VoiceCloneError) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
 
 
 def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None) -> int:
     random = arguments.checkpoint is None
-    checkpoint = arguments.checkpoint or _tiny_checkpoint()
+    checkpoint = arguments.checkpoint or _tiny_checkpoint(arguments.family)
     log = CACHE / "demo-server.log"
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)
-    print(f"Starting tritonserver with {checkpoint.name} ...", flush=True)
-    with TritonServer(checkpoint, CACHE / "demo-voices", log=log) as server, Client(server.url) as client:
+    server = TritonServer(checkpoint, CACHE / "demo-voices", log=log, models=[MODELS, *arguments.repository])
+    [family] = server.families
+    print(f"Starting tritonserver with {checkpoint.name}, of {family} ...", flush=True)
+    with server, Client(server.url, model=family) as client:
         restored = any(voice.name == VOICE for voice in client.list())
         if arguments.reference is not None or not restored:
             began = time.monotonic()
@@ -102,24 +120,28 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
         ]
     _table(spoken)
     last = spoken[-1]
-    print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames of 80 ms).")
+    print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames).")
     if random:
         print(
-            "The weights are random, so this is noise, not speech. To hear Qwen3-TTS, download\n"
-            "Qwen3-TTS-12Hz-0.6B-Base and pass its folder: tools/demo --checkpoint DIR"
+            "The weights are random, so this is noise, not speech. To hear speech, download a released\n"
+            "checkpoint and pass its folder: tools/demo --checkpoint DIR"
         )
-    complete = last.samples == last.info["frames"] * FRAME_SAMPLES
+    lengths = {each.samples_a_frame for each in spoken}
+    complete = len(lengths) == 1 and lengths.pop().is_integer()
     if not complete or last.info["cache"] != "hit" or last.extractions:
-        print("This is not what a warm call should look like; please report it.", file=sys.stderr)
+        print(
+            "A warm call should find the voice in the cache and speak whole frames; please report this.",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
 
-def _tiny_checkpoint() -> Path:
-    folder = CACHE / "tiny"
+def _tiny_checkpoint(family: str) -> Path:
+    folder = CACHE / f"tiny-{family}"
     if not (folder / "config.json").exists():
         print("Making a tiny checkpoint with random weights ...", flush=True)
-        command = [sys.executable, "-m", "tools.checkpoint_maker", "--shape", "tiny", "--seed", "0", str(folder)]
+        command = [sys.executable, "-m", "tools.make_checkpoint", "--family", family, "--shape", "tiny", str(folder)]
         subprocess.run(command, check=True, cwd=ROOT)
     return folder
 
@@ -127,24 +149,25 @@ def _tiny_checkpoint() -> Path:
 def _speak(
     client: Client, arguments: argparse.Namespace, label: str, output: Path | None, source: dict[str, Any]
 ) -> Spoken:
-    """Speak once; what arrives is written as it arrives."""
+    """Speak once and write the audio to `output`, if there is one."""
     before = client.stats()["extractions"]
     began = time.monotonic()
     first = 0.0
-    chunks = []
+    chunks, sample_rate = [], 0
     speech = client.speak(
         arguments.text, language=arguments.language, seed=7, max_frames=arguments.max_frames, **source
     )
     for chunk in speech:
         first = first or time.monotonic() - began
         chunks.append(chunk.samples)
+        sample_rate = chunk.sample_rate
     total = time.monotonic() - began
     samples = np.concatenate(chunks)
     if output is not None:
-        with output.open("wb") as file, WavWriter(file, 24000) as wav:
+        with output.open("wb") as file, WavWriter(file, sample_rate) as wav:
             wav.write(samples)
     extractions = client.stats()["extractions"] - before
-    return Spoken(label, len(samples), 1e3 * first, total, extractions, dict(speech.info or {}))
+    return Spoken(label, len(samples), sample_rate, 1e3 * first, total, extractions, dict(speech.info or {}))
 
 
 def _table(rows: list[Spoken]) -> None:

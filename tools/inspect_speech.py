@@ -1,14 +1,15 @@
 """Runs one speech and shows where its time went: the tree of the ensemble's steps, from Triton's own trace.
 
-    tools/inspect --checkpoint DIR                    one warm speech on a server of its own
+    tools/inspect --checkpoint DIR                    one warm speech on a new server
     tools/inspect --trace FILE                        the requests in the trace file of any server
 
-A server writes such a file when started with --trace-config mode=triton --trace-config triton,file=FILE
+A server writes such a file with the options --trace-config mode=triton --trace-config triton,file=FILE
 --trace-config rate=1 --trace-config level=TIMESTAMPS --trace-config level=TENSORS (without the last: no shapes).
-Milliseconds: `at` from the start of the request, `queue` before the model took it, `in` and `out` for its tensors,
-`compute` between those. A step that answers later, from a thread of its own, has only the handing over in `compute`:
-Triton does not see the rest. So `answers` says how long after its start the step behind it had its first and its last
-tensors, and the request itself when its responses went out. A step's outputs are the inputs of the step behind it.
+Times are in milliseconds: `at` since the start of the request, `queue` before the model took it, `in` and `out` for its
+tensors, `compute` between them. A step that answers later, from its own thread, shows in `compute` only the time until
+`execute` returned: Triton does not see the rest. So `answers` shows how long after its start the next step got its
+first and its last tensors, and for the request itself when its responses were sent. The outputs of a step are the
+inputs of the next one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from rich.tree import Tree
 from voice_clone_client import Client, VoiceCloneError
 
 from tools.demo import DATA
+from tools.families.recognition import FamilyError
 from tools.trace import Span, read_trace
-from tools.triton_server import ServerFailed, TritonServer
+from tools.triton_server import MODELS, ServerFailed, TritonServer
 
 VOICE = "inspected"
 PHASES = (
@@ -38,7 +40,7 @@ PHASES = (
 
 
 def tree(root: Span, spans: list[Span]) -> Tree:
-    """A request and the steps below it, in the order of their start."""
+    """A request and its steps, in the order of their start."""
 
     def add(span: Span, branch: Tree | None) -> Tree:
         line = Text(f"{span.model:20} at {(span.began - root.began) / 1e6:8.1f}", style="bold")
@@ -64,7 +66,7 @@ def tree(root: Span, spans: list[Span]) -> Tree:
 
 
 def _answers(span: Span, root: Span, spans: list[Span]) -> list[int]:
-    """When the step behind this one began, each time, in ns; none if that cannot be told from the trace."""
+    """Each time at which the next step began, in ns; none if the trace does not show it."""
     steps = [each for each in spans if each.parent == root.id]
     models = list(dict.fromkeys(each.model for each in steps))
     if span.model == models[-1] or [each.model for each in steps].count(span.model) > 1:
@@ -78,17 +80,25 @@ def _unique(shapes: list[str]) -> list[str]:
     return list(dict.fromkeys(shapes))
 
 
+def public_model(spans: list[Span]) -> str | None:
+    """The model of the newest request that has steps, which is an ensemble's."""
+    parents = {span.parent for span in spans}
+    return next((span.model for span in reversed(spans) if span.parent is None and span.id in parents), None)
+
+
 def speak(arguments: argparse.Namespace, trace: Path) -> tuple[list[Span], dict[str, object]]:
-    """One speech after one that warms up; the spans of the file and what the server told of the speech."""
+    """Speak once to warm up and once more; the spans of the trace and what the server told of the second speech."""
     options = [f"triton,file={trace}", "rate=1", "level=TIMESTAMPS", "level=TENSORS"]
     with tempfile.TemporaryDirectory() as scratch:
         server = TritonServer(
             arguments.checkpoint,
             Path(scratch) / "voices",
             log=Path(scratch) / "log",
+            models=[MODELS, *arguments.repository],
             options=["--trace-config=mode=triton", *(f"--trace-config={option}" for option in options)],
         )
-        with server, Client(server.url) as client:
+        [family] = server.families
+        with server, Client(server.url, model=family) as client:
             client.upload(VOICE, arguments.reference, reference_text=arguments.reference_text, wait=True)
             for _ in range(2):
                 speech = client.speak(arguments.text, voice=VOICE, max_frames=arguments.max_frames, seed=1)
@@ -102,14 +112,22 @@ def main() -> int:
         prog="tools/inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, for a server of its own")
+    source.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, for a new server")
     source.add_argument("--trace", type=Path, help="a trace file of a server")
+    parser.add_argument(
+        "--repository",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a further model repository, for a family from elsewhere; may be repeated",
+    )
     parser.add_argument("--text", default="Good morning.")
     parser.add_argument("--reference", type=Path, default=DATA / "reference.wav")
     parser.add_argument("--reference-text", help="transcript of the reference; without it: speaker embedding alone")
     parser.add_argument("--max-frames", type=int, default=10)
-    parser.add_argument("--model", default="qwen3_tts", help="whose requests are shown")
-    parser.add_argument("--last", type=int, default=1, help="how many of them, the newest")
+    parser.add_argument("--model", help="whose requests are shown (default: the newest ensemble's)")
+    parser.add_argument("--last", type=int, default=1, help="how many of the newest (default: %(default)s)")
     arguments = parser.parse_args()
     for path in filter(None, (arguments.checkpoint, arguments.trace, arguments.reference)):
         if not path.exists():
@@ -125,12 +143,13 @@ def main() -> int:
                 spans, told = speak(arguments, Path(folder) / "trace.json")
     except KeyboardInterrupt:
         return 130
-    except (ServerFailed, VoiceCloneError) as error:
+    except (FamilyError, ServerFailed, VoiceCloneError) as error:
         print(error, file=sys.stderr)
         return 1
-    roots = [span for span in spans if span.model == arguments.model and span.parent is None]
+    model = arguments.model or public_model(spans)
+    roots = [span for span in spans if span.model == model and span.parent is None]
     if not roots:
-        print(f"The trace has no request of {arguments.model}.", file=sys.stderr)
+        print(f"The trace has no request of {model or 'an ensemble'}.", file=sys.stderr)
         return 1
     console = Console(width=None if sys.stdout.isatty() else 150)
     for root in roots[-arguments.last :]:
