@@ -14,7 +14,7 @@ import av
 import httpx2
 import numpy as np
 import pytest
-from voice_clone_client import Client
+from voice_clone_client import Client, pcm16
 from voice_clone_gateway.audio import FORMATS
 
 from tests.support.gateway_process import Gateway
@@ -114,7 +114,7 @@ def test_a_long_text_is_one_stream(http: httpx2.Client, voice: str) -> None:
         ({"language": "Klingon"}, None),
         ({"seed": -1}, "seed"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
-        ({"max_new_tokens": 4097}, "max_new_tokens"),
+        ({"max_new_tokens": 2**31}, "max_new_tokens"),
         ({"temperature": 0}, "temperature"),
         ({"top_p": 1.5}, "top_p"),
         ({"ref_text": "hello"}, None),
@@ -126,6 +126,10 @@ def test_a_long_text_is_one_stream(http: httpx2.Client, voice: str) -> None:
         ({"voice": None, "ref_audio": "/etc/passwd"}, "ref_audio"),
         ({"voice": None, "ref_audio": "file:///etc/passwd"}, "ref_audio"),
         ({"ref_txt": "typo"}, "ref_txt"),
+        ({"options": [1]}, "options"),
+        ({"options": {"no such": 1}}, None),
+        ({"options": {"subtalker_temperature": 0}}, None),
+        ({"subtalker_top_k": 5}, "subtalker_top_k"),
     ],
 )
 def test_a_wrong_request(http: httpx2.Client, voice: str, wrong: dict[str, Any], param: str | None) -> None:
@@ -134,6 +138,19 @@ def test_a_wrong_request(http: httpx2.Client, voice: str, wrong: dict[str, Any],
     error = answer.json()["error"]
     assert error["type"] == "invalid_request_error" and (param is None or error["param"].startswith(param))
     assert len(error["message"]) > 15 and "pydantic" not in error["message"]
+
+
+def test_options_of_the_family(http: httpx2.Client, client: Client, voice: str) -> None:
+    options = {"subtalker_do_sample": True, "subtalker_temperature": 1.5, "subtalker_top_k": 20}
+    spoken, _ = say(http, voice, options=options, do_sample=True)
+    direct, _ = client.speak(TEXT, voice=voice, seed=4, max_frames=12, do_sample=True, options=options).read()
+    pcm = np.frombuffer(pcm16(direct), "<i2").astype(int)
+    assert len(spoken) == len(pcm) and np.abs(spoken - pcm).max() <= 2
+    plain, _ = say(http, voice, do_sample=True)
+    assert len(plain) != len(spoken) or np.abs(spoken - plain).max() > 2
+    answer = http.post("/v1/audio/speech", json=body(voice, options={"no such": 1}))
+    for name in ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p", "subtalker_do_sample"):
+        assert name in answer.json()["error"]["message"], "the error lists what the family knows"
 
 
 def test_a_misspelt_field_is_corrected(http: httpx2.Client, voice: str) -> None:

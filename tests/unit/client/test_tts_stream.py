@@ -30,6 +30,7 @@ class Gateway(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.status = 200
+        self.content_type = ("Content-Type", "audio/pcm")  # as OpenAI's
         self.chunks: Callable[[], Iterator[bytes]] = lambda: iter(CHUNKS)
         self.breaks_off = False
         self.bodies: list[dict[str, Any]] = []
@@ -45,6 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.server.keys.append(self.headers["Authorization"])
         self.send_response(self.server.status)
+        self.send_header(*self.server.content_type)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
@@ -90,10 +92,10 @@ def run(gateway: Gateway, *arguments: object, **environment: str) -> tuple[int |
     return process.returncode, err.decode()
 
 
-def pcm_of(path: Path) -> bytes:
+def pcm_of(path: Path, rate: int = 24000) -> bytes:
     """The PCM of a WAV whose sizes are exactly right."""
     with wave.open(str(path)) as wav:
-        assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (24000, 1, 2)
+        assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (rate, 1, 2)
         assert path.stat().st_size == 44 + 2 * wav.getnframes()
         return bytes(wav.readframes(wav.getnframes()))
 
@@ -101,10 +103,24 @@ def pcm_of(path: Path) -> bytes:
 def test_saves_a_valid_wav(gateway: Gateway, tmp_path: Path) -> None:
     assert run(gateway, "--voice", "ada", "-o", tmp_path / "out.wav", "Hi.") == (0, "")
     assert pcm_of(tmp_path / "out.wav") == b"".join(CHUNKS)
-    assert gateway.bodies == [
-        {"input": "Hi.", "voice": "ada", "stream_format": "audio", "response_format": "pcm", "sample_rate": 24000}
-    ]
+    assert gateway.bodies == [{"input": "Hi.", "voice": "ada", "stream_format": "audio", "response_format": "pcm"}]
     assert gateway.keys == [None]
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "content-type"])
+def test_the_rate_is_the_streams(gateway: Gateway, tmp_path: Path, name: str) -> None:
+    gateway.content_type = (name, "audio/pcm; rate=44100")
+    assert run(gateway, "--voice", "ada", "-o", tmp_path / "out.wav", "Hi.") == (0, "")
+    assert pcm_of(tmp_path / "out.wav", 44100) == b"".join(CHUNKS)
+    player = tmp_path / "bin" / "paplay"
+    player.parent.mkdir()
+    player.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/options; exec cat > /dev/null\n')
+    player.chmod(0o755)
+    for content_type, rate in (("audio/pcm;rate=48000", 48000), ("audio/pcm;rate=$(date)", 24000)):
+        gateway.content_type = (name, content_type)
+        path = f"{player.parent}:{os.environ['PATH']}"
+        assert run(gateway, "--voice", "ada", "Hi.", PATH=path) == (0, "")
+        assert f"--rate={rate}" in (tmp_path / "options").read_text()
 
 
 def test_other_formats_are_saved_as_they_come(gateway: Gateway, tmp_path: Path) -> None:
