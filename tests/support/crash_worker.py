@@ -3,7 +3,7 @@
 Reads jobs from standard input, one JSON a line: {"directory", "log", "kill_at", "seed", "operations"}. For each it
 forks a child that works on the directory, writes to `log` what it begins and what was acknowledged, and kills itself
 with SIGKILL just before its `kill_at`-th step on the file system (never, if that is 0). Answers the child's process id
-at once, and how many steps it did, or -1 if it was killed, when it has ended.
+at once, and the number of its steps, or -1 if it was killed, when it has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMES = ("Ada", "Bob", "Cid")
 
 
 class KillingFiles(Files):
-    """Counts steps, and dies at one of them: before each operation, in the middle of each write."""
+    """Counts steps, and kills its process at one of them: before each operation, in the middle of each write."""
 
     def __init__(self, kill_at: int) -> None:
         self.kill_at = kill_at
@@ -86,7 +86,7 @@ def do(voices: Voices, operation: str, name: str, seed: int) -> dict[str, Any]:
 
 
 def work(job: dict[str, Any]) -> int:
-    """The child's life; the steps it did."""
+    """The work of the child. Returns: the number of its steps."""
     log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     files = KillingFiles(job["kill_at"])
     voices = Voices(Path(job["directory"]), FakeEncoder(), files, defaults=("qwen3_tts",))

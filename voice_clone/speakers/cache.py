@@ -10,11 +10,10 @@ from typing import Any
 
 from voice_clone.audio import decode
 from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
-from voice_clone.speakers.draft import Draft, check_texts, of_clip, of_embedding
+from voice_clone.speakers.draft import check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.files import Files
-from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.memory import Memory, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
@@ -102,8 +101,7 @@ class SpeakerCache:
         `failed`, or `unsupported`: the voice lacks what the family needs.
 
             upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?
-                     options wait, timeout, policy (`immutable` refuses to replace). The speaker, at once or
-                     (wait) when its artifacts are made.
+                     options wait (for its artifacts), timeout, policy (`immutable` refuses to replace). The speaker.
             get      name. The speaker.
             list     {"speakers": [speaker, ...], "count": n}, by name.
             delete   name. {"name", "generation", "deleted": true}
@@ -158,20 +156,18 @@ class SpeakerCache:
         if request.audio is not None:
             draft = of_clip(request, request.audio, self._config.clip)
         else:
-            draft = self._draft_of_embedding(request, until)
+            assert request.speaker_embedding is not None
+            embedding = check_embedding(request.speaker_embedding)
+            draft = of_embedding(
+                request, *self._extractor.of_embedding(embedding, self._model_type(request), None, until)
+            )
         defaults = tuple(self._model_types())
         wanted = defaults if request.model_type is None else (self._model_type(request),)
         record = self._registry.add(draft.record, draft.audio, draft.artifacts, immutable)
         self._metrics.count("uploads")
         log.info("registered the voice %r, generation %d", record.name, record.generation)
         self._extractor.begin(record, wanted, draft.clip, until if request.options.get("wait") else None)
-        return Reply(self._show(self._latest(record), defaults))
-
-    def _draft_of_embedding(self, request: Request, until: float) -> Draft:
-        assert request.speaker_embedding is not None
-        embedding = check_embedding(request.speaker_embedding)
-        made = self._extractor.of_embedding(embedding, self._model_type(request), None, until)
-        return of_embedding(request, *made)
+        return Reply(self._show(self._registry.latest(record), defaults))
 
     def _get(self, request: Request) -> Reply:
         check_options(request.options)
@@ -291,12 +287,6 @@ class SpeakerCache:
     def _show(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[str, Any]:
         """A speaker as callers see it, with the states of the artifacts that these families want."""
         return record.public(self._states.of(record, model_types))
-
-    def _latest(self, record: SpeakerRecord) -> SpeakerRecord:
-        try:
-            return self._registry.current(record)
-        except Superseded:  # replaced or deleted already; the upload still happened
-            return record
 
     def _model_type(self, request: Request) -> str:
         if request.model_type is not None:

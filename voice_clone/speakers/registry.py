@@ -74,6 +74,13 @@ class Registry:
             raise Superseded
         return now
 
+    def latest(self, record: SpeakerRecord) -> SpeakerRecord:
+        """The newest record of this generation; the record itself if the speaker was deleted or replaced."""
+        try:
+            return self.current(record)
+        except Superseded:
+            return record
+
     def check_free(self, *names: str, immutable: bool = False) -> None:
         """An early refusal before the work begins; `add` decides. With `immutable`, every name must be free.
 
