@@ -44,8 +44,8 @@ def no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "user_cache_path", lambda name: Path("/dev/null") / name)
 
 
-def in_the_way(folder: Path) -> None:
-    """Make a folder that nobody can write to, also not root: a file of its name."""
+def obstruct(folder: Path) -> None:
+    """Make a file in place of a folder, so that not even root can write into the folder."""
     folder.write_text("in the way")
 
 
@@ -79,7 +79,7 @@ def test_the_setting_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_read_only_installation_uses_the_user_s_folder_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_the_way(tmp_path / "__pycache__")
+    obstruct(tmp_path / "__pycache__")
     assert cache_folder(tmp_path) is None
     function = compiler(tmp_path)(lambda: 7)
     assert function() == 7 and (tmp_path / "__pycache__").read_text() == "in the way"
@@ -100,7 +100,7 @@ def test_a_function_is_compiled_again_after_a_change_of_what_it_calls(setting: s
     for file, text in (("__init__", ""), ("compiled", COMPILED), ("outer", OUTER)):
         (package / f"{file}.py").write_text(text)
     code = f"from {PACKAGE}.outer import outer; print(outer(), sum(outer.stats.cache_hits.values()))"
-    # Without bytecode, which Python knows by the second in which it was made.
+    # Without bytecode, because Python compares its time of change in whole seconds only.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
     if setting:
