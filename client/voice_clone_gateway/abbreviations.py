@@ -1,8 +1,8 @@
-"""Words that take a full stop without ending a sentence, in the languages that the speech models know.
+"""Words that take a full stop without ending a sentence, in several languages.
 
-Case does not matter; the stop itself is left out. Single letters, letters with stops between them (e.g., z.B., U.S.)
-and the numbers of lists need no entry: `sentences` treats them by rule. A word that is missing here costs a
-pause too many; an ordinary word that stands here costs a boundary, so none of those is in the first list.
+Case does not matter; the words have no stop. Single letters, letters with stops between them (e.g., z.B., U.S.) and the
+numbers of lists need no entry: `sentences` has rules for them. A missing word causes a wrong pause; an ordinary word in
+these lists would hide a boundary, so the first list has none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Bearer keys, each with scopes: `speak` to synthesise and to see which voices there are, `manage` for the voices.
+"""Bearer keys, each with scopes: `speak` for speech and the list of voices, `manage` for the voices themselves.
 
-Keys rest in memory as SHA-256 digests. A given key is compared with all of them, in constant time, and never logged.
+Memory holds SHA-256 digests of the keys. The key of a request is compared with all of them, in constant time, and is
+never logged.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))
 
 
 class Keys:
-    """The keys of a gateway. Without any, everybody may do everything.
+    """The keys of a gateway. If there are none, every request is allowed.
 
     Args:
-        lines: `KEY SCOPE[,SCOPE]` each; blank lines and such that begin with # do not count.
+        lines: `KEY SCOPE[,SCOPE]` each; blank lines and lines that begin with # are ignored.
 
     Raises:
-        ValueError: a line is wrong; says which, not what it holds.
+        ValueError: a line is invalid; the text has its number, not its content.
     """
 
     def __init__(self, lines: list[str]) -> None:
@@ -46,7 +47,7 @@ class Keys:
 
     @classmethod
     def load(cls, path: str, environment: Mapping[str, str] | None = None) -> Keys:
-        """The keys of a file, and those of the environment's variable.
+        """The keys of a file and of the environment variable.
 
         Raises:
             ValueError, OSError: they cannot be read.
@@ -58,7 +59,7 @@ class Keys:
         return bool(self._scopes)
 
     def scopes(self, connection: HTTPConnection) -> frozenset[Scope]:
-        """What the bearer key of a request allows.
+        """The scopes of a request's bearer key.
 
         Raises:
             HTTPFailure: 401, it is missing or unknown.
@@ -68,16 +69,16 @@ class Keys:
         kind, _, key = connection.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not key.strip():
             raise _unauthorized("the key is missing; send the header Authorization: Bearer KEY")
-        given, found = _digest(key.strip()), None
+        digest, found = _digest(key.strip()), None
         for known, scopes in self._scopes:
-            if hmac.compare_digest(given, known):
+            if hmac.compare_digest(digest, known):
                 found = scopes
         if found is None:
-            raise _unauthorized("the key is unknown; ask who runs this gateway for one")
+            raise _unauthorized("the key is unknown; ask the operator of this gateway for one")
         return found
 
     def require(self, connection: HTTPConnection, scope: Scope) -> frozenset[Scope]:
-        """What the request may do, at least `scope`.
+        """The scopes of a request, which include `scope`.
 
         Raises:
             HTTPFailure: 401, or 403 if the key does not have the scope.
@@ -91,7 +92,7 @@ class Keys:
 
 
 def guarded(scope: Scope) -> type[APIRoute]:
-    """Routes that need a key with this scope. It is asked for before a byte of the body is read."""
+    """Routes that require a key with this scope. The key is checked before the body is read."""
 
     class GuardedRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -1,4 +1,4 @@
-"""POST /v1/audio/speech/batch: several texts in one request, each failing alone."""
+"""POST /v1/audio/speech/batch: several texts in one request; each fails independently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
 
 class BatchResult(BaseModel):
-    """What became of one item: audio in base64, or an error."""
+    """The result of one item: audio in base64, or an error."""
 
     index: int
     status: Literal["success", "error"]
@@ -44,17 +44,17 @@ class BatchAnswer(BaseModel):
     response_model_exclude_none=True,
     responses=documented(400, 401, 403, 413, 500, 503),
 )
-async def create_batch(asked: BatchRequest, request: Request) -> BatchAnswer:
-    """Speak several texts; answers when all are done."""
+async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
+    """Speak several texts; answers when all are complete."""
     app, request_id = request.app, request.state.request_id
-    if len(asked.items) > app.state.settings.batch_items:
+    if len(payload.items) > app.state.settings.batch_items:
         raise HTTPFailure(
             400,
-            f"items has {len(asked.items)} entries; at most {app.state.settings.batch_items} are allowed",
+            f"items has {len(payload.items)} entries; at most {app.state.settings.batch_items} are allowed",
             "invalid_argument",
             param="items",
         )
-    defaults = asked.model_dump(exclude={"items"}, exclude_unset=True)
+    defaults = payload.model_dump(exclude={"items"}, exclude_unset=True)
     places = asyncio.Semaphore(app.state.settings.batch_parallel)
 
     async def one(index: int, item: dict[str, Any]) -> BatchResult:
@@ -66,7 +66,7 @@ async def create_batch(asked: BatchRequest, request: Request) -> BatchAnswer:
         return BatchResult(index=index, status="error", error=ErrorDetail(**failed.body()["error"]))
 
     with app.state.gate.pass_through():
-        work = asyncio.gather(*(one(index, item) for index, item in enumerate(asked.items)))
+        work = asyncio.gather(*(one(index, item) for index, item in enumerate(payload.items)))
         results = await while_connected(request.receive, work)
     succeeded = sum(result.status == "success" for result in results)
     return BatchAnswer(
@@ -79,7 +79,7 @@ async def create_batch(asked: BatchRequest, request: Request) -> BatchAnswer:
 
 
 def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
-    """The item with the batch's fields where it has none of its own. A voice of its own, in whatever form, counts."""
+    """The item with the fields of the batch as defaults. An item with a voice takes none of the batch."""
     own = dict(item)
     for group in (_VOICE, ("ref_text", "reference_text")):
         if any(own.get(name) is not None for name in group):
@@ -94,14 +94,14 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
 _VOICE = ("voice", "speaker", "ref_audio", "reference_audio", "ref_text", "reference_text", "speaker_embedding")
 
 
-async def _speak(app: FastAPI, index: int, asked: SpeechRequest) -> BatchResult:
-    check_format(asked)
-    spoken = await open_speech(app, asked.input, asked)
+async def _speak(app: FastAPI, index: int, payload: SpeechRequest) -> BatchResult:
+    check_format(payload)
+    spoken = await open_speech(app, payload.input, payload)
     encoder: Encoder | None = None
     try:
         async for chunk in spoken:
             encoder = encoder or Encoder(
-                asked.response_format, chunk.sample_rate, asked.sample_rate, asked.speed, streaming=False
+                payload.response_format, chunk.sample_rate, payload.sample_rate, payload.speed, streaming=False
             )
             await encoder.encode_aside(chunk.samples)
     finally:

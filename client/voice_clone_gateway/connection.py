@@ -1,4 +1,4 @@
-"""Work that is worth doing only as long as somebody waits for it."""
+"""Work that ends when its client disconnects."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ T = TypeVar("T")
 
 
 class ClientGone(HTTPFailure):
-    """The client went away before it had its answer; nobody will read this one."""
+    """The client disconnected before its answer was complete, so this one is not read."""
 
     slug = "client_gone"
 
     def __init__(self) -> None:
-        super().__init__(CLIENT_CLOSED, "the client went away before its answer was complete", self.slug)
+        super().__init__(CLIENT_CLOSED, "the client disconnected before its answer was complete", self.slug)
 
 
 async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
-    """The result of `work`, which is cancelled at once when the client goes away.
+    """The result of `work`, which is cancelled when the client disconnects.
 
     Args:
-        receive: of the request, whose body was read.
+        receive: of a request whose body was read.
 
     Raises:
-        ClientGone: the client went away. Also what `work` raises.
+        ClientGone: the client disconnected. Also the errors of `work`.
     """
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
     try:
@@ -40,9 +40,9 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
     finally:
         gone.cancel()
         task.cancel()
-        await asyncio.wait((task, gone))  # so that whatever `work` holds is given back when this returns
+        await asyncio.wait((task, gone))  # `work` has released its resources when this returns
         if not task.cancelled():
-            task.exception()  # seen: it came too late for anybody
+            task.exception()  # marks it as retrieved; asyncio would log it
 
 
 async def _gone(receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""Errors as the OpenAI API shapes them: `{"error": {"message", "type", "param", "code"}}` and an HTTP status."""
+"""Errors in the form of the OpenAI API: `{"error": {"message", "type", "param", "code"}}` and an HTTP status."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from .schemas import SpeechRequest
 
 log = logging.getLogger(__name__)
 
-CLIENT_CLOSED = 499  # nobody reads this answer; it stands in logs and metrics
+CLIENT_CLOSED = 499  # no client reads this answer; it appears in logs and metrics
 _INVALID, _SERVER = "invalid_request_error", "server_error"
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """An error."""
 
     model_config = ConfigDict(extra="forbid")
     message: str
-    """What was wrong, and what would be right."""
+    """What is invalid, and what is valid."""
     type: str
     param: str | None
-    """The field that is wrong, if it is one."""
+    """The invalid field, if the error has one."""
     code: str
 
 
 class ErrorBody(BaseModel):
-    """The body of every answer that is no success."""
+    """The body of every error."""
 
     model_config = ConfigDict(extra="forbid")
     error: ErrorDetail
 
 
 class HTTPFailure(HTTPException):
-    """An error with all that its answer needs. An HTTPException, which the framework lets pass wherever it is raised.
+    """An error with its whole answer. The framework passes an HTTPException on from wherever it is raised.
 
     Args:
         status: of the answer.
-        message: for the caller: what was wrong, and what would be right.
-        code: a word by which programs know it.
+        message: for the caller: what is invalid, and what is valid.
+        code: identifies the error for programs.
         type: the kind of error, one of the OpenAI API's.
-        param: the field that is wrong.
+        param: the invalid field.
         headers: of the answer.
     """
 
@@ -91,17 +91,17 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     InvalidArgument: (400, _INVALID, "invalid_argument"),
     VoiceNotFound: (404, _INVALID, "voice_not_found"),
     VoiceExists: (409, _INVALID, "voice_exists"),
-    PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway lacks its token
+    PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway has no valid token
     Unsupported: (501, _SERVER, "unsupported"),
     Overloaded: (503, _SERVER, "overloaded"),
     ConnectionFailed: (503, _SERVER, "server_unavailable"),
-    Cancelled: (503, _SERVER, "cancelled"),  # by the server: a client that cancels is not there to be answered
+    Cancelled: (503, _SERVER, "cancelled"),  # by the server: a client that cancels gets no answer
     DeadlineExceeded: (504, _SERVER, "deadline_exceeded"),
 }
 
 
 def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFailure:
-    """The failure that `error` is for a caller; what it may not see is logged under the request's id."""
+    """The answer to `error`; details that the caller must not see are logged with the request's id."""
     if isinstance(error, HTTPFailure):
         return error
     if isinstance(error, HTTPException):
@@ -116,18 +116,18 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
         return HTTPFailure(500, message, "internal", _SERVER)
     status, kind, code = _TABLE[type(error)]
     message = str(error)
-    if isinstance(error, ConnectionFailed):  # its text names the server's address
+    if isinstance(error, ConnectionFailed):  # its text contains the server's address
         log.error("request %s: the Triton server cannot be reached: %s", request_id, error)
         message = "the speech server cannot be reached or is not ready; try again later"
-    if isinstance(error, PermissionDenied):  # its text is for who runs the gateway
+    if isinstance(error, PermissionDenied):  # its text is for the operator of the gateway
         log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
-        message = "the gateway lacks the token or key that the speech server wants for this; tell who runs it"
+        message = "the gateway lacks the token or key that the speech server requires; tell its operator"
     headers = {"Retry-After": str(retry_after)} if status == 503 else {}
     return HTTPFailure(status, message, code, kind, headers=headers)
 
 
 def install(app: FastAPI) -> None:
-    """Every error of `app` is answered in the one shape."""
+    """Answer every error of `app` in the same form."""
 
     async def handle(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, HTTPException) and error.status_code == 405:
@@ -139,11 +139,11 @@ def install(app: FastAPI) -> None:
 
 
 def validation_failure(errors: Sequence[Any], known: Sequence[str]) -> HTTPFailure:
-    """The failure of what pydantic found: the first of it. `known` are the fields that there are."""
+    """The answer to the first error of pydantic. `known` are all fields."""
     first = errors[0]
     location = [part for part in first["loc"] if part not in ("body", "query", "path")]
     kind, text = first["type"], first["msg"]
-    # The name of the field and places in lists; what follows is pydantic's own, such as a member of a union.
+    # The name of the field and indices of lists; the rest is pydantic's own, such as a member of a union.
     param = ".".join(str(part) for index, part in enumerate(location) if index == 0 or isinstance(part, int)) or None
     if kind == "json_invalid":
         return HTTPFailure(400, f"the body is no JSON: {first['ctx']['error']}", "invalid_json")
@@ -162,7 +162,7 @@ def validation_failure(errors: Sequence[Any], known: Sequence[str]) -> HTTPFailu
 
 
 def _http_failure(error: HTTPException) -> HTTPFailure:
-    """Errors of the framework: no such route, a wrong method, a body that is too large or cannot be parsed."""
+    """Errors of the framework: an unknown route, a wrong method, a body that is too large or cannot be parsed."""
     code = HTTPStatus(error.status_code).name.lower()
     message = str(error.detail)
     if error.status_code == 404:
@@ -172,7 +172,7 @@ def _http_failure(error: HTTPException) -> HTTPFailure:
 
 
 def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:
-    """With all methods of the path; the framework knows those of one of its routes."""
+    """The answer with all methods of the path; the framework lists those of one route only."""
     paths = request.app.openapi()["paths"]
     found = [entry for path, entry in paths.items() if compile_path(path)[0].match(request.url.path)]
     allowed = ", ".join(sorted(method.upper() for entry in found for method in entry)) or (error.headers or {})["Allow"]
@@ -182,19 +182,19 @@ def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The entries of an OpenAPI description for these statuses, all with the one body."""
+    """The entries of an OpenAPI description for these statuses, all with the same body."""
     return {status: {"model": ErrorBody, "description": _DESCRIPTIONS[status]} for status in statuses}
 
 
 _DESCRIPTIONS = {
-    400: "The request is wrong; the message says what would be right",
-    401: "The key is missing or wrong",
+    400: "The request is invalid; the message says what is valid",
+    401: "The key is missing or unknown",
     403: "The key does not allow this",
     404: "No such voice, model or path",
     409: "The name is taken and may not be replaced",
     413: "The body is too large",
     500: "The server failed",
-    501: "This server or its checkpoint cannot do it",
-    503: "Too busy, or the speech server is away; try again after Retry-After seconds",
-    504: "Not done in time",
+    501: "The server or its checkpoint does not support it",
+    503: "Overloaded, or the speech server cannot be reached; try again after Retry-After seconds",
+    504: "Not completed in time",
 }

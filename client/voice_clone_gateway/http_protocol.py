@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with what it lacks against clients that fall silent in the middle of a request."""
+"""uvicorn's HTTP protocol with timeouts for incomplete requests."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is closed when a request does not come whole: else it would stay for ever.
+    """A connection that is closed if a request stays incomplete; uvicorn would keep it open.
 
     Args:
-        head_seconds: time for the head of a request, from the connection or from the head's first byte on.
-        body_seconds: time for its body.
-        **of_uvicorn: what uvicorn gives its protocols.
+        head_seconds: for the head of a request, from the connection or from the first byte of the head.
+        body_seconds: for its body.
+        **of_uvicorn: the arguments of uvicorn's protocols.
     """
 
     def __init__(self, head_seconds: float, body_seconds: float, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._seconds = {h11.IDLE: head_seconds, h11.SEND_BODY: body_seconds}
-        self._phase: Any = None  # of the request, as h11 calls it; None: it speaks another protocol now
+        self._phase: Any = None  # of the request, in h11's terms; None after the change to another protocol
         self._limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -51,5 +51,5 @@ class TimedProtocol(H11Protocol):
             self._limit = None
 
     def _should_upgrade(self) -> bool:
-        # Only a GET opens a WebSocket. Of any other request uvicorn makes one that is never answered.
+        # Only a GET opens a WebSocket. uvicorn would upgrade any other request too, and never answer it.
         return self.scope["method"] == "GET" and super()._should_upgrade()

@@ -1,4 +1,4 @@
-"""What one caller may take: bytes of a body, and speeches at once."""
+"""Limits: the size of a body, and the number of concurrent speeches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
 
 
 class BodyLimit:
-    """Middleware that ends a request whose body is too large: by its header at once, else when it has grown so far.
+    """Middleware that refuses a request whose body is too large, by its header or while it is read.
 
-    Whatever is answered before the body was read, this or another refusal, waits a moment for the rest of it: a
-    connection that is closed with unread bytes can cost the client the answer.
+    An answer that precedes the end of the body, such as this refusal, waits a moment for the rest of the body: a
+    connection that is closed with unread bytes may lose the answer.
 
     Args:
-        most: bytes of a body.
+        most: maximum bytes of a body.
         exceptions: other limits, by path.
     """
 
@@ -52,7 +52,7 @@ class BodyLimit:
                 413,
                 f"the body is too large; at most {most} bytes are allowed",
                 "body_too_large",
-                headers={"Connection": "close"},  # the rest of it is not wanted
+                headers={"Connection": "close"},  # the rest of the body is not read
             )
 
         async def answer(message: Message) -> None:
@@ -67,7 +67,7 @@ class BodyLimit:
 
 
 async def _drain(receive: Receive) -> None:
-    """Read on, for so long as it is little."""
+    """Read the rest of a body, up to `DRAIN_BYTES`."""
     drained = 0
     while drained < DRAIN_BYTES:
         message = await receive()
@@ -77,7 +77,7 @@ async def _drain(receive: Receive) -> None:
 
 
 class Gate:
-    """Counts the speeches that run, and refuses more than `most`."""
+    """Counts the running speeches, and refuses more than `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -85,13 +85,13 @@ class Gate:
 
     @contextmanager
     def pass_through(self) -> Iterator[None]:
-        """Hold a place for the body of the `with`.
+        """Occupy a place during the `with` block.
 
         Raises:
-            Overloaded: all are taken.
+            Overloaded: all places are occupied.
         """
         if self.live >= self._most:
-            raise Overloaded(f"{self._most} speeches run already, as many as this gateway allows; try again later")
+            raise Overloaded(f"{self._most} speeches run already, the maximum of this gateway; try again later")
         self.live += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""A text of any length, or one that is still being written, as one speech: sentence after sentence in one voice.
+"""A text of any length, or one that is still being written, as one speech, sentence by sentence in one voice.
 
     async with LongSpeech(client) as speech:
         speech.begin({"voice": "ada", "seed": 7})
@@ -8,9 +8,9 @@
         async for chunk in speech:
             ...
 
-While one sentence is being taken, the next ones are made, a few and no more: whoever takes slowly, or stops, keeps no
-server busy. The samples of the sentences follow each other as they are; a speech begins and ends near silence. With a
-seed the speech can be repeated: each sentence is what the server makes of its text and `sentence_seed`.
+While the chunks of one sentence are read, the server makes a bounded number of further sentences, so a reader that is
+slow or stops keeps no server busy. The samples of the sentences follow each other unchanged; a speech begins and ends
+near silence. A seed makes the speech repeatable: each sentence is the speech of its text with `sentence_seed`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` th
 
 
 class Speech(Protocol):
-    """What a client's `speak` returns."""
+    """The result of a client's `speak`."""
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         """Its chunks."""
@@ -41,24 +41,24 @@ class Speech(Protocol):
 
 
 class Speaker(Protocol):
-    """What makes the sentences: `voice_clone_client.AsyncClient`."""
+    """The source of the sentences: `voice_clone_client.AsyncClient`."""
 
     def speak(self, text: str, **options: Any) -> Speech:
-        """Begin to say `text`."""
+        """Begin to speak `text`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a text is cut, made and joined."""
+    """How a text is split, spoken and joined."""
 
     granularity: Granularity = "sentence"
     min_characters: int = MIN_CHARACTERS
     """Of a sentence; see `SentenceSplitter`."""
     max_characters: int = MAX_CHARACTERS
     prefetch: int = 2
-    """Sentences that are made, and kept, ahead of the one that is being taken."""
+    """Sentences that are made and buffered ahead of the current one."""
     parallel: int = 1
-    """Sentences that are made at once. More make a long text faster, and its first sentence slower."""
+    """Sentences that are made concurrently. More make a long text faster, but its first sentence slower."""
     sentence_pause: float = 0.0
     """Seconds of silence between sentences."""
     paragraph_pause: float = 0.0
@@ -68,7 +68,7 @@ class Plan:
     total_sentences: int = 10_000
 
     def pause_after(self, ending: Ending) -> float:
-        """Seconds of silence behind a sentence that ends so and is not the last."""
+        """Seconds of silence after a sentence with this ending that is not the last."""
         return {"sentence": self.sentence_pause, "paragraph": self.paragraph_pause}.get(ending, 0.0)
 
 
@@ -80,53 +80,53 @@ class SentenceChunk(Chunk):
     sentence_index: int
     """0, 1, 2, ...; sentences without a letter or digit are not spoken and do not count."""
     seed: int | None
-    """With which the sentence was made; None if the server chose one."""
+    """The seed of the sentence; None if the server chose one."""
     first: bool
-    """Whether the sentence begins here. A pause before it is part of this chunk."""
+    """Whether this is the first chunk of the sentence. It includes the pause before it."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """How much of a text was spoken by a moment."""
+    """How much of a text was spoken at some time."""
 
     sentences: int
-    """Whole ones."""
+    """Complete ones."""
     characters: int
-    """Of the text, up to the end of the last whole sentence."""
+    """Of the text, up to the end of the last complete sentence."""
     seconds: float
     """Of audio."""
     partial: Sentence | None
-    """The sentence that was begun and not finished."""
+    """The sentence that was begun and is incomplete."""
     partial_seconds: float
 
 
 @dataclass(eq=False)
 class _Line:
-    """A sentence on its way."""
+    """A sentence and its state."""
 
     sentence: Sentence
     index: int
     pause: float
     seed: int | None = None
-    made: asyncio.Queue[Chunk | Exception] = field(default_factory=asyncio.Queue)
+    results: asyncio.Queue[Chunk | Exception] = field(default_factory=asyncio.Queue)
     task: asyncio.Task[None] | None = None
     speech: Speech | None = None
-    taken: float | None = None  # seconds of audio; None before the first chunk
-    whole: bool = False
+    sent: float | None = None  # seconds of audio; None before the first chunk
+    complete: bool = False
 
 
 class LongSpeech(AsyncIterator[SentenceChunk]):
-    """The chunks of a text, sentence by sentence; to be made and used in one event loop.
+    """The chunks of a text, sentence by sentence; for one event loop.
 
-    An error of a sentence comes after the audio before it, and ends the speech. A text without a letter or digit to say
-    is such an error, InvalidArgument; a blank one gives no chunks.
+    An error of a sentence is raised after the audio before it, and ends the speech. A text without a letter or digit is
+    such an error, InvalidArgument; a blank text has no chunks.
 
     Args:
-        speaker: makes the sentences.
-        plan: how the text is cut, made and joined.
+        speaker: speaks the sentences.
+        plan: how the text is split, spoken and joined.
 
     Raises:
-        InvalidArgument: the plan makes no sense.
+        InvalidArgument: the plan is invalid.
     """
 
     def __init__(self, speaker: Speaker, plan: Plan = Plan()) -> None:
@@ -139,11 +139,11 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             plan.granularity, min_characters=plan.min_characters, max_characters=plan.max_characters
         )
         self._lines: list[_Line] = []
-        self._current = 0  # index of the line that is being taken
+        self._current = 0  # index of the line whose chunks are read
         self._chunks = 0
         self._characters = 0
         self._ended = False
-        self._mute = False  # marks and nothing else
+        self._mute = False  # the text has only punctuation
         self._closed = asyncio.Event()
         self._changed = asyncio.Event()
         self._slots = asyncio.Semaphore(plan.parallel)
@@ -151,24 +151,24 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._counts: Mapping[str, int] = {}
 
     def begin(self, options: Mapping[str, Any]) -> None:
-        """Let the sentences be made; the text may have come before.
+        """Start speaking. Text may have been written before.
 
         Args:
-            options: of `Speaker.speak`, for each sentence; `seed` is that of the whole speech.
+            options: of `Speaker.speak`, for each sentence; `seed` is the seed of the whole speech.
         """
         self._options = dict(options)
-        self._make_more()
+        self._start_tasks()
 
     def write(self, text: str) -> None:
         """Add to the text.
 
         Raises:
-            InvalidArgument: the text is too long with it, or was ended. What was written before stays.
+            InvalidArgument: the whole text would be too long, or was ended. Text written before is unaffected.
         """
         self._read(text, final=False)
 
     def end(self, text: str = "") -> None:
-        """Add the last of the text, or all of it; what is no whole sentence yet is spoken too.
+        """Add the last part of the text, or all of it; an incomplete sentence at its end is spoken too.
 
         Raises:
             InvalidArgument: as for `write`.
@@ -177,7 +177,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
 
     def _read(self, text: str, final: bool) -> None:
         if self._ended:
-            raise InvalidArgument("the text was ended; more of it needs another speech")
+            raise InvalidArgument("the text was ended; more text needs another speech")
         most = self._plan.total_characters
         if self._characters + len(text) > most:
             raise InvalidArgument(f"the text is too long; at most {most} characters are allowed")
@@ -190,7 +190,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         finally:
             self._ended = final
             self._mute = final and bool(found) and not self._lines
-            self._make_more()
+            self._start_tasks()
             self._changed.set()
 
     def _add(self, sentence: Sentence) -> None:
@@ -200,41 +200,41 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         pause = self._plan.pause_after(self._lines[-1].sentence.ending) if self._lines else 0.0
         self._lines.append(_Line(sentence, index, pause))
 
-    def _make_more(self) -> None:
-        """Begin the sentences that may be made now."""
+    def _start_tasks(self) -> None:
+        """Start the sentences that the plan allows now."""
         if self._options is None or self._closed.is_set():
             return
         for line in self._lines[self._current : self._current + 1 + self._plan.prefetch]:
             if line.task is None:
                 line.seed = sentence_seed(self._options.get("seed"), line.index)
-                line.task = asyncio.create_task(self._make(line, {**self._options, "seed": line.seed}))
+                line.task = asyncio.create_task(self._run(line, {**self._options, "seed": line.seed}))
 
-    async def _make(self, line: _Line, options: Mapping[str, Any]) -> None:
+    async def _run(self, line: _Line, options: Mapping[str, Any]) -> None:
         try:
             async with self._slots:
                 line.speech = self._speaker.speak(line.sentence.text, **options)
                 try:
                     async for chunk in line.speech:
-                        line.made.put_nowait(chunk)
+                        line.results.put_nowait(chunk)
                 finally:
                     line.speech.close()
-        except Exception as error:  # of whatever kind: it belongs to whoever takes this sentence
-            line.made.put_nowait(error)
+        except Exception as error:  # of any kind; the reader of this sentence raises it
+            line.results.put_nowait(error)
 
     async def __anext__(self) -> SentenceChunk:
         try:
             while not self._closed.is_set():
                 if self._current < len(self._lines):
                     line = self._lines[self._current]
-                    made = await line.made.get()
+                    result = await line.results.get()
                     if self._closed.is_set():
                         break
-                    if isinstance(made, Exception):
+                    if isinstance(result, Exception):
                         self.close()
-                        raise made
-                    return self._take(line, made)
+                        raise result
+                    return self._take(line, result)
                 if self._mute:
-                    raise InvalidArgument("the text has nothing to say; give at least one letter or digit")
+                    raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
                 if self._ended:
                     raise StopAsyncIteration
                 self._changed.clear()
@@ -245,17 +245,17 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         raise Cancelled("the speech was closed before its end")
 
     def _take(self, line: _Line, chunk: Chunk) -> SentenceChunk:
-        first = line.taken is None
+        first = line.sent is None
         samples = chunk.samples
         if first and line.pause:
             samples = np.concatenate([np.zeros(round(line.pause * chunk.sample_rate), np.float32), samples])
-        line.taken = (line.taken or 0.0) + len(samples) / chunk.sample_rate
-        line.whole = chunk.final
+        line.sent = (line.sent or 0.0) + len(samples) / chunk.sample_rate
+        line.complete = chunk.final
         if chunk.info:
-            self._tell(chunk.info, line)
-        if line.whole:
+            self._add_info(chunk.info, line)
+        if line.complete:
             self._current += 1
-            self._make_more()
+            self._start_tasks()
         self._chunks += 1
         return SentenceChunk(
             samples=samples,
@@ -269,32 +269,32 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             first=first,
         )
 
-    def _tell(self, info: Mapping[str, Any], line: _Line) -> None:
+    def _add_info(self, info: Mapping[str, Any], line: _Line) -> None:
         counts = {key: self._counts.get(key, 0) + info[key] for key in _COUNTED if key in info}
         self._info = {**info, **counts, "sentences": line.index + 1}
-        if line.whole:
+        if line.complete:
             self._counts = counts
 
     @property
     def info(self) -> Mapping[str, Any] | None:
-        """What the server told last; tokens and frames are those of all sentences up to then."""
+        """The latest info of the server; tokens and frames are the sums over all sentences so far."""
         return self._info
 
     def report(self, seconds: float | None = None) -> Report:
-        """How much was spoken in the first `seconds` of the audio that was taken; None for all of it."""
+        """How much was spoken in the first `seconds` of the audio that was read; None for all of it."""
         left = float("inf") if seconds is None else seconds
         sentences, characters, heard = 0, 0, 0.0
         for line in self._lines:
-            taken = min(line.taken or 0.0, left)
-            heard += taken
-            left -= taken
-            if not line.whole or taken < (line.taken or 0.0) - 1e-6:
-                return Report(sentences, characters, heard, line.sentence if taken else None, taken)
+            sent = min(line.sent or 0.0, left)
+            heard += sent
+            left -= sent
+            if not line.complete or sent < (line.sent or 0.0) - 1e-6:
+                return Report(sentences, characters, heard, line.sentence if sent else None, sent)
             sentences, characters = sentences + 1, line.sentence.end
         return Report(sentences, characters, heard, None, 0.0)
 
     def close(self) -> None:
-        """Stop the speech, here and on the server. Whoever waits for a chunk gets `Cancelled`."""
+        """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""
         self._closed.set()
         self._changed.set()
         for line in self._lines[self._current :]:
@@ -303,7 +303,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             line.task.cancel()
             if line.speech is not None:
                 line.speech.close()
-            line.made.put_nowait(Cancelled("closed"))  # wakes who waits for it
+            line.results.put_nowait(Cancelled("closed"))  # wakes a task that waits for it
 
     async def __aenter__(self) -> LongSpeech:
         return self
@@ -315,9 +315,9 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
 
 
 def sentence_seed(seed: int | None, index: int) -> int | None:
-    """The seed of a sentence: that of the speech for the first, so that a single sentence is an ordinary speech.
+    """The seed of a sentence. The first has that of the speech, so a single sentence equals an ordinary speech.
 
-    For the others it is the 8-byte BLAKE2b hash of seed and index, all three as 8 bytes, little-endian.
+    Another has the 8-byte BLAKE2b hash of seed and index; seed, index and hash are 8 bytes each, little-endian.
     """
     if seed is None or index == 0:
         return seed

@@ -1,4 +1,4 @@
-"""What is counted and logged of each request: id, route, status, time to the first audio. Never a text, never a key."""
+"""Metrics and log of each request: id, route, status, time to the first audio. Never a text, never a key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BUCKETS = (0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
 
 
 class Metrics:
-    """The figures of one gateway."""
+    """The metrics of one gateway."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -30,11 +30,11 @@ class Metrics:
         )
         self.first_audio = Histogram(
             f"{_PREFIX}first_audio_seconds",
-            "From a request to its first bytes of audio, for those that stream",
+            "From a streamed request to its first bytes of audio",
             registry=self.registry,
             buckets=_BUCKETS,
         )
-        self.live = Gauge(f"{_PREFIX}live_speeches", "Speeches that run", registry=self.registry)
+        self.live = Gauge(f"{_PREFIX}live_speeches", "Running speeches", registry=self.registry)
         self.audio_seconds = Counter(f"{_PREFIX}audio_seconds", "Audio sent", registry=self.registry)
         self.aborted = Counter(
             f"{_PREFIX}aborted_speeches", "Speeches that ended early, by reason", ("reason",), registry=self.registry
@@ -42,7 +42,7 @@ class Metrics:
 
 
 class Observed:
-    """Middleware that names each request, counts its answer, and answers what nobody caught."""
+    """Middleware that gives each request an id, counts its answer, and answers errors without a handler."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -79,5 +79,5 @@ class Observed:
 
 @router.get("/metrics", tags=["operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(request: Request) -> Response:
-    """The gateway's figures for Prometheus."""
+    """The gateway's metrics for Prometheus."""
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,9 +1,9 @@
-"""Reference audio that a request brings: as a data URL, or by a URL from which it is fetched.
+"""Reference audio of a request: a data URL, or a URL from which it is fetched.
 
-A URL makes the gateway a client on behalf of a stranger. So: http and https alone, on few ports, without credentials; a
-host is resolved once and all its addresses must be public; the connection goes to an address that was checked, never by
-name again; each redirect is treated like a new URL; proxies of the environment are not used; size, time and type are
-bounded; and what went wrong is told in words that do not tell one private host from another.
+A URL makes the gateway a client on behalf of an untrusted caller. Therefore: only http and https, on few ports, without
+credentials; a host is resolved once and all its addresses must be public; the connection uses a checked address, and no
+second lookup; each redirect is treated like a new URL; proxies of the environment are not used; size, time and type are
+bounded; and the errors do not distinguish one private host from another.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _TYPES = ("audio/", "application/octet-stream", "application/ogg", "binary/octet
 
 _FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol)
 
-# IPv6 networks whose addresses carry an IPv4 address, which decides, and how many bits stand behind it.
+# IPv6 networks whose addresses contain the IPv4 address that is checked, and the number of bits after it.
 _CARRIERS = (
     (ipaddress.IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped, RFC 4291
     (ipaddress.IPv6Network("::/96"), 0),  # IPv4-compatible, RFC 4291
     (ipaddress.IPv6Network("64:ff9b::/96"), 0),  # NAT64, RFC 6052
     (ipaddress.IPv6Network("2002::/16"), 80),  # 6to4, RFC 3056
 )
-# Never global, though `ipaddress` says so of a part of them or may do so in some version of Python.
+# Never global, although `ipaddress` classifies some of them as global, depending on the version of Python.
 _REFUSED = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -53,11 +53,11 @@ _REFUSED = tuple(
 
 
 def is_public(address: Address, allowed: Iterable[Network] = ()) -> bool:
-    """Whether a stranger may have the gateway connect to `address`.
+    """Whether the gateway may connect to `address` for an untrusted caller.
 
     Args:
         address: any.
-        allowed: private networks that the operator opened.
+        allowed: private networks that the operator permits.
     """
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
@@ -73,10 +73,10 @@ def is_public(address: Address, allowed: Iterable[Network] = ()) -> bool:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """All addresses of a host, as the system's resolver knows them.
+    """All addresses of a host, from the system's resolver.
 
     Raises:
-        OSError: there are none.
+        OSError: the host has none.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -88,7 +88,7 @@ class References:
 
     Args:
         settings: the fields `reference_*`.
-        resolve: asks the names' servers.
+        resolve: looks a host up.
     """
 
     def __init__(self, settings: Settings, resolve: Resolve = resolve) -> None:
@@ -101,10 +101,10 @@ class References:
         self._resolve = resolve
 
     async def load(self, source: str) -> bytes:
-        """The encoded clip; a data URL as it is, which the server decodes.
+        """The encoded clip; a data URL is returned unchanged, because the server decodes it.
 
         Raises:
-            HTTPFailure: 400, it is neither, or may not or cannot be fetched.
+            HTTPFailure: 400, the source is neither, or cannot be fetched.
         """
         if source[:5].lower() == "data:":
             return source.encode()
@@ -124,10 +124,10 @@ class References:
         raise _refusal(f"it redirects more than {self._redirects} times")
 
     def _check(self, url: str) -> SplitResult:
-        """The URL, if it may be asked for at all.
+        """The parts of a URL that may be fetched.
 
         Raises:
-            HTTPFailure: what is wrong with it.
+            HTTPFailure: it may not.
         """
         kinds = " or ".join(("data:audio/...;base64,", *(f"{scheme}://" for scheme in self._schemes)))
         try:
@@ -147,7 +147,7 @@ class References:
         """The addresses of a host, all of which are public.
 
         Raises:
-            HTTPFailure: it has none, or one that is not; or the port is not open to us.
+            HTTPFailure: the host has none, or one that is not public; or the port is not allowed.
         """
         if port not in self._ports:
             raise _refusal(f"its port must be one of {', '.join(map(str, self._ports))}")
@@ -157,24 +157,24 @@ class References:
         except (OSError, ValueError):
             raise _refusal("its host cannot be reached") from None
         if not addresses or not all(is_public(address, self._networks) for address in addresses):
-            raise _refusal("its host cannot be reached")  # as if it did not exist: no map of what is private
+            raise _refusal("its host cannot be reached")  # the same text for every cause, which maps no private network
         return [str(address) for address in addresses]
 
     async def _get(self, pool: httpcore2.AsyncConnectionPool, parts: SplitResult) -> bytes | str:
-        """The body; or where it is instead."""
+        """The body, or the target of a redirect."""
         target = parts._replace(fragment="").geturl()
         headers = {"Accept": "audio/*", "Accept-Encoding": "identity", "User-Agent": "voice-clone-gateway"}
         try:
             async with pool.stream("GET", target, headers=list(headers.items())) as response:
-                given = {name.lower().decode(): value.decode("latin-1") for name, value in response.headers}
-                if response.status in _REDIRECTS and "location" in given:
-                    return given["location"]
+                headers_by_name = {name.lower().decode(): value.decode("latin-1") for name, value in response.headers}
+                if response.status in _REDIRECTS and "location" in headers_by_name:
+                    return headers_by_name["location"]
                 if response.status != 200:
                     raise _refusal(f"its server answered with status {response.status}")
-                kind = given.get("content-type", "application/octet-stream").strip().lower()
-                if not kind.startswith(_TYPES) or given.get("content-encoding", "identity") != "identity":
+                kind = headers_by_name.get("content-type", "application/octet-stream").strip().lower()
+                if not kind.startswith(_TYPES) or headers_by_name.get("content-encoding", "identity") != "identity":
                     raise _refusal("it is no audio; its Content-Type must be audio/...")
-                return await self._body(response, given)
+                return await self._body(response, headers_by_name)
         except _FAILURES:
             raise _refusal("its host cannot be reached") from None
 
@@ -192,7 +192,7 @@ class References:
 
 
 class _Pinned(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that were checked; the name stays in the Host header and the TLS handshake alone."""
+    """Connects to checked addresses; only the Host header and the TLS handshake have the name."""
 
     def __init__(self, addresses: Resolve) -> None:
         self._addresses = addresses

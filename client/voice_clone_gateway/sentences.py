@@ -1,10 +1,10 @@
-"""Where to cut a text into sentences, also while it is still being written.
+"""Sentence boundaries of a text, also while it is still being written.
 
-The rules are those of Unicode's sentence boundaries (UAX #29), whose classes of stops, marks and letters serve all
-scripts, tailored for speech: the word before a full stop counts too, a line break may end a sentence, and in doubt
-there is no boundary, because a missed one costs little and a wrong one a pause inside a phrase. Each decision reads a
-bounded piece of the text, and is taken once no further text could change it: a text gives the same sentences in
-whatever increments it comes.
+The rules are those of Unicode's sentence boundaries (UAX #29), whose classes of stops, marks and letters cover all
+scripts, tailored for speech: the word before a full stop is considered too, a line break may end a sentence, and an
+uncertain boundary is none, because a missed one costs little and a wrong one is a pause inside a phrase. Each decision
+reads a bounded piece of the text, and is made once no further text could change it: the sentences of a text do not
+depend on its increments.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Ending = Literal["cut", "clause", "sentence", "paragraph"]
 
 MIN_CHARACTERS = 12
 MAX_CHARACTERS = 400
-_LOOKAHEAD = 64  # characters behind the longest sentence that may decide where it ends
+_LOOKAHEAD = 64  # characters after the longest sentence that may determine its end
 
 _FLAGS = regex.VERBOSE | regex.DOTALL | regex.VERSION1
 _STOP = r"[\p{SB=STerm}\p{SB=ATerm}…；]+"
 _CLAUSE = r"[\p{SB=SContinue}؛]+"
-# What follows a stop: closing marks and emoji, white space, marks that open the next sentence, its first letter. The
-# quotation marks that open in one language and close in another close here only if no letter follows.
+# After a stop: closing marks and emoji, white space, marks that open the next sentence, its first letter. A quotation
+# mark that opens in one language and closes in another counts as closing only if no letter follows.
 _BREAK = r"""
     (?: {marks} | (?= \s* (?:[\n\u2029]|\Z) ) )
     (?P<close>
@@ -68,34 +68,34 @@ _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A piece of a text that is spoken in one go."""
+    """A piece of a text that is spoken at once."""
 
     text: str
-    """Without white space around it."""
+    """Without surrounding white space."""
     start: int
-    """Where it begins in the whole text, in characters (code points)."""
+    """Its position in the whole text, in characters (code points)."""
     end: int
     ending: Ending
-    """A cut because it was too long, a clause mark, a stop (or the end of a line or of the text), a blank line."""
+    """A cut of a sentence that is too long, a clause mark, a stop (or the end of a line or text), a blank line."""
 
     @property
     def spoken(self) -> bool:
-        """Whether there is anything to say, a letter or a digit. Only the last sentence of a text may lack that."""
+        """Whether it has a letter or digit. Only the last sentence of a text may have none."""
         return _SPOKEN.search(self.text) is not None
 
 
 class SentenceSplitter:
-    """The sentences of one text that comes in increments.
+    """The sentences of one text that arrives in increments.
 
     Args:
-        granularity: what ends a sentence: a stop; a stop or a clause mark; nothing but the end of the text.
-        min_characters: a shorter sentence is joined with the next of its paragraph if both came with one increment;
-            none is held back for that.
+        granularity: the end of a sentence: a stop; a stop or a clause mark; only the end of the text.
+        min_characters: a shorter sentence is joined with the next one of its paragraph if both are in one increment; no
+            sentence waits for that.
         max_characters: a longer sentence is cut: after a clause mark in its second half, else at white space, else
-            between two characters as readers see them (a combination of code points that is longer stays whole).
+            between two graphemes (a longer grapheme stays whole).
 
     Raises:
-        InvalidArgument: a value makes no sense.
+        InvalidArgument: a value is invalid.
     """
 
     def __init__(
@@ -112,16 +112,16 @@ class SentenceSplitter:
         self._break = _BREAKS.get(granularity)
         self._min = min_characters
         self._max = max_characters
-        self._text = ""  # what is in no sentence yet
-        self._offset = 0  # where that begins in the whole text
-        self._checked = 0  # up to here it has no boundary
+        self._text = ""  # the rest, which is in no sentence yet
+        self._offset = 0  # the position of the rest in the whole text
+        self._checked = 0  # the rest has no boundary up to here
         self._half = ""  # first half of a surrogate pair
 
     def feed(self, text: str, final: bool = False) -> list[Sentence]:
         """Add to the text; returns the sentences that are certain now. `final` ends the text.
 
-        Writers that count in UTF-16 may cut a text inside a character: its halves are put together again. A half that
-        stays alone becomes U+FFFD.
+        A client that counts in UTF-16 may split a character: its halves are joined. A half without the other becomes
+        U+FFFD.
         """
         self._text += self._whole_characters(text, final)
         found: list[Sentence] = []
@@ -149,9 +149,9 @@ class SentenceSplitter:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def _first(self, window: str, final: bool) -> tuple[int, Ending]:
-        """Length of the sentence with which `window` begins, 0 while that is uncertain, and what ends it.
+        """Length of the first sentence of `window`, 0 while it is uncertain, and its ending.
 
-        A window that is full decides whatever follows it; that is what bounds the decisions.
+        A full window decides regardless of the text after it, which bounds the decisions.
         """
         full = len(window) == self._max + _LOOKAHEAD
         while self._break is not None and self._checked < min(len(window), self._max):
@@ -180,7 +180,7 @@ class SentenceSplitter:
         return (len(window), "sentence") if final else (0, "sentence")
 
     def _cut(self, window: str, certain: bool) -> tuple[int, Ending]:
-        """Where to cut a sentence that is too long; 0 while the end of its first character is not there yet."""
+        """Position of the cut of a sentence that is too long; 0 while its first character is incomplete."""
         ends = [end for found in _CHARACTER.finditer(window[: self._max + 1]) if (end := found.end()) <= self._max]
         if not ends:
             end = _CHARACTER.match(window).end()
@@ -192,14 +192,14 @@ class SentenceSplitter:
         return next((end for end in reversed(ends) if window[end].isspace()), ends[-1]), "cut"
 
     def _ends(self, found: Any, window: str) -> bool:
-        """Whether a mark, or the end of a line, ends a sentence. What stands behind it is known."""
+        """Whether a mark, or the end of a line, ends a sentence. The text after it is known."""
         stop, space, following = found["stop"], found["space"], found["next"]
         if _CONTINUES.match(following):
             return False
         lower = _LOWER.match(following) is not None
         if found["clause"]:
             return bool(space) or _WIDE_CLAUSE.search(found["clause"]) is not None
-        if not stop:  # a line without a stop: it ends there, or is only wrapped
+        if not stop:  # a line without a stop: the sentence ends, or the line is only wrapped
             return not lower or _LIST_MARK.match(found["open"]) is not None
         if not _NEEDS_SPACE.fullmatch(stop):
             return True
@@ -231,7 +231,7 @@ class SentenceSplitter:
 
 
 def _full_stop_ends(before: str, following: str, lower: bool) -> bool:
-    """Whether a full stop ends a sentence: what of it stands before, the first letter behind, whether that is small."""
+    """Whether a full stop ends a sentence, given the text before it, the first letter after it, and that one's case."""
     found = _LAST_WORD.search(before, max(0, len(before) - 32))
     word = found[1] if found else ""
     key = word.casefold()
@@ -244,7 +244,7 @@ def _full_stop_ends(before: str, following: str, lower: bool) -> bool:
         return not lower and first is not None and first[1].casefold() not in BEFORE_ORDINAL
     if key in BEFORE_NUMBER and (lower or following.isdecimal()):
         return False
-    if lower:  # only a writer who begins sentences with small letters
+    if lower:  # a boundary only in a text whose sentences begin with small letters
         first = _CASED.search(before)
         return first is not None and _LOWER.match(first[0]) is not None
     return True

@@ -1,4 +1,4 @@
-"""POST /v1/audio/speech: a text as audio, streamed raw, streamed as events, or whole."""
+"""POST /v1/audio/speech: a text as audio: streamed raw, streamed as events, or as a whole file."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ _AUDIO = {entry.base_type.partition(";")[0]: _BINARY for entry in FORMATS.values
 
 
 class SpeechResponse(Response):
-    """The answer to one request. Nothing is sent before the first chunk is there: what fails by then has a status.
+    """The answer to one request. It begins with the first chunk; an error before it has an HTTP status.
 
-    What fails later ends a raw stream in the middle of its chunked body, which every client tells from an end, and a
-    stream of events with the event `speech.audio.error`.
+    A later error breaks a raw stream off in the middle of its chunked body, which every client distinguishes from an
+    end, and ends a stream of events with the event `speech.audio.error`.
     """
 
-    def __init__(self, request: Request, asked: SpeechRequest) -> None:
+    def __init__(self, request: Request, payload: SpeechRequest) -> None:
         super().__init__()
         self._app = request.app
         self._id: str = request.state.request_id
         self._began: float = request.state.began
-        self._asked = asked
+        self._payload = payload
         self._sent = 0.0  # seconds of audio
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = self._impatient(send)
+        send = self._with_timeout(send)
         try:
             with self._running():
                 end = await while_connected(receive, self._answer(send))
-            for message in end:  # now that the next request of this client may take the place
+            for message in end:  # after the place in the gate is free for the client's next request
                 await send(message)
         except ClientGone:
-            log.info("request %s: the client went away after %.2f s of audio", self._id, self._sent)
+            log.info("request %s: the client disconnected after %.2f s of audio", self._id, self._sent)
 
     @contextmanager
     def _running(self) -> Any:
-        """One of the speeches that run."""
+        """Count the speech as a running one."""
         metrics = self._app.state.metrics
         with self._app.state.gate.pass_through(), metrics.live.track_inprogress():
             try:
@@ -75,11 +75,11 @@ class SpeechResponse(Response):
                 metrics.audio_seconds.inc(self._sent)
 
     async def _answer(self, send: Send) -> list[Message]:
-        """Send all but the end, which is returned."""
-        check_format(self._asked)
-        spoken = await open_speech(self._app, self._asked.input, self._asked)
+        """Send all messages but the last ones, which are returned."""
+        check_format(self._payload)
+        spoken = await open_speech(self._app, self._payload.input, self._payload)
         try:
-            if self._asked.stream is False:
+            if self._payload.stream is False:
                 return await self._whole(spoken)
             return await self._stream(spoken, send)
         finally:
@@ -93,7 +93,7 @@ class SpeechResponse(Response):
 
     async def _stream(self, spoken: Spoken, send: Send) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=True)
-        events = self._asked.events
+        events = self._payload.events
         kind = "text/event-stream; charset=utf-8" if events else encoder.media_type
         await send(self._start({"content-type": kind, "cache-control": "no-store"}, spoken))
         self._app.state.metrics.first_audio.observe(time.monotonic() - self._began)
@@ -108,22 +108,24 @@ class SpeechResponse(Response):
         except Exception as error:
             self._app.state.metrics.aborted.labels(getattr(error, "slug", "internal")).inc()
             failed = failure(error, self._id)
-            told = failed.body()["error"]
-            log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._sent, told["code"])
+            detail = failed.body()["error"]
+            log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._sent, detail["code"])
             if not events:
-                return []  # without an end the web server closes the connection
-            told |= {"code": failed.status_code, "partial_audio": True, "action": "discard"}
-            return [_body(_event("speech.audio.error", {"error": told}), more=False)]
+                return []  # the web server closes a connection whose body has no end
+            detail |= {"code": failed.status_code, "partial_audio": True, "action": "discard"}
+            return [_body(_event("speech.audio.error", {"error": detail}), more=False)]
         if not events:
             return [_body(b"", more=False)]
         info = dict(spoken.info or {})
         return [_body(_event("speech.audio.done", {"usage": usage(info), "info": info}), more=False)]
 
     async def _begin(self, spoken: Spoken, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
-        """The encoder, and the bytes that it makes; returns when the first chunk of the speech is there."""
+        """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
-        asked = self._asked
-        encoder = Encoder(asked.response_format, first.sample_rate, asked.sample_rate, asked.speed, streaming=streaming)
+        payload = self._payload
+        encoder = Encoder(
+            payload.response_format, first.sample_rate, payload.sample_rate, payload.speed, streaming=streaming
+        )
 
         async def pieces() -> AsyncIterator[bytes]:
             yield await encoder.encode_aside(first.samples)
@@ -132,30 +134,30 @@ class SpeechResponse(Response):
                 self._sent = encoder.seconds
             yield await encoder.finish_aside()
             self._sent = encoder.seconds
-            log.info("request %s: %.2f s of %s", self._id, self._sent, asked.response_format)
+            log.info("request %s: %.2f s of %s", self._id, self._sent, payload.response_format)
 
         return encoder, pieces()
 
-    def _impatient(self, send: Send) -> Send:
-        """`send`, which raises ClientGone when the client has taken nothing for too long.
+    def _with_timeout(self, send: Send) -> Send:
+        """`send`, which raises ClientGone when the client has read nothing for `stall_seconds`.
 
-        That ends the speech; the connection, with what lies in its buffer, ends when the client closes it.
+        That ends the speech; the connection and its buffer stay until the client closes it.
         """
         seconds = self._app.state.settings.stall_seconds
 
-        async def impatient(message: Message) -> None:
+        async def send_in_time(message: Message) -> None:
             try:
                 with fail_after(seconds):  # asyncio.wait_for may swallow a cancellation, before Python 3.12
                     await send(message)
             except TimeoutError:
                 raise ClientGone from None
 
-        return impatient
+        return send_in_time
 
     def _start(self, headers: Mapping[str, str], spoken: Spoken) -> Message:
-        """The head of the answer, with what the server told so far: mode, cache status, seed, milliseconds by stage."""
-        told = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
-        raw = [(name.encode(), value.encode()) for name, value in {**headers, "x-speech-info": told}.items()]
+        """The head of the answer, with the server's info so far: mode, cache status, seed, milliseconds by stage."""
+        info = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
+        raw = [(name.encode(), value.encode()) for name, value in {**headers, "x-speech-info": info}.items()]
         return {"type": "http.response.start", "status": 200, "headers": raw}
 
     def _delta(self, encoder: Encoder, index: int, piece: bytes) -> bytes:
@@ -179,7 +181,7 @@ class SpeechResponse(Response):
             "speech.audio.done with usage or speech.audio.error.",
             "headers": {
                 "X-Speech-Info": {
-                    "description": "JSON: mode, cache status, seed, milliseconds by stage; if the answer is whole, all",
+                    "description": "JSON: mode, cache status, seed, milliseconds by stage; complete for a whole file",
                     "schema": {"type": "string"},
                 }
             },
@@ -188,9 +190,9 @@ class SpeechResponse(Response):
         **documented(400, 401, 403, 404, 413, 500, 501, 503, 504),
     },
 )
-async def create_speech(asked: SpeechRequest, request: Request) -> Response:
+async def create_speech(payload: SpeechRequest, request: Request) -> Response:
     """Speak a text."""
-    return SpeechResponse(request, asked)
+    return SpeechResponse(request, payload)
 
 
 def _body(data: bytes, more: bool = True) -> Message:
@@ -198,5 +200,5 @@ def _body(data: bytes, more: bool = True) -> Message:
 
 
 def _event(kind: str, values: Mapping[str, Any]) -> bytes:
-    """One server-sent event, as the OpenAI API has it."""
+    """One server-sent event of the OpenAI API."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **values})}\n\n".encode()

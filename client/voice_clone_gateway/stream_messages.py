@@ -1,4 +1,4 @@
-"""What a client says over the WebSocket; the protocol is described in `websocket`."""
+"""The messages of a WebSocket client; `websocket` describes the protocol."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _Pause = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class StreamConfig(SpeechOptions):
-    """`session.config`: how the texts after it are spoken. All fields of a speech request but its text, and these."""
+    """`session.config`: how later texts are spoken. All fields of a speech request except its text, and these."""
 
     type: Literal["session.config"]
     response_format: FormatName = "pcm"
     """The audio's format, see POST /v1/audio/speech."""
     stream_audio: bool = True
-    """True: the frames of an utterance are one continuous file, sent as it is made. False: each sentence is a file,
-    sent whole in one frame."""
+    """True: the frames of an utterance are one continuous file, sent as it is made. False: each sentence is a complete
+    file in one frame."""
     audio_frames: Literal["binary", "base64"] = "binary"
-    """How audio is sent: as binary frames, or in base64 in `audio.chunk` messages."""
+    """The form of the audio: binary frames, or base64 in `audio.chunk` messages."""
     split_granularity: Granularity = "sentence"
-    """What is spoken in one go: a sentence, a clause, or all that comes before `input.done`."""
+    """The unit that is spoken at once: a sentence, a clause, or the whole text before `input.done`."""
     sentence_pause_ms: _Pause = 0
     """Silence between sentences."""
     paragraph_pause_ms: _Pause = 0
@@ -35,15 +35,15 @@ class StreamConfig(SpeechOptions):
 
 
 class InputText(Strict):
-    """`input.text`: a piece of the text, cut anywhere."""
+    """`input.text`: a piece of the text; it may end anywhere."""
 
     type: Literal["input.text"]
     text: InstanceOf[str]
-    """Writers that count in UTF-16 may cut inside a character, so halves of surrogate pairs are allowed."""
+    """A client that counts in UTF-16 may split a character, so halves of surrogate pairs are allowed."""
 
 
 class InputDone(Strict):
-    """`input.done`: the utterance's text is complete; what is left of it is spoken too."""
+    """`input.done`: the utterance's text is complete; its rest is spoken."""
 
     type: Literal["input.done"]
 
@@ -53,7 +53,7 @@ class Cancel(Strict):
 
     type: Literal["cancel"]
     played_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """How much of the utterance's audio was played; the report then tells what was heard instead of what was sent."""
+    """How much of the utterance's audio the client has played; the report then counts this, not the audio sent."""
 
 
 class Close(Strict):
@@ -68,11 +68,11 @@ _KINDS = ("session.config", "input.text", "input.done", "cancel", "session.close
 
 
 def parse(text: str) -> ClientMessage:
-    """The message that `text` is.
+    """The message in `text`.
 
     Raises:
-        HTTPFailure: it is none.
-        RequestValidationError: one of its fields is wrong.
+        HTTPFailure: it has none.
+        RequestValidationError: one of its fields is invalid.
     """
     try:
         values: Any = json.loads(text)

@@ -1,4 +1,4 @@
-"""The audio of an utterance on its way to the client of a WebSocket."""
+"""The audio of an utterance for the client of a WebSocket."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class Utterance:
     config: StreamConfig
     speech: LongSpeech
     began: float
-    """When its text began, on the clock of the event loop."""
+    """Time of its first text, on the clock of the event loop."""
     first_audio: float | None = None
-    """When its first audio was sent."""
+    """Time of its first audio."""
     complete: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when all of its text is there."""
+    """Set when its text is complete."""
     failed: bool = False
     over: bool = False
     """Whether its session.done was sent."""
     sent: float = 0.0
     """Seconds of audio, before the change of speed."""
     sentences: int = 0
-    """Whole ones that were sent."""
+    """Complete ones that were sent."""
     task: asyncio.Task[None] | None = None
 
     def milliseconds(self, seconds: float) -> int:
-        """Of the audio as it is sent."""
+        """The duration after the change of speed."""
         return round(1000 * seconds / self.config.speed)
 
 
 class Sender(Protocol):
-    """Sends to the client; waits while it reads slowly."""
+    """Sends to the client; waits while the client reads slowly."""
 
-    async def tell(self, kind: str, values: Mapping[str, Any]) -> None:
+    async def send_message(self, kind: str, values: Mapping[str, Any]) -> None:
         """Send a message."""
 
     async def send_audio(self, data: bytes) -> None:
@@ -89,17 +89,19 @@ class Output:
         if chunk.final:
             utterance.sentences += 1
             length = utterance.milliseconds(self._seconds)
-            await self._sender.tell("audio.done", {**self._place, "total_bytes": self._bytes, "milliseconds": length})
+            await self._sender.send_message(
+                "audio.done", {**self._place, "total_bytes": self._bytes, "milliseconds": length}
+            )
 
     async def finish(self) -> None:
-        """Send what the encoder still holds."""
+        """Send the rest of the encoder's output."""
         if self._encoder is not None and self._config.stream_audio:
             await self._send(await self._encoder.finish_aside())
 
     async def _start(self, chunk: SentenceChunk, encoder: Encoder) -> None:
         self._place = {"utterance_index": self._utterance.index, "sentence_index": chunk.sentence_index}
         self._bytes, self._seconds = 0, 0.0
-        await self._sender.tell(
+        await self._sender.send_message(
             "audio.start",
             {
                 **self._place,
@@ -121,4 +123,6 @@ class Output:
         if self._config.audio_frames == "binary":
             await self._sender.send_audio(data)
         else:
-            await self._sender.tell("audio.chunk", {**self._place, "audio_b64": base64.b64encode(data).decode()})
+            await self._sender.send_message(
+                "audio.chunk", {**self._place, "audio_b64": base64.b64encode(data).decode()}
+            )

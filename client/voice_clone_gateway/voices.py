@@ -1,4 +1,4 @@
-"""/v1/audio/voices: register, list, show, prepare and delete voices. /v1/audio/bundle: take them elsewhere."""
+"""/v1/audio/voices: register, list, show, prepare and delete voices. /v1/audio/bundle: export and import them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
 
 class RegisteredVoice(BaseModel):
-    """A voice as an upload answers it. Fields that were not given are absent, here as below."""
+    """A voice in the answer to an upload. Fields without a value are absent, here and below."""
 
     name: str
     consent: str | None = None
@@ -36,14 +36,14 @@ class RegisteredVoice(BaseModel):
 
 
 class ListedVoice(RegisteredVoice):
-    """A voice in the list. Consent, transcript and description are shown to keys with the scope `manage` alone."""
+    """A voice in the list. Only keys with the scope `manage` see consent, transcript and description."""
 
     embedding_source: str | None = None
     cache_status: CacheStatus
 
 
 class DescribedVoice(ListedVoice):
-    """All that is known of a voice."""
+    """All fields of a voice."""
 
     generation: int | None = None
     duration: float | None = None
@@ -84,19 +84,19 @@ class UploadForm(BaseModel):
     name: str
     """1 to 64 letters, digits, spaces and . _ -"""
     consent: str
-    """How the speaker agreed to this."""
+    """How the speaker consented."""
     audio_sample: UploadFile | None = None
     """WAV, FLAC, OGG or MP3 of 1 to 30 s. Either this or speaker_embedding."""
     speaker_embedding: str | None = None
     """JSON list of the numbers of an embedding."""
     ref_text: str | None = None
-    """The words spoken in the sample: with them the voice is cloned in context."""
+    """The words spoken in the sample; with them the voice is cloned in context."""
     speaker_description: str | None = None
     """Free text."""
 
 
 def _status(voice: Voice) -> CacheStatus:
-    """How far the voice is prepared; ready if it is for any model."""
+    """The state of the voice's preparation; ready if it is ready for any model."""
     states = [artifact.state for artifact in voice.artifacts]
     for state in ("ready", "processing", "failed"):
         if state in states:
@@ -132,7 +132,7 @@ _PRIVATE = ("consent", "ref_text", "speaker_description")
 async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
-    """Register a voice, or replace the one of that name. It may be spoken in at once; its cache is made meanwhile."""
+    """Register a voice, or replace the one of that name. It can be used at once; its cache is made later."""
     voice = await request.app.state.client.upload(
         form.name,
         None if form.audio_sample is None else await form.audio_sample.read(),
@@ -156,9 +156,9 @@ def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 async def import_voices(
     request: Request,
     bundle: Annotated[bytes, Body(media_type="application/octet-stream")],
-    reextract: Annotated[bool, Query(description="Make what another checkpoint made anew, from the clips")] = False,
+    reextract: Annotated[bool, Query(description="Compute artifacts of another checkpoint again")] = False,
 ) -> Imported:
-    """Register the voices of a bundle that an export answered."""
+    """Register the voices of an exported bundle."""
     voices = await request.app.state.client.import_(bundle, reextract)
     return Imported(voices=[voice.name for voice in voices])
 
@@ -176,22 +176,22 @@ async def export_voices(request: Request) -> Response:
 
 @manage.get("/v1/audio/voices/{name}", response_model_exclude_none=True, responses=documented(*_ERRORS, 404))
 async def get_voice(name: Name, request: Request) -> DescribedVoice:
-    """All that is known of a voice."""
+    """All fields of a voice."""
     return DescribedVoice.model_validate(_fields(await request.app.state.client.get(name)))
 
 
 @manage.delete("/v1/audio/voices/{name}", responses=documented(*_ERRORS, 404))
 async def delete_voice(name: Name, request: Request) -> Deleted:
-    """Forget a voice and all that was made from it."""
+    """Delete a voice and everything computed from it."""
     await request.app.state.client.delete(name)
     return Deleted(message=f"Voice {name!r} deleted successfully")
 
 
 @manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*_ERRORS, 404))
 async def cache_voice(
-    name: Name, request: Request, force: Annotated[bool, Query(description="Make it anew")] = False
+    name: Name, request: Request, force: Annotated[bool, Query(description="Compute it again")] = False
 ) -> Cached:
-    """Make a voice ready and wait for it. If it is ready, nothing is done."""
+    """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
     voice = await while_connected(request.receive, request.app.state.client.prepare(name, force))
     ready = voice.record.get("message") is not None
     return Cached(voice=voice.name, message="Cache already exists and is valid" if ready else None)
@@ -206,7 +206,7 @@ async def cache_voice(
     },
 )
 async def get_audio(name: Name, request: Request) -> Response:
-    """The clip, as it was uploaded."""
+    """The clip in its uploaded form."""
     client = request.app.state.client
     voice = await client.get(name)
     file = load(await client.export(name))["0"]  # a bundle is safetensors whose tensors are the voices' files

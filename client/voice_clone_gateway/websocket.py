@@ -1,42 +1,42 @@
 """/v1/audio/speech/stream: a WebSocket that speaks a text while it is still being written, and can be interrupted.
 
-All messages are JSON objects in text frames, told apart by `type`; audio comes in binary frames.
+All messages are JSON objects in text frames, distinguished by `type`; audio is sent in binary frames.
 
 From the client
 
     session.config     how to speak: the fields of POST /v1/audio/speech without input, stream and stream_format, and
-                       those of `stream_messages.StreamConfig`. The first message; any later one counts for the
+                       those of `stream_messages.StreamConfig`. The first message; a later one applies to the
                        utterances that begin after it.
-    input.text         text: the next piece of the utterance's text, cut anywhere.
+    input.text         text: the next piece of the utterance's text; it may end anywhere.
     input.done         the utterance's text is complete. The next input.text begins another one, spoken after it.
-    cancel             stop speaking at once; text that was not spoken is dropped. played_ms: what the client has played
-                       of the utterance's audio so far.
+    cancel             stop speaking at once; text that was not spoken is dropped. played_ms: how much of the
+                       utterance's audio the client has played so far.
     session.close      stop everything and close.
 
 From the gateway
 
     audio.start        utterance_index, sentence_index, sentence_text, start, end (characters of the utterance's text),
                        format, sample_rate, seed. The audio of this sentence follows.
-    audio.chunk        utterance_index, sentence_index, audio_b64: audio, if asked for instead of binary frames.
+    audio.chunk        utterance_index, sentence_index, audio_b64: audio, if configured instead of binary frames.
     audio.done         utterance_index, sentence_index, total_bytes, milliseconds: the sentence is complete.
     session.done       utterance_index, total_sentences, characters, milliseconds, usage: the utterance is complete.
     session.cancelled  utterance_index, sentences, characters, milliseconds, and, if a sentence was begun, partial with
                        its sentence_text, start, end and milliseconds. The answer to cancel, one for each utterance that
-                       it ended, or a single one with utterance_index null. No audio comes after it.
-    error              error: {message, type, param, code}. A message that cannot be followed changes nothing else. With
+                       it ended, or a single one with utterance_index null. No audio follows it.
+    error              error: {message, type, param, code}. An invalid message has no other effect. With
                        utterance_index, that utterance has failed: its audio ends, the rest of its text is dropped, and
-                       once its text is complete session.done with failed: true comes. partial_audio tells whether some
-                       of its audio was sent.
+                       session.done with failed: true follows when its text is complete. partial_audio: whether some of
+                       its audio was sent.
 
-The frames of an utterance, one after another, are one file. If the format or the speed looks ahead, the last bytes of a
-sentence come after its audio.done. With stream_audio false each sentence is a file in one frame. Milliseconds are those
-of the audio as it is sent, at its speed. session.cancelled counts what was sent or, with played_ms, heard of it: whole
-sentences, and characters up to the end of these.
+The frames of an utterance, concatenated, are one file. If the format or the speed looks ahead, the last bytes of a
+sentence follow its audio.done. With stream_audio false each sentence is a file in one frame. Milliseconds are durations
+at the speed of the audio. session.cancelled counts the audio that was sent or, with played_ms, played: complete
+sentences, and characters up to their end.
 
-A client that reads slowly slows the speech down and fills no memory. The key comes as `Authorization: Bearer KEY` or,
-from browsers, which cannot set headers, as a subprotocol: offer `voice-clone` and `bearer.` + the key in base64url
+A client that reads slowly slows the speech down and fills no memory. The key is sent as `Authorization: Bearer KEY` or,
+by browsers, which cannot set headers, as a subprotocol: offer `voice-clone` and `bearer.` + the key in base64url
 without padding. Pages of other origins must be in the gateway's list. Close codes: 1000 after session.close, 1008 after
-silence, 1009 for a message that is too large.
+a timeout, 1009 for a message that is too large.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _KEY_PREFIX = "bearer."
 
 @router.websocket("/v1/audio/speech/stream")
 async def stream_speech(websocket: WebSocket) -> None:
-    """Speak texts as they are written; the module describes the protocol."""
+    """Speak texts while they are written; the module describes the protocol."""
     try:
         _check_origin(websocket)
         websocket.app.state.keys.require(_with_key(websocket), "speak")
@@ -83,7 +83,7 @@ async def stream_speech(websocket: WebSocket) -> None:
 
 
 def _check_origin(websocket: WebSocket) -> None:
-    """Browsers let any page open a WebSocket to anywhere, and only tell whose page it is.
+    """Check the page that opened the WebSocket: browsers send its origin, and restrict no page themselves.
 
     Raises:
         HTTPFailure: a page of another origin that is not allowed.
@@ -97,7 +97,7 @@ def _check_origin(websocket: WebSocket) -> None:
 
 
 def _with_key(websocket: WebSocket) -> HTTPConnection:
-    """The connection, with the key among its subprotocols as a header."""
+    """The connection with the key of its subprotocols as a header."""
     coded = [name for name in websocket.scope["subprotocols"] if name.startswith(_KEY_PREFIX)]
     if not coded or "authorization" in websocket.headers:
         return websocket
@@ -111,11 +111,11 @@ def _with_key(websocket: WebSocket) -> HTTPConnection:
 
 
 class _Idle(Exception):
-    """Nothing happened for too long."""
+    """The session was idle for too long."""
 
 
 class _Session:
-    """One connection: a task that listens, and one for each utterance, which wait for each other."""
+    """One connection: a task that receives, and one for each utterance, which runs after the one before it."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
@@ -124,14 +124,14 @@ class _Session:
         self._id: str = websocket.state.request_id
         self._config: StreamConfig | None = None
         self._utterances: deque[Utterance] = deque()  # those that are not over, in their order
-        self._open: Utterance | None = None  # the one whose text is being written
+        self._open: Utterance | None = None  # the one whose text is incomplete
         self._count = 0
         self._sending = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._active = self._loop.time()  # when something happened last
+        self._active = self._loop.time()  # time of the latest activity
 
     async def run(self) -> None:
-        """Until the client goes away."""
+        """Serve the connection until its end."""
         receiving: asyncio.Task[Any] | None = None
         try:
             while True:
@@ -142,7 +142,7 @@ class _Session:
         except WebSocketDisconnect:
             pass
         except _Idle:
-            text = f"nothing was said for {self._settings.session_idle_seconds:g} s; the session is closed"
+            text = f"the session was idle for {self._settings.session_idle_seconds:g} s, so it is closed"
             with contextlib.suppress(WebSocketDisconnect):
                 await self._fail(HTTPFailure(408, text, "idle_timeout"))
                 await self._websocket.close(1008)
@@ -154,7 +154,7 @@ class _Session:
     async def _receive(self, receiving: asyncio.Task[Any]) -> Mapping[str, Any]:
         while not receiving.done():
             if self._utterances and self._utterances[0].complete.is_set():
-                self._active = self._loop.time()  # the client only listens
+                self._active = self._loop.time()  # the client only receives
             left = self._active + self._settings.session_idle_seconds - self._loop.time()
             if left <= 0:
                 raise _Idle
@@ -164,21 +164,21 @@ class _Session:
         return message
 
     async def _follow(self, message: Mapping[str, Any]) -> bool:
-        """Do what a message says; False if it ends the session."""
+        """Execute a message; False if it ends the session."""
         try:
             text = message.get("text")
             if text is None:
                 raise HTTPFailure(400, "messages are JSON in text frames, not binary ones", "invalid_argument")
-            said = parse(text)
-            if isinstance(said, StreamConfig):
-                self._configure(said)
-            elif isinstance(said, InputText):
-                self._write(said.text)
-            elif isinstance(said, InputDone):
+            command = parse(text)
+            if isinstance(command, StreamConfig):
+                self._configure(command)
+            elif isinstance(command, InputText):
+                self._write(command.text)
+            elif isinstance(command, InputDone):
                 self._end()
-            elif isinstance(said, Cancel):
-                await self._cancel(said.played_ms)
-            elif isinstance(said, Close):
+            elif isinstance(command, Cancel):
+                await self._cancel(command.played_ms)
+            elif isinstance(command, Close):
                 await self._stop()
                 await self._websocket.close(1000)
                 return False
@@ -189,9 +189,9 @@ class _Session:
         return True
 
     def _configure(self, config: StreamConfig) -> None:
-        wrong = config.check()
-        if wrong is not None:
-            raise HTTPFailure(400, wrong, "invalid_argument")
+        error = config.check()
+        if error is not None:
+            raise HTTPFailure(400, error, "invalid_argument")
         check_format(config)
         self._config = config
 
@@ -208,12 +208,12 @@ class _Session:
             utterance.speech.end()
 
     def _begin(self) -> Utterance:
-        """A new utterance, spoken when those before it are over."""
+        """A new utterance, spoken after those before it."""
         config, settings = self._config, self._settings
         if config is None:
-            raise HTTPFailure(400, "say how to speak first, with session.config", "invalid_argument", param="type")
+            raise HTTPFailure(400, "session.config must be the first message", "invalid_argument", param="type")
         if len(self._utterances) >= settings.session_utterances:
-            message = f"{len(self._utterances)} utterances wait to be spoken; wait for a session.done"
+            message = f"{len(self._utterances)} utterances wait already; wait for a session.done"
             raise HTTPFailure(429, message, "too_many_utterances")
         plan = long_plan(
             settings,
@@ -230,7 +230,7 @@ class _Session:
         return utterance
 
     async def _cancel(self, played_ms: float | None) -> None:
-        """Stop all utterances, and tell how far each came."""
+        """Stop all utterances, and report how far each was spoken."""
         ended = [utterance for utterance in await self._stop() if not utterance.over]
         self._open = None
         for utterance in ended:
@@ -238,26 +238,26 @@ class _Session:
             if played_ms is not None:
                 heard, played_ms = min(heard, played_ms / 1000 * utterance.config.speed), 0.0
             report = utterance.speech.report(heard)
-            told: dict[str, Any] = {
+            report_fields: dict[str, Any] = {
                 "utterance_index": utterance.index,
                 "sentences": report.sentences,
                 "characters": report.characters,
                 "milliseconds": utterance.milliseconds(report.seconds),
             }
             if report.partial is not None:
-                told["partial"] = {
+                report_fields["partial"] = {
                     "sentence_text": report.partial.text,
                     "start": report.partial.start,
                     "end": report.partial.end,
                     "milliseconds": utterance.milliseconds(report.partial_seconds),
                 }
-            await self.tell("session.cancelled", told)
+            await self.send_message("session.cancelled", report_fields)
         if not ended:
             nothing = {"utterance_index": None, "sentences": 0, "characters": 0, "milliseconds": 0}
-            await self.tell("session.cancelled", nothing)
+            await self.send_message("session.cancelled", nothing)
 
     async def _stop(self) -> list[Utterance]:
-        """End all utterances, whose audio stops at once; returns them."""
+        """End all utterances and their audio at once; returns them."""
         stopped = list(self._utterances)
         tasks = [utterance.task for utterance in stopped if utterance.task is not None]
         for task in tasks:
@@ -267,7 +267,7 @@ class _Session:
         return stopped
 
     async def _speak(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
-        """Say an utterance, when the one before is over."""
+        """Speak an utterance after the one before it."""
         try:
             if before is not None:
                 await asyncio.wait((before,))
@@ -281,7 +281,7 @@ class _Session:
                 self._app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
                 await self._fail(error, utterance_index=utterance.index, partial_audio=utterance.sent > 0)
                 await utterance.complete.wait()
-            await self.tell(
+            await self.send_message(
                 "session.done",
                 {
                     "utterance_index": utterance.index,
@@ -294,10 +294,10 @@ class _Session:
             )
             utterance.over = True
         except WebSocketDisconnect:
-            log.info("session %s: the client went away after %.2f s of audio", self._id, utterance.sent)
+            log.info("session %s: the client disconnected after %.2f s of audio", self._id, utterance.sent)
 
     def _finish(self, utterance: Utterance) -> None:
-        """However its task ended, and even if that never began."""
+        """Release the resources of an utterance, however its task ended, and even if it never began."""
         utterance.speech.close()
         self._utterances.remove(utterance)
         metrics = self._app.state.metrics
@@ -314,7 +314,7 @@ class _Session:
                 await output.add(chunk)
             await output.finish()
 
-    async def tell(self, kind: str, values: Mapping[str, Any]) -> None:
+    async def send_message(self, kind: str, values: Mapping[str, Any]) -> None:
         """Send a message."""
         await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **values})})
 
@@ -324,13 +324,13 @@ class _Session:
 
     async def _fail(self, error: Exception, **more: Any) -> None:
         body = failure(error, self._id, self._settings.retry_after).body()
-        await self.tell("error", {**body, **more})
+        await self.send_message("error", {**body, **more})
 
     async def _send(self, message: dict[str, Any]) -> None:
-        """Waits until the client has read most of what was sent before; that is what slows a speech down."""
+        """Send; waits until the client has read most of the earlier messages, which slows the speech down."""
         async with self._sending:
             try:
                 await self._websocket.send(message)
-            except RuntimeError:  # so starlette says that the connection was closed meanwhile
+            except RuntimeError:  # starlette's error if the connection was closed meanwhile
                 raise WebSocketDisconnect from None
         self._active = self._loop.time()

@@ -1,4 +1,4 @@
-"""The web page at `/`: register a voice, type, hear it. Plain HTML and JavaScript; nothing comes from elsewhere."""
+"""The web page at `/`: register a voice, type a text, hear it. Plain HTML and JavaScript without other origins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADERS = {
 }
 
 router = APIRouter(include_in_schema=False)
-"""`/`, and `/page/...` for what belongs to it. Needs no key: the page asks for it and sends it with each request."""
+"""`/`, and `/page/...` for its files. They require no key: the page asks for one and sends it with each request."""
 
 
 def _serve(file: Path) -> Callable[[], Awaitable[Response]]:
