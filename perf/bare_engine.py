@@ -13,20 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from perf.engines import SCHEDULE, TEXT
+from voice_clone import compute
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.stream import Chunk
-from voice_clone.codec import code2wav
-from voice_clone.codec.code2wav import Code2Wav, Decoded
-from voice_clone.codec.worker import Code2WavWorker, Report
-from voice_clone.families.qwen3_tts import stages
-from voice_clone.families.qwen3_tts.cloned_voice import ClonedVoice
+from voice_clone.codec import chunk as codec_chunk
+from voice_clone.codec.chunk import Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.observer import Report
+from voice_clone.codec.worker import Code2WavWorker
+from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest, build_request
+from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
+from voice_clone.families.qwen3_tts.talker_stage import build_request, load_talker
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice
 
-GREEDY = {"do_sample": False, "subtalker_do_sample": False}
+GREEDY_OPTIONS = {"subtalker_do_sample": False}  # with do_sample = False
 PARTS = ("prompt", "talker", "code2wav", "the way")
 
 
@@ -56,43 +62,39 @@ class Heard:
 class Bare:
     """Engine and code2wav in this process, wired as the server's models are."""
 
-    def __init__(self, environment: Mapping[str, str], voice: ClonedVoice, tokenizer: Tokenizer) -> None:
+    def __init__(self, environment: Mapping[str, str], voice: ResolvedVoice, tokenizer: Tokenizer) -> None:
         settings = Settings({}, environ=environment)
         self._voice, self._tokenizer = voice, tokenizer
-        self._generator = generator = stages.load_generator(settings)
-        self._config = config = generator.config
-        prefill_chunk = stages.prefill_chunk(settings)
-        warm_up(generator, prefill_chunk, 10.0)
-        decoder, _ = stages.load_codec_decoder(settings)
-        codec = config.codec
-        decoding = Code2Wav(decoder, codec.decoder_config.codebook_size, codec.decoder_config.num_quantizers)
+        self._config = load_config(settings.checkpoint_dir)
+        talker = load_talker(settings)
+        self._generator = talker.generator
+        prefill_chunk = compute.prefill_chunk(settings)
+        warm_up(self._generator, talker.example, prefill_chunk, 10.0)
+        decoder = load_decoder(settings)
+        decoding = Code2Wav(decoder.decoder, decoder.form)
         decoding.warm_up(SCHEDULE, (1,), 20.0)
-        self._worker = Code2WavWorker(
-            decoding, 1, 4096, codec.decode_upsample_rate / codec.output_sample_rate, _Nobody()
-        )
-        self._engine: Engine[TalkerRequest] = Engine(
-            generator,
-            codebooks=config.talker.num_code_groups,
-            schedule=SCHEDULE,
-            max_queue=64,
-            prefill_chunk=prefill_chunk,
+        self._worker = Code2WavWorker(decoding, 1, 4096, decoder.form.frame_seconds, _Unobserved())
+        self._engine: Engine[TalkerRequest[Prompt]] = Engine(
+            self._generator, schedule=SCHEDULE, max_queue=64, prefill_chunk=prefill_chunk
         )
 
     def speak(self, frames: int) -> Heard:
         """A speech of so many frames."""
-        listener = _Listener(self._worker, self._voice.codes)
+        codes = self._voice.artifacts[CODES]
+        listener = _Listener(self._worker, codes)
         began = time.perf_counter()
         text_ids = self._tokenizer.text_ids(TEXT)
         prompt = Prompt(
             role_ids=self._tokenizer.role_ids,
             text_ids=text_ids,
-            speaker_embedding=self._voice.embedding,
+            speaker_embedding=self._voice.artifacts[EMBEDDING],
             reference_ids=self._tokenizer.reference_ids(self._voice.transcript or ""),
-            reference_codes=self._voice.codes,
+            reference_codes=codes,
             language_id=None,
         )
         prompt_ms = 1e3 * (time.perf_counter() - began)
-        request = build_request(prompt, GREEDY, 0, frames, self._config, self._generator.max_length)
+        knobs = {"do_sample": False, "seed": 0, "max_frames": frames}
+        request = build_request(prompt, knobs, GREEDY_OPTIONS, self._config, self._generator.max_length)
         self._engine.submit(listener.stream_id, request, listener)
         arrivals, chunks = [], []
         while (decoded := listener.heard.get()) is not None:
@@ -123,7 +125,7 @@ class _Listener:
         self.told = self.told or {"first_frame_ms": chunk.timing.first_frame}
         final = chunk.finish is not None
         self._worker.submit(
-            code2wav.Chunk(self.stream_id, chunk.index, chunk.codes, context, final), _Ticket(self.heard, final)
+            codec_chunk.Chunk(self.stream_id, chunk.index, chunk.payload, context, final), _Ticket(self.heard, final)
         )
 
     def cancelled(self) -> bool:
@@ -153,8 +155,8 @@ class _Ticket:
         raise SystemExit(f"code2wav failed: {error}")
 
 
-class _Nobody:
-    """No observer."""
+class _Unobserved:
+    """An observer that ignores all reports."""
 
     def lost(self, stream_id: str) -> None:
         pass

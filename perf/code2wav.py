@@ -15,7 +15,7 @@ import torch
 
 from perf.machine import give_threads, keep_threads
 from tests.support.random_weights import fill_random
-from voice_clone.codec.code2wav import StreamDecoder
+from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder

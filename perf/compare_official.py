@@ -41,14 +41,6 @@ FRAME_SECONDS = 0.08
 OFFICIAL = "official"
 
 
-def weight_bytes(talker: Any, config: Any) -> int:
-    """What a frame must read of the talker and, 15 times, of the code predictor's layers."""
-    books = config.talker.num_code_groups - 1
-    predictor = talker.code_predictor
-    heads = talker.codec_head.nbytes + sum(head.nbytes for head in predictor.lm_head)
-    return int(talker.native.nbytes + books * predictor.native.nbytes + heads)
-
-
 def memory(folder: Path, name: str, frames: int) -> float:
     """Megabytes of a process that has loaded one implementation and spoken."""
     command = [sys.executable, "-m", "perf.compare_official", "--checkpoint", str(folder), "--frames", str(frames)]
@@ -99,17 +91,17 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     reference = item.ref_code.numpy().astype(np.int32), item.ref_spk_embedding.numpy()
     exact = Ours(folder, "fp32")
     prompt = exact.prompt(reference[1], reference[0])
-    forced = forced_logits(exact.talker, exact.config, prompt, expected)
+    forced = forced_logits(exact.talker, prompt, expected)
     figures: dict[str, Any] = {}
     for precision in given.precision:
         ours = exact if precision == "fp32" else Ours(folder, precision)
         codes, _ = ours.speak(prompt, given.frames)
         if precision == "fp32" and not np.array_equal(codes, expected):
             raise SystemExit("the fp32 codes are not the official ones: nothing was timed")
-        frame_bytes = weight_bytes(ours.talker, ours.config)
+        frame_bytes = ours.native.nbytes
         figures[precision] = {
             "equal_frames": int((codes == expected).all(axis=1).cumprod().sum()),
-            "deviation": asdict(compare(forced, forced_logits(ours.talker, ours.config, prompt, expected))),
+            "deviation": asdict(compare(forced, forced_logits(ours.talker, prompt, expected))),
             "bytes_a_frame": frame_bytes,
             **timed(official, partial(_spent, ours, prompt, given.frames), frame_bytes, given),
         }

@@ -1,7 +1,7 @@
 """How far a talker of reduced precision is from the fp32 one: logits and choices under teacher forcing.
 
-Both read the same prompt and the same frames; at every position each tells what it would choose next, and nothing that
-it chooses is read. So one difference does not make the next.
+Both read the same prompt and the same frames. At every position each gives its logits of the next frame, and no choice
+is fed back, so one difference does not cause the next.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.code_predictor import complete_by_steps, frame_cache
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import build_talker_input
 from voice_clone.families.qwen3_tts.prompt import Prompt
 
 
@@ -35,18 +35,16 @@ class Deviation:
 
 
 @torch.inference_mode()
-def forced_logits(
-    talker: Talker, config: Qwen3TTSConfig, prompt: Prompt, codes: npt.NDArray[np.int32]
-) -> tuple[Tensor, Tensor]:
+def forced_logits(talker: Talker | NativeTalker, prompt: Prompt, codes: npt.NDArray[np.int32]) -> tuple[Tensor, Tensor]:
     """Logits before each of F frames, the frames before it being `codes` [F, 16]: [F, V] and [F, 15, V']."""
-    text = build_talker_input(talker, config, prompt)
+    text = talker.embed_prompt(prompt)
     frames = torch.from_numpy(codes.astype(np.int64))
     rows = text.trailing_text[: len(frames) - 1]
     following = torch.cat([rows, text.pad.expand(len(frames) - 1 - len(rows), -1)])
-    cache = talker.new_cache(1, len(text.embeds) + len(frames))
-    hidden = [talker.prefill(cache, 0, text.embeds)]
+    cache = talker.stack.new_cache(1, len(text.embeds) + len(frames))
+    hidden = [talker.stack.prefill(cache, 0, text.embeds)]
     for index, row in enumerate(talker.embed_frames(frames[:-1]) + following):
-        hidden.append(talker.decode(cache, [0], [len(text.embeds) + index], row[None])[0])
+        hidden.append(talker.stack.decode(cache, [0], [len(text.embeds) + index], row[None])[0])
     states = torch.stack(hidden)
     seen: list[Tensor] = []
 
@@ -54,14 +52,14 @@ def forced_logits(
         seen.append(logits)
         return frames[:, book]
 
-    predictor = talker.code_predictor
-    embed0 = talker.model.codec_embedding(frames[:, 0])
-    predictor.predict(predictor.new_cache(len(frames)), states, frames[:, 0], embed0, choose)
-    return talker.codec_head(states), torch.stack(seen, dim=1)
+    predictor, code0 = talker.code_predictor, frames[:, 0]
+    embed0 = talker.embed_codec_tokens(code0)
+    complete_by_steps(predictor, frame_cache(predictor, len(frames)), states, code0, embed0, choose)
+    return talker.head(states), torch.stack(seen, dim=1)
 
 
 def compare(exact: tuple[Tensor, Tensor], reduced: tuple[Tensor, Tensor]) -> Deviation:
-    """Of what `forced_logits` gave for two talkers."""
+    """The deviation of two talkers, from their `forced_logits`."""
     spread = [float((b - a).std() / a.std()) for a, b in zip(exact, reduced, strict=True)]
     same = [float((a.argmax(-1) == b.argmax(-1)).float().mean()) for a, b in zip(exact, reduced, strict=True)]
     return Deviation(spread[0], spread[1], same[0], same[1])

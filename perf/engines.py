@@ -19,13 +19,17 @@ from perf.machine import give_threads, keep_threads
 from perf.reference import CLIP, TRANSCRIPT
 from voice_clone.audio import decode
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
-from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded, StreamDecoder
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.codec.graphed_decoder import GraphedDecoder
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.talker_stage import load_network
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import Precision
@@ -123,21 +127,27 @@ class Ours:
                 "VOICE_CLONE_CUDA_GRAPHS": "false",
             },
         )
-        self.talker, self.config = stages.load_talker(settings)
+        self.talker, self.config = load_network(settings)
         self.decoder: StreamDecoder
-        self.decoder, _ = stages.load_codec_decoder(settings)
+        self.decoder, _ = load_codec_decoder(settings)
+        self.form = codec_format(self.config.codec)
         self.tokenizer = Tokenizer(folder)
         self.runners: list[GraphRunner] = []
-        self._fixed: Generator | None = None
+        self._fixed: Generator[Prompt] | None = None
         if slots:
-            self.runners = [GraphRunner.on(self.talker.device) for _ in range(2)]
-            self._fixed = Generator(self.talker, self.config, slots, MAX_LENGTH, runner=self.runners[0])
+            self.runners = [GraphRunner.on(self.talker.stack.like.device) for _ in range(2)]
+            self._fixed = Generator(self.talker, slots, MAX_LENGTH, runner=self.runners[0])
             self._fixed.prepare()
             if isinstance(self.decoder, CodecDecoder):
-                books = self.config.talker.num_code_groups
-                graphed = GraphedDecoder(self.decoder, books, slots, SCHEDULE, self.runners[1])
+                graphed = GraphedDecoder(self.decoder, self.form, slots, SCHEDULE, self.runners[1])
                 graphed.prepare()
                 self.decoder = graphed
+
+    @property
+    def native(self) -> NativeTalker:
+        """The talker, on a CPU."""
+        assert isinstance(self.talker, NativeTalker)
+        return self.talker
 
     def prompt(self, embedding: npt.NDArray[np.float32], codes: Codes) -> Prompt:
         return Prompt(
@@ -153,8 +163,7 @@ class Ours:
         """The codes of the first stream. `streams` speak the same side by side."""
         keep_threads()
         generator = self.generator(streams)
-        codec = self.config.codec.decoder_config
-        code2wav = Code2Wav(self.decoder, codec.codebook_size, codec.num_quantizers)
+        code2wav = Code2Wav(self.decoder, self.form)
         code2wav.warm_up((1,), (streams,), 60.0)
         self._decode(code2wav, streams, 0, prompt.reference_codes[:1], prompt.reference_codes)  # a known voice
         how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
@@ -171,9 +180,9 @@ class Ours:
             with _clock(spent, "frames" if number else "first frame"):
                 made = generator.step(range(streams))
             for rows, frame in zip(chunk, made, strict=True):
-                if frame.codes is None:
+                if frame.payload is None:
                     raise SystemExit(f"the speech ended after {number} frames: take another seed")
-                rows.append(frame.codes)
+                rows.append(frame.payload)
             if len(chunk[0]) == SCHEDULE[min(index, len(SCHEDULE) - 1)] or number == frames - 1:
                 with _clock(spent, "code2wav"):
                     self._decode(code2wav, streams, index + 1, *map(np.stack, chunk))
@@ -184,9 +193,9 @@ class Ours:
         generator.reset()
         return np.stack(codes), Spent(first, spent["prefill"], spent["frames"] / (frames - 1), spent["code2wav"], total)
 
-    def generator(self, streams: int) -> Generator:
-        """One without streams."""
-        return self._fixed or Generator(self.talker, self.config, streams, MAX_LENGTH)
+    def generator(self, streams: int) -> Generator[Prompt]:
+        """A generator without streams."""
+        return self._fixed or Generator(self.talker, streams, MAX_LENGTH)
 
     def _decode(self, code2wav: Code2Wav, streams: int, index: int, *codes: Codes) -> None:
         context = codes[1] if index == 0 else codes[0][:0]

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from perf import report
@@ -32,9 +33,9 @@ from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent
 from perf.reference import CLIP, TRANSCRIPT
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 FRAME_SECONDS = 0.08
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -161,7 +162,7 @@ def compare(eager: Ours, graphs: Ours, prompt: Prompt, streams: int, frames: int
             generator.start(slot, TalkerRequest(prompt, GREEDY, frames))
     equal, hidden, made = 0, 0.0, []
     for _ in range(frames):
-        codes = [np.stack([one.codes for one in each.step(range(streams)) if one.codes is not None]) for each in pair]
+        codes = [_codes(each, streams) for each in pair]
         equal += int((codes[0] == codes[1]).sum())
         hidden = max(hidden, apart(_hidden(pair[0], streams), _hidden(pair[1], streams)))
         for slot in range(streams):
@@ -169,7 +170,7 @@ def compare(eager: Ours, graphs: Ours, prompt: Prompt, streams: int, frames: int
         made.append(codes[0])
     for generator in pair:
         generator.reset()
-    whole = torch.from_numpy(np.stack(made, axis=2).astype(np.int64)).to(eager.talker.device)  # [B, K, frames]
+    whole = torch.from_numpy(np.stack(made, axis=2).astype(np.int64)).to(eager.decoder.device)  # [B, K, frames]
     waveforms = []
     for engine in (eager, graphs):
         state = engine.decoder.new_state(streams)
@@ -187,7 +188,12 @@ def compare(eager: Ours, graphs: Ours, prompt: Prompt, streams: int, frames: int
     }
 
 
-def _hidden(generator: Generator, streams: int) -> torch.Tensor:
+def _codes(generator: Generator[Prompt], streams: int) -> npt.NDArray[np.int32]:
+    frames = [frame.payload for frame in generator.step(range(streams))]
+    return np.stack([codes for codes in frames if codes is not None])
+
+
+def _hidden(generator: Generator[Prompt], streams: int) -> torch.Tensor:
     return generator._model.hidden[:streams]
 
 

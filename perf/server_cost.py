@@ -33,22 +33,21 @@ from typing import Any
 import numpy as np
 import psutil
 import tritonclient.grpc as triton
+from safetensors.numpy import load
 from voice_clone_client import Client, pcm16
 
 from perf import empty_models, report
-from perf.bare_engine import GREEDY, PARTS, Bare, Heard
+from perf.bare_engine import GREEDY_OPTIONS, PARTS, Bare, Heard
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
 from tests.support.gateway_process import Gateway
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
-from voice_clone.families.qwen3_tts import stages
-from voice_clone.families.qwen3_tts.cloned_voice import ClonedVoice, from_cache
-from voice_clone.families.qwen3_tts.config import load_config
-from voice_clone.families.qwen3_tts.speech_request import SpeechRequest
+from voice_clone.compute import use_threads
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice
 
 VOICE = "server cost"
 FRAME = 1920  # samples
@@ -62,7 +61,7 @@ def through_triton(client: Client, frames: int) -> Heard:
     arrivals, chunks = [], []
     info: dict[str, Any] = {}
     began = time.perf_counter()
-    with client.speak(TEXT, voice=VOICE, max_frames=frames, **GREEDY) as speech:
+    with client.speak(TEXT, voice=VOICE, max_frames=frames, do_sample=False, options=GREEDY_OPTIONS) as speech:
         for chunk in speech:
             arrivals.append(1e3 * (time.perf_counter() - began))
             chunks.append(chunk.samples)
@@ -78,7 +77,14 @@ class HTTP:
 
     def speak(self, frames: int, sizes: Sequence[int]) -> Heard:
         """The same speech as raw PCM: int16 samples, in chunks of so many."""
-        asked = {"input": TEXT, "voice": VOICE, "response_format": "pcm", "max_new_tokens": frames, **GREEDY}
+        asked = {
+            "input": TEXT,
+            "voice": VOICE,
+            "response_format": "pcm",
+            "max_new_tokens": frames,
+            "do_sample": False,
+            "options": GREEDY_OPTIONS,
+        }
         arrivals, chunks = [], []
         began = time.perf_counter()
         self._connection.request(
@@ -122,7 +128,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         "VOICE_CLONE_THREADS": "1",
         "VOICE_CLONE_DETERMINISTIC": "true",  # chunks keep to the schedule, however fast frames come
     }
-    stages.use_threads(Settings({}, environ=environment))
+    use_threads(Settings({}, environ=environment))
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"
         with (
@@ -131,7 +137,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             Gateway(server.url, Path(scratch) / "gateway.log") as gateway,
         ):
             client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
-            bare = Bare(environment, _voice(server, folder), Tokenizer(folder))
+            bare = Bare(environment, _voice(server), Tokenizer(folder))
             try:
                 found = in_turns(bare, server, client, gateway, given)
             finally:
@@ -154,7 +160,7 @@ def nothing(scratch: Path, folder: Path, runs: int) -> Sequence[float]:
     return spent[1:]
 
 
-def _voice(server: TritonServer, folder: Path) -> ClonedVoice:
+def _voice(server: TritonServer) -> ResolvedVoice:
     """The registered voice as the server has it."""
     with triton.InferenceServerClient(server.url) as client:
         inputs = []
@@ -163,7 +169,7 @@ def _voice(server: TritonServer, folder: Path) -> ClonedVoice:
             inputs[-1].set_data_from_numpy(np.array([value.encode()], np.object_))
         answer = client.infer("speaker_cache", inputs)
     result, artifacts = json.loads(answer.as_numpy("result")[0]), answer.as_numpy("artifacts")[0]
-    return from_cache(result, artifacts, SpeechRequest(TEXT, VOICE), load_config(folder))
+    return ResolvedVoice(load(artifacts), result["reference_text"], result["mode"])
 
 
 def in_turns(

@@ -35,8 +35,8 @@ def tensor(value: Any) -> NDArray[Any]:
     """A tensor of one element, or an array as it is."""
     if isinstance(value, str):
         return np.array([value.encode()], np.object_)
-    array: NDArray[Any] = np.asarray(value, None if isinstance(value, (np.ndarray, bool)) else np.int32)
-    return np.atleast_1d(array)
+    array: NDArray[Any] = np.atleast_1d(np.asarray(value, None if isinstance(value, (np.ndarray, bool)) else np.int32))
+    return array
 
 
 def ask(url: str, model: str, tensors: Tensors) -> list[Tensors]:

@@ -26,12 +26,19 @@ from torch import nn
 from perf import report
 from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone.autoregressive.frame_model import KNOBS, knobs_of
-from voice_clone.autoregressive.sampling import Draw, Filters, SamplingParameters
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.autoregressive.kv_cache import KVCache
+from voice_clone.autoregressive.native_stack import NativeStack
+from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder
+from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder
+from voice_clone.families.qwen3_tts.networks.code_predictor import frame_cache
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.talker_stage import load_network
 from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
 
@@ -81,7 +88,7 @@ def convolutions(module: nn.Module, run: Callable[[], Any]) -> float:
 
 def encoders(settings: Settings) -> list[Stage]:
     """Of a reference clip; needed once a voice."""
-    speaker, codec = stages.load_speaker_encoder(settings)[0], stages.load_codec_encoder(settings)[0]
+    speaker, codec = load_speaker_encoder(settings)[0], load_codec_encoder(settings)[0]
     networks: tuple[Any, Any] = speaker, codec
     samples = np.random.default_rng(0).standard_normal(REFERENCE_SECONDS * SAMPLE_RATE, np.float32)
     waveform = 0.1 * torch.from_numpy(samples)
@@ -96,54 +103,55 @@ def _bytes(module: Any) -> float:
     return float(sum(weight.nbytes for weight in module.parameters()))
 
 
-def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
+def generation(talker: Talker | NativeTalker, config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
     """Prefill, and for each batch the talker's step, early and late, and the code predictor's 15."""
-    assert talker.native is not None and talker.code_predictor.native is not None
+    assert isinstance(talker, NativeTalker)
+    stack, predictor = talker.stack, talker.code_predictor
     layers = _weights(config.talker)
     inner = _weights(config.talker.code_predictor_config)
     books = config.talker.num_code_groups
     heads = (
         (books - 1) * config.talker.code_predictor_config.vocab_size * config.talker.code_predictor_config.hidden_size
     )
-    head_bytes = float(sum(head.nbytes for head in talker.code_predictor.lm_head))  # type: ignore[misc]
-    cache = talker.new_cache(max(batches), LATE + PROMPT + 8)
+    head_bytes = float(sum(head.nbytes for head in predictor.lm_head))
+    cache = stack.new_cache(max(batches), LATE + PROMPT + 8)
     size = config.talker.hidden_size
     prompt = torch.randn(PROMPT, size)
-    bytes_ = float(talker.native.nbytes)
-    found = [Stage(f"prefill, {PROMPT} positions", lambda: talker.prefill(cache, 0, prompt), bytes_, PROMPT * layers)]
+    bytes_ = float(stack.nbytes)
+    found = [Stage(f"prefill, {PROMPT} positions", lambda: stack.prefill(cache, 0, prompt), bytes_, PROMPT * layers)]
     for batch in batches:
         rows = torch.randn(batch, size)
         for position in (EARLY, LATE):
             # The keys and values that a step reads are as many bytes as they are multiplications times 2.
             kv = _kv_values(config.talker) * (PROMPT + position) * batch
             where = [PROMPT + position] * batch
-            run = _decode(talker, cache, where, rows)
+            run = _decode(stack, cache, where, rows)
             found.append(
                 Stage(f"talker, frame {position}, batch {batch}", run, bytes_ + 4 * kv, batch * layers + 2 * kv)
             )
-        predictor = talker.code_predictor
-        small, codes = predictor.new_cache(batch), torch.zeros(batch, dtype=torch.int64)
-        native: Any = predictor.native
+        small, codes = frame_cache(predictor, batch), torch.zeros(batch, dtype=torch.int64)
         found.append(
             Stage(
                 f"code predictor, batch {batch}",
                 _predict(predictor, small, rows, codes),
-                (books - 1) * native.nbytes + head_bytes,
+                (books - 1) * predictor.nbytes + head_bytes,
                 batch * (books * inner + heads),
             )
         )
     return found
 
 
-def _decode(talker: Talker, cache: Any, where: list[int], rows: torch.Tensor) -> Callable[[], Any]:
-    return lambda: talker.decode(cache, range(len(where)), where, rows)
+def _decode(stack: NativeStack, cache: KVCache, where: list[int], rows: torch.Tensor) -> Callable[[], Any]:
+    return lambda: stack.decode(cache, range(len(where)), where, rows)
 
 
-def _predict(predictor: Any, cache: Any, rows: torch.Tensor, codes: torch.Tensor) -> Callable[[], Any]:
-    knobs = np.tile(knobs_of(SamplingParameters(seed=0, subtalker_do_sample=False))[-KNOBS:], (len(rows), 1))
-    uniform = torch.zeros(len(rows), predictor.config.num_code_groups, dtype=torch.float64)
-    choose = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
-    return lambda: predictor.predict(cache, rows, codes, rows, choose)
+def _predict(
+    predictor: NativeCodePredictor, cache: KVCache, rows: torch.Tensor, codes: torch.Tensor
+) -> Callable[[], Any]:
+    knobs = np.tile(SamplingParameters(seed=0, subtalker_do_sample=False).others, (len(rows), 1))
+    uniform = torch.zeros(len(rows), predictor.codebooks, dtype=torch.float64)
+    draw = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
+    return lambda: predictor.complete(cache, rows, codes, rows, draw)
 
 
 def _weights(config: Any) -> float:
@@ -161,7 +169,7 @@ def _kv_values(config: Any) -> float:
 
 def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
     """code2wav by chunk and batch."""
-    decoder, config = stages.load_codec_decoder(settings)
+    decoder, config = load_codec_decoder(settings)
     assert isinstance(decoder, NativeCodecDecoder)
     codec = config.codec.decoder_config
     found = []
@@ -229,7 +237,7 @@ def main() -> None:
         for precision in given.precision:
             environment = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
             settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in environment.items()})
-            found[precision] = measure(generation(*stages.load_talker(settings), given.batch), given.runs)
+            found[precision] = measure(generation(*load_network(settings), given.batch), given.runs)
         settings = Settings({}, environ={"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"})
         found["networks in fp32"] = measure([*encoders(settings), *decoding(settings, given.batch)], given.runs)
     columns = ("stage", "ms p50", "least", "most", "bandwidth floor", "compute floor", "of the floor")

@@ -46,5 +46,5 @@ def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, tmp_path: Pa
     assert responses == sorted(responses) and len(responses) >= 2
     assert first > 0 and start > 0 and start < end < responses[-1]
     flat = re.sub(r"[\s│]+", " ", done.stdout)  # as if no line had been wrapped
-    assert "audio FP32 [1920]" in flat and "reference_codes INT32 [" in flat
+    assert "audio FP32 [1920]" in flat and "prompt BYTES [1]" in flat
     assert '"finish_reason"' in done.stdout

@@ -11,7 +11,7 @@ import torch
 
 from perf import gpu
 from tests.conftest import CheckpointFactory
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.autoregressive.native_stack import NativeStack
 
 SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers"]
 
@@ -38,12 +38,12 @@ def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypa
 def test_what_differs_does_not_pass(
     checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exact = Talker.decode_first
+    exact = NativeStack.decode_first
 
     def wrong(*args: Any) -> torch.Tensor:
         return 1.1 * exact(*args)
 
-    monkeypatch.setattr(Talker, "decode_first", wrong)
+    monkeypatch.setattr(NativeStack, "decode_first", wrong)
     folder = str(checkpoint_folder("tiny", 0))
     assert run(monkeypatch, "--device", "cpu", "--checkpoint", folder, "--precision", "fp32", *SHORT) == 1
     assert "fp32: FAILED" in capsys.readouterr().out
