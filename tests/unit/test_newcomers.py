@@ -1,19 +1,18 @@
-"""Newcomers' prompts are read while the listeners have enough to hear. Time is what the model's steps say it is."""
+"""Prompts of new streams are read while the live streams have enough audio ahead. The clock is the model's."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from voice_clone.batching import engine as engine_module
-from voice_clone.batching import stream as stream_module
 from voice_clone.batching.engine import PATIENCE, Engine
+from voice_clone.batching.payload import PayloadForm
 from voice_clone.batching.stream import Chunk
 
 FRAME_SECONDS = 0.08
@@ -37,25 +36,27 @@ class Listener:
         return False
 
     def stalls(self) -> int:
-        """Chunks that were made after all before had been heard."""
+        """The number of chunks that were made after playback of the earlier ones had ended."""
         assert self.ended.wait(WAIT)
         found, heard_until = 0, 1e-3 * self.chunks[0].timing.generate
         for chunk in self.chunks:
             made = 1e-3 * chunk.timing.generate
             found += made > heard_until + 1e-6
-            heard_until = max(made, heard_until) + FRAME_SECONDS * len(chunk.codes)
+            heard_until = max(made, heard_until) + FRAME_SECONDS * len(chunk.payload)
         return found
 
 
 @dataclass
 class MadeFrame:
-    codes: NDArray[np.int32]
+    payload: NDArray[np.int32]
     finish: str | None
 
 
 @dataclass
 class Model:
-    """Every step and every piece of a prompt takes its time; at step 3 `newcomers` arrive."""
+    """Moves the clock on with every step and every piece of a prompt; submits `newcomers` at step 3."""
+
+    payload = PayloadForm(2)
 
     step_seconds: float
     read_seconds: float
@@ -101,18 +102,17 @@ def speak(monkeypatch: pytest.MonkeyPatch) -> Iterator[Speak]:
 
 
 class Speak:
-    """An engine of a model, whose clock is the model's."""
+    """Runs an engine on a model, with the model's clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
         self._engine: Engine[int] | None = None
 
     def __call__(self, model: Model, frame_seconds: float = FRAME_SECONDS) -> Listener:
-        clock = SimpleNamespace(monotonic=lambda: model.now)
         self._monkeypatch.setattr(engine_module, "MAX_UNSENT", 1000)  # the outbox has no time to deliver
-        for module in (engine_module, stream_module):
-            self._monkeypatch.setattr(module, "time", clock)
-        self._engine = model.engine = Engine(model, 2, (1, 2, 4), 8, frame_seconds, prefill_chunk=1)
+        self._engine = model.engine = Engine(
+            model, (1, 2, 4), 8, frame_seconds, prefill_chunk=1, clock=lambda: model.now
+        )
         listener = Listener()
         self._engine.submit("first", 100, listener)
         return listener
@@ -122,20 +122,20 @@ class Speak:
             self._engine.close()
 
 
-def test_nobody_runs_dry_while_prompts_are_read(speak: Speak) -> None:
+def test_no_stream_runs_dry_while_prompts_are_read(speak: Speak) -> None:
     newcomers = [Listener(), Listener()]
     first = speak(Model(step_seconds=0.03, read_seconds=0.06, newcomers=newcomers, pieces=4))
     assert [listener.stalls() for listener in (first, *newcomers)] == [0, 0, 0]
 
 
 def test_without_a_pace_prompts_are_read_at_every_step(speak: Speak) -> None:
-    """What is avoided."""
+    """The streams run dry then: this is what the pace avoids."""
     newcomers = [Listener(), Listener()]
     first = speak(Model(step_seconds=0.03, read_seconds=0.06, newcomers=newcomers, pieces=4), frame_seconds=0.0)
     assert first.stalls() > 0
 
 
-def test_a_newcomer_waits_only_so_long(speak: Speak) -> None:
+def test_a_new_stream_waits_for_a_limited_time(speak: Speak) -> None:
     newcomer = Listener()
     model = Model(step_seconds=0.0795, read_seconds=0.06, newcomers=[newcomer], pieces=2)
     speak(model)
@@ -143,7 +143,7 @@ def test_a_newcomer_waits_only_so_long(speak: Speak) -> None:
     assert newcomer.chunks[0].timing.prefill <= 1e3 * (PATIENCE + 2 * 0.15)
 
 
-def test_nobody_is_waited_for_where_all_run_dry_anyway(speak: Speak) -> None:
+def test_a_new_stream_does_not_wait_where_all_run_dry_anyway(speak: Speak) -> None:
     newcomer = Listener()
     speak(Model(step_seconds=0.2, read_seconds=0.06, newcomers=[newcomer], pieces=2))
     newcomer.stalls()

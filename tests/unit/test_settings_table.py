@@ -11,6 +11,7 @@ import pytest
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
+from tools.families.recognition import families
 from tools.settings_table import (
     BEGIN,
     END,
@@ -22,7 +23,7 @@ from tools.settings_table import (
     parameters,
     tables,
 )
-from tools.triton_server import ROOT
+from tools.triton_server import MODELS, ROOT
 
 KINDS = {"text", "integer", "number", "integers", "choice", "secret"}
 PROPERTIES = {"checkpoint_dir", "voice_dir"}
@@ -61,8 +62,12 @@ def test_the_readme_has_them_all() -> None:
 
 
 def test_every_variable_that_the_code_names_is_in_a_table() -> None:
-    """A whole name in the code, or in what deploys it, is a setting's variable or one of the others."""
-    servers = {f"VOICE_CLONE_{name}".upper() for name in read_settings()}
+    """A whole name in the code, or in what deploys it, is a setting's variable or one of the others.
+
+    A setting may have the name of a family in front; F stands for any family.
+    """
+    prefixes = ("", "F_", *(f"{family}_" for family in families([MODELS])))
+    servers = {f"VOICE_CLONE_{prefix}{name}".upper() for name in read_settings() for prefix in prefixes}
     gateways = {f"{GATEWAY_PREFIX}{each.name}".upper() for each in fields(GatewaySettings)}
     packages = ("voice_clone", "model_repository", "client/voice_clone_client", "client/voice_clone_gateway")
     files = [file for package in packages for file in (ROOT / package).rglob("*.py")]
