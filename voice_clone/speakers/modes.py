@@ -11,7 +11,7 @@ transcript; no voice meets a need of another name. All decisions about modes are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from voice_clone.speakers.name import check_word
 from voice_clone.speakers.record import IN_CONTEXT, X_VECTOR, ArtifactId, SpeakerRecord
 
 REFERENCE_TEXT = "reference_text"
+_NOTHING: frozenset[str] = frozenset()  # given with a voice
+_TRANSCRIPT = frozenset({REFERENCE_TEXT})
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def mode_of_record(modes: Modes, model_type: str, record: SpeakerRecord, asked: 
     Raises:
         Unsupported: the family has no such mode, or the speaker does not meet its needs; says what to upload.
     """
-    given = () if record.reference_text is None else (REFERENCE_TEXT,)
+    given = _NOTHING if record.reference_text is None else _TRANSCRIPT
     mode, lacking = _choose(modes, model_type, asked, given)
     if lacking and record.embedding_source != "direct":  # an embedding serves as it is, or not at all
         needs = " and ".join(lacking)
@@ -83,7 +85,7 @@ def mode_of_clip(modes: Modes, model_type: str, reference_text: str | None, aske
         Unsupported: the family has no such mode.
         InvalidArgument: the request does not meet its needs; says what to send.
     """
-    given = () if reference_text is None else (REFERENCE_TEXT,)
+    given = _NOTHING if reference_text is None else _TRANSCRIPT
     mode, lacking = _choose(modes, model_type, asked, given)
     if lacking:
         needs = " and ".join(lacking)
@@ -99,27 +101,31 @@ def mode_of_embedding(modes: Modes, model_type: str, asked: str | None = None) -
     Raises:
         Unsupported: the mode has needs, or every mode of the family has.
     """
-    mode, lacking = _choose(modes, model_type, asked, ())
+    mode, lacking = _choose(modes, model_type, asked, _NOTHING)
     if lacking or modes.needs.get(mode):
         raise Unsupported(f"{model_type} in mode {mode} takes no speaker_embedding; send audio")
     return ArtifactId(model_type, mode)
 
 
-def _choose(modes: Modes, model_type: str, asked: str | None, given: Collection[str]) -> tuple[str, list[str]]:
+def _choose(modes: Modes, model_type: str, asked: str | None, given: frozenset[str]) -> tuple[str, list[str]]:
     """The mode to use, and which of its needs are not among those given."""
+    if asked is None:
+        for mode, needs in modes.needs.items():
+            if given.issuperset(needs):
+                return mode, []
     if asked is not None and not modes.declared:
         return asked, []
     if asked is not None and asked not in modes.needs:
         raise Unsupported(f"{model_type} has no mode {asked!r}; it has {', '.join(modes.needs)}")
     candidates = modes.needs if asked is None else (asked,)
     lacking = {mode: [need for need in modes.needs[mode] if need not in given] for mode in candidates}
-    mode = min(lacking, key=lambda mode: len(lacking[mode]))  # the first among equals
+    mode = min(lacking, key=lambda mode: len(lacking[mode]))  # the nearest; the first among equals
     return mode, lacking[mode]
 
 
-def _instead(modes: Modes, asked: str | None, given: Collection[str]) -> str:
+def _instead(modes: Modes, asked: str | None, given: frozenset[str]) -> str:
     """The other modes to ask for, as the end of a message."""
-    others = [mode for mode, needs in modes.needs.items() if mode != asked and set(needs) <= set(given)]
+    others = [mode for mode, needs in modes.needs.items() if mode != asked and given.issuperset(needs)]
     return f", or ask for the mode {' or '.join(others)}" if others else ""
 
 
