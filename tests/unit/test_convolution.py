@@ -1,4 +1,4 @@
-"""Causal convolutions: chunked output equals whole output, and neither sees the future."""
+"""Causal convolutions: chunked output equals whole output, and no output depends on later inputs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_streamed_transposed_convolution_equals_whole(sizes: list[int], stride: 
 
 
 @pytest.mark.parametrize("module", [CausalConv1d(2, 3, 5, dilation=3), CausalConv1d(2, 3, 4, stride=2)])
-def test_no_output_sees_the_future(module: CausalConv1d) -> None:
+def test_no_output_depends_on_later_inputs(module: CausalConv1d) -> None:
     module.requires_grad_(False)
     x = torch.randn(1, 2, 24)
     changed = x.clone()
