@@ -34,9 +34,9 @@ async function askForKey(hint) {
 async function showVoices() {
   try {
     const voices = await refreshVoices();
-    if (voices.length === 0) find("new-voice").open = true; // it may be open already, by hand
+    if (voices.length === 0) find("new-voice").open = true; // the user may have opened it already
   } catch (error) {
-    if (error.status === 401) await askForKey("This gateway needs a key. Ask who runs it; it is kept until this tab is closed.");
+    if (error.status === 401) await askForKey("This gateway requires a key. Ask its operator for one; the page keeps it until this tab is closed.");
   }
 }
 

@@ -1,4 +1,4 @@
-// What all parts of the page use.
+// Helpers of all parts of the page.
 
 export const find = (id) => document.getElementById(id);
 
@@ -18,14 +18,14 @@ export function icon(name) {
   return svg;
 }
 
-// Shows an error in the box that is there for it, or none.
+// Shows an error in its box, or hides the box.
 export function showError(id, error) {
   const box = find(id);
   box.hidden = !error;
   box.textContent = error?.message ?? "";
 }
 
-// Opens a dialog; answers the value of the button that closed it.
+// Opens a dialog; returns the value of the button that closed it.
 export function ask(dialog) {
   dialog.returnValue = "";
   dialog.showModal();

@@ -1,4 +1,4 @@
-// The form of a new voice: record or choose a clip, look at it, listen to it, register it.
+// The form of a new voice: record or choose a clip, view it, listen to it, register it.
 
 import * as api from "./api.js";
 import { find, showError } from "./dom.js";
@@ -9,7 +9,7 @@ import { Waveform } from "./waveform.js";
 
 const SHORTEST = 1; // seconds
 const LONGEST = 30;
-const READ_BY_SERVER = /\.(wav|flac|ogg|oga|mp3)$/i; // what else the browser can decode is sent as WAV
+const READ_BY_SERVER = /\.(wav|flac|ogg|oga|mp3)$/i; // other formats are decoded here and sent as WAV
 
 const hint = find("clip-hint").textContent;
 const wave = new Waveform(find("clip-wave"), 1);

@@ -1,4 +1,4 @@
-// Hands on the microphone's samples, as they are, mixed to mono.
+// Posts the microphone's samples, mixed to mono.
 class Tap extends AudioWorkletProcessor {
   process([channels]) {
     if (channels.length) {

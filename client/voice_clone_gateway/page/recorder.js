@@ -1,10 +1,10 @@
-// Records the microphone as samples; a container format of the browser's own would be none that the server reads.
+// Records the microphone as samples; the server does not read the container formats of browsers.
 
-// What browsers do to make calls clearer makes a voice less like itself.
+// The browser's processing for calls would change the voice.
 const RAW = { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false };
 
 export class Recorder {
-  // `onSamples` is called with each piece, a Float32Array. Throws an Error to show, if there is no microphone.
+  // Calls `onSamples` with each piece, a Float32Array. Throws an Error for the user if there is no microphone.
   static async start(onSamples) {
     if (!navigator.mediaDevices) throw new Error("Browsers record only on https pages and on localhost. Choose a clip instead.");
     let stream;

@@ -1,11 +1,11 @@
-// Draws samples as bars on a canvas; they may still be coming. Bars up to `position` seconds are in the strong colour.
+// Draws samples as bars on a canvas while they arrive. Bars up to `position` seconds have the strong colour.
 
 const BAR = 3; // CSS pixels
 const SPACE = 2;
 const GRAIN = 0.02; // seconds of one stored peak
 
 export class Waveform {
-  // The bars fill the width once there are `least` seconds; before, they grow from the left.
+  // The bars fill the width from `least` seconds on; before, they grow from the left.
   constructor(canvas, least) {
     this.canvas = canvas;
     this.least = least;
@@ -18,7 +18,7 @@ export class Waveform {
     this.peaks = [];
     this.seconds = 0;
     this.position = 0;
-    this.loudest = 0.25; // what is softer is shown as such
+    this.loudest = 0.25; // softer samples are drawn smaller
     this.rest = { count: 0, peak: 0 };
     this.draw();
   }
