@@ -38,7 +38,7 @@ PARTS = ("prompt", "talker", "code2wav", "the way")
 
 @dataclass(frozen=True)
 class Heard:
-    """A speech at its listener: when each chunk came, in ms from the request on, what it was, and what was told."""
+    """A speech at its listener: the arrivals of its chunks, in ms since the request, their samples, and the info."""
 
     arrivals: list[float]
     chunks: list[npt.NDArray[np.float32]]
@@ -79,7 +79,7 @@ class Bare:
         )
 
     def speak(self, frames: int) -> Heard:
-        """A speech of so many frames."""
+        """Speak a number of frames."""
         codes = self._voice.artifacts[CODES]
         listener = _Listener(self._worker, codes)
         began = time.perf_counter()
@@ -101,7 +101,7 @@ class Bare:
             arrivals.append(1e3 * (time.perf_counter() - began))
             chunks.append(decoded.waveform)
             if len(chunks) == 1:
-                info = {"prompt_ms": prompt_ms, **listener.told, "code2wav_first_ms": decoded.first_ms}
+                info = {"prompt_ms": prompt_ms, **listener.timing, "code2wav_first_ms": decoded.first_ms}
         return Heard(arrivals, chunks, info)
 
     def close(self) -> None:
@@ -115,14 +115,14 @@ class _Listener:
 
     def __init__(self, worker: Code2WavWorker, context: npt.NDArray[np.int32]) -> None:
         self.stream_id = uuid.uuid4().hex
-        self.told: dict[str, float] = {}
+        self.timing: dict[str, float] = {}
         self.heard: queue.SimpleQueue[Decoded | None] = queue.SimpleQueue()
         self._worker = worker
         self._context = context
 
     def chunk(self, chunk: Chunk) -> None:
         context = self._context if chunk.index == 0 else self._context[:0]
-        self.told = self.told or {"first_frame_ms": chunk.timing.first_frame}
+        self.timing = self.timing or {"first_frame_ms": chunk.timing.first_frame}
         final = chunk.finish is not None
         self._worker.submit(
             codec_chunk.Chunk(self.stream_id, chunk.index, chunk.payload, context, final), _Ticket(self.heard, final)

@@ -1,12 +1,12 @@
 """What a registered voice saves: first audio with the clip sent along against first audio by its name.
 
-For each length of the reference, in turn and `--runs` times, so that a slow moment of the machine meets all alike:
+For each length of the reference, in turn and `--runs` times, so that a slow moment of the machine affects all alike:
 
     cold        a clip that the server has never seen, sent with the request: encoded, cached by its content
     sent again  the same clip once more: found by its content
     warm        a registered voice
     restored    the same voice, first request after a restart of the server: read from disk, not encoded
-    stampede    `--stampede` requests at once of a voice that was never spoken in: how often it is encoded
+    stampede    `--stampede` requests at once with one unknown clip: the number of extractions
 
 Time is from the request to the first samples at the client, in milliseconds.
 """
@@ -35,7 +35,7 @@ KINDS = ("cold", "sent again", "warm", "restored")
 
 
 async def first_audio(client: AsyncClient, frames: int = 3, **voice: Any) -> tuple[float, Mapping[str, Any]]:
-    """Milliseconds to the first samples of a short speech, and what the server told of it."""
+    """Milliseconds to the first samples of a short speech, and the server's info."""
     began = time.perf_counter()
     first, told = None, None
     async with client.speak(TEXT, seed=1, max_frames=frames, **voice) as speech:

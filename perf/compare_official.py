@@ -9,8 +9,8 @@ number of frames; every frame is 80 ms of speech. The voice's prompt is made bef
     code2wav        the codec decoder, over the number of frames
     real-time       all of it over the length of the speech
 
-Each run of ours is set in relation to the official run beside it. Memory is that of a process of its own, loaded and
-having spoken.
+Each run of ours is compared with the official run beside it. Memory is that of a separate process after
+loading and one speech.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--streams", type=int, default=4, help="side by side, for the throughput")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--no-memory", action="store_true", help="do not start processes to weigh them")
+    parser.add_argument("--no-memory", action="store_true", help="do not measure memory, which starts processes")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -1,7 +1,7 @@
-"""The server's wiring with models that do nothing: what Triton takes at least for a speech.
+"""The server's wiring with models that do nothing: the least time that Triton takes for a speech.
 
-Ensemble and configurations are the real ones, so the same tensors go the same way; each model answers at once, with
-zeros, and the prompt asks the speaker cache before.
+Ensemble and configurations are the real ones, so the same tensors are passed. Each model answers at once with zeros;
+the prompt calls the speaker cache first.
 """
 
 from __future__ import annotations

@@ -72,9 +72,7 @@ class Official:
     def speak(self, frames: int) -> tuple[Codes, Spent]:
         seen: list[Codes] = []
         spent = {"code2wav": 0.0}
-        steps: list[
-            float
-        ] = []  # when the talker was called: for the prompt, then to complete a frame and begin the next
+        steps: list[float] = []  # times of the talker's calls: for the prompt, then one for each frame
         inner, tokenizer = self.model.model, self.model.model.speech_tokenizer
         forward, real = inner.talker.forward, tokenizer.decode
 
@@ -113,7 +111,7 @@ class Ours:
     """Our engine at one precision; the prompt comes from the official model's voice.
 
     Args:
-        slots: steps have fixed shapes, for so many streams at once; on a GPU they are CUDA graphs. 0: they have not.
+        slots: streams of steps with fixed shapes, which are CUDA graphs on a GPU. 0: shapes follow the streams.
     """
 
     def __init__(self, folder: Path, precision: Precision, device: str = "cpu", slots: int = 0) -> None:

@@ -1,14 +1,14 @@
-"""Load on a running server, over gRPC: what a listener waits, what a server yields.
+"""Load on a running server, over gRPC: latency at the listeners, throughput of the server.
 
-    perf/load --checkpoint DIR --concurrency 1,2,4,8          starts a server of its own
+    perf/load --checkpoint DIR --concurrency 1,2,4,8          starts a server
     perf/load --url HOST:8001 --metrics HOST:8002 --rate 0.5,1,2
 
-Closed loop (`--concurrency N`): N callers, each of whom asks again when the speech before is over. Open loop
-(`--rate R`): requests come at random, R a second on average (Poisson), whether the server keeps up or not, and times
-count from when a request was due. Everything random hangs on `--seed`.
+Closed loop (`--concurrency N`): N callers, each of which sends its next request when its speech is over. Open loop
+(`--rate R`): requests are sent at random times, R a second on average (Poisson), whether the server keeps up or not,
+and times count from when a request was due. `--seed` determines everything random.
 
-Times are seconds at the client. `first audio` is the first sample's arrival. A `stall` is a chunk that came after a
-player, started with the first chunk, had run dry; `gapless` is the share of speeches without one.
+Times are seconds at the client. `first audio` is the first sample's arrival. A `stall` is a chunk that arrived after
+playback, started with the first chunk, had run dry; `gapless` is the share of speeches without a stall.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Mix:
-    """What is asked for: shares in 0..1."""
+    """The kinds of requests: shares in 0..1."""
 
     hit: float  # registered voices; the rest sends a clip that no one has sent before
     icl: float  # of the clips, with their transcript
@@ -84,7 +84,7 @@ class Load:
         self._names = [f"load {number}" for number in range(mix.voices)]
 
     async def register(self) -> None:
-        """Upload the voices, each of a clip of its own, and wait for them."""
+        """Upload the voices, each from another clip, and wait for them."""
         for name in self._names:
             await self._client.upload(
                 name, fresh_clip(self._random.getrandbits(32)), reference_text=TRANSCRIPT, wait=True
@@ -247,7 +247,7 @@ def main() -> int:
     parser.add_argument("--icl", type=float, default=0.5, help="share of the sent clips that have a transcript")
     parser.add_argument("--cancel", type=float, default=0.0, help="share of requests that the caller closes early")
     parser.add_argument("--voices", type=int, default=4, help="voices registered for this")
-    parser.add_argument("--max-frames", type=int, default=100, help="longest speech, in frames of 80 ms")
+    parser.add_argument("--max-frames", type=int, default=100, help="longest speech, in frames")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     arguments = parser.parse_args()
@@ -256,7 +256,7 @@ def main() -> int:
     with _server(arguments) as (url, metrics):
         found = asyncio.run(run(url, metrics, arguments))
     print(report.table(COLUMNS, [row(level) for level in found]))
-    # Of paths the name: where they are on one machine tells nobody anything.
+    # Only the names of paths: their folders on this machine mean nothing elsewhere.
     given = {name: value.name if isinstance(value, Path) else value for name, value in vars(arguments).items()}
     report.write(arguments.output, {"arguments": given, "levels": found})
     return 0

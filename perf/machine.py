@@ -1,7 +1,6 @@
-"""What this machine can do at best, and who computes on it.
+"""The best rates of this machine, and the turns of torch and native code on its cores.
 
-torch and native code share the cores by turns: torch's threads spin for a while behind their last work, on cores that
-the next native code needs.
+torch's threads spin for a while after their last work, on cores that the next native code needs.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ SPINNING = 0.02  # seconds
 
 
 def give_threads() -> None:
-    """torch's turn: it has as many threads as native code."""
+    """Begin torch's turn: it gets as many threads as native code."""
     torch.set_num_threads(thread_pool().threads)
 
 
 def keep_threads() -> None:
-    """Native code's turn, as in a server; torch's threads have come to rest."""
+    """Begin native code's turn, as in a server, after torch's threads have stopped spinning."""
     leave_threads_to_native_code()
     time.sleep(SPINNING)
 

@@ -1,13 +1,13 @@
-"""Memory of a server, by process: after loading, and after speeches at once in every slot.
+"""Memory of a server, by process: after loading, and after simultaneous speeches in every slot.
 
-What counts is each process's own memory, and once, whoever maps it, each page of a mapped file that is in memory: the
-sum is what the proportional set sizes (PSS) come to where no other process of the machine maps the same files. Set
-against it is the sum of
+It counts each process's own memory, and each resident page of a mapped file once, however many processes map it. The
+sum equals that of the proportional set sizes (PSS) where no other process of the machine maps the same files. It is
+compared with the sum of
 
-    1.3 x weights   as they are kept: talker and code predictor at the precision, all other networks in fp32, embeddings
-                    as in the checkpoint. The text embedding stays in the file, so it is left out here
-    KV              the key-value memory that the speeches have filled; what is reserved beyond is address space alone
-    1 GB            the server, seven interpreters, torch and what is compiled
+    1.3 x weights   as stored: talker and code predictor at the precision, all other networks in fp32, embeddings
+                    as in the checkpoint. The text embedding stays in the file, so it is not counted
+    KV              the key-value memory that the speeches have filled; the rest of it is reserved address space
+    1 GB            the server, seven interpreters, torch and compiled code
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SERVER = "tritonserver"
 
 @dataclass(frozen=True)
 class Usage:
-    """Bytes of a process: its own, those of each file that it maps, the most that it ever had of both."""
+    """Bytes of a process: its own, those of each file that it maps, and the peak of both."""
 
     own: float
     files: Mapping[str, float]
@@ -67,7 +67,7 @@ def _fields(text: str) -> dict[str, float]:
 
 
 def usage(server: TritonServer) -> dict[str, Usage]:
-    """Of each process of a server, by the name of its model."""
+    """The usage of each process of a server, by the name of its model."""
     assert server.process is not None
     root = psutil.Process(server.process.pid)
     found = {}
@@ -78,7 +78,7 @@ def usage(server: TritonServer) -> dict[str, Usage]:
 
 
 def shares(found: Mapping[str, Usage]) -> dict[str, float]:
-    """What each process counts: its own memory, and its share of the files, of each as much as one maps the most of."""
+    """Bytes of each process: its own memory and its share of each file, of which the largest mapping counts once."""
     mapped: Counter[str] = Counter()
     most: Counter[str] = Counter()
     for each in found.values():
@@ -114,7 +114,7 @@ def _width(dtype: str) -> int:
 
 
 def kv_bytes(config: Qwen3TTSConfig, positions: int) -> int:
-    """Bytes of the talker's keys and values of so many positions, in fp32."""
+    """Bytes of the talker's keys and values of a number of positions, in fp32."""
     talker = config.talker
     return 2 * 4 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim * positions
 

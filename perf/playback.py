@@ -1,4 +1,4 @@
-"""Whether a stream can be heard without a gap: its chunks against the clock of a player."""
+"""Playback of a stream's chunks, to find its gaps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Playback:
-    """A player that starts with the first chunk, and waits wherever the next one is late.
+    """A player that starts with the first chunk and waits wherever the next one is late.
 
-    Feed it each chunk's arrival with `add`. Times are seconds on any one clock.
+    `add` takes each chunk's arrival. Times are seconds on one clock.
     """
 
     began: float
@@ -17,8 +17,8 @@ class Playback:
     last: float | None = None
     seconds: float = 0.0  # of audio
     gaps: list[float] = field(default_factory=list)  # between arrivals
-    stalls: list[float] = field(default_factory=list)  # how late a chunk was, where it was
-    _silent_at: float = 0.0  # when all that has come will have been heard
+    stalls: list[float] = field(default_factory=list)  # delays of the late chunks
+    _silent_at: float = 0.0  # end of the audio that has arrived
 
     def add(self, now: float, seconds: float) -> None:
         """`seconds` of audio arrived at `now`."""
@@ -42,5 +42,5 @@ class Playback:
 
     @property
     def real_time_factor(self) -> float | None:
-        """Time of the whole stream over its audio; below 1 is faster than it is heard."""
+        """Time of the whole stream over its audio; below 1 is faster than playback."""
         return (self.last - self.began) / self.seconds if self.last is not None and self.seconds else None

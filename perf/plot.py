@@ -1,4 +1,4 @@
-"""Draws what perf/load and perf/stages measured, from the JSON files that they write.
+"""Draws the figures of perf/load and perf/stages, from their JSON files.
 
 perf/plot load RESULT.json [RESULT.json ...] -o load.svg     first audio and throughput against the callers
 perf/plot stages RESULT.json -o stages.svg                   each stage's time beside its floor

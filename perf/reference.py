@@ -1,4 +1,4 @@
-"""Reference clips for measurements: the one that the tools ship, and as many others as are wanted."""
+"""Reference clips for measurements: the shipped one and any number of variants."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TRANSCRIPT = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
 
 
 def fresh_clip(seed: int, seconds: float | None = None) -> bytes:
-    """The shipped clip as a WAV file, with noise far below hearing that makes it a clip of its own.
+    """The shipped clip as a WAV file, with inaudible noise that makes it another clip.
 
     Args:
         seed: of the noise; another seed is another clip to the cache.
-        seconds: its length, by repetition or by cutting; None: as it is.
+        seconds: its length, by repeating or cutting it; None: unchanged.
     """
     samples, rate = soundfile.read(CLIP, dtype="float32")
     if seconds is not None:

@@ -1,4 +1,4 @@
-"""What the measurements share: the machine they ran on, percentiles, tables, JSON."""
+"""Shared by the measurements: a description of the machine, percentiles, tables, JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("voice-clone", "torch", "numpy", "tritonclient", "onnxruntime", "qwe
 
 
 def machine() -> dict[str, Any]:
-    """What a figure must be read with: processor, cores, memory, GPU, versions, date."""
+    """The conditions of a figure: processor, cores, memory, GPU, versions, date."""
     cpu = platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

@@ -1,21 +1,20 @@
-"""What Triton and the gateway cost: the same speech from the bare engine in this process and through both, in turns.
+"""The cost of Triton and the gateway: the same speech from the bare engine in this process and through both, in turns.
 
     bare     text to ids, engine, code2wav's worker, each with the thread that it has in a server; the voice is in
              memory. Chunks go from thread to thread as Python objects.
     server   the same through tritonserver, gRPC and the client, by the name of a registered voice.
     gateway  the same through the OpenAI speech API in front of it, as a stream of raw PCM over one HTTP connection.
 
-All compute with one thread each in talker and code2wav, which are at work at the same time, in the one process by
-turns wherever they need Python's lock: so the server, whose models are processes, may well be faster from chunk to
-chunk. What it adds to one chunk is seen where nothing overlaps: in speeches of a single chunk, and in the time of all
-processors. Chunks keep to the schedule, and the samples of all must be equal before anything is timed (the gateway's:
-rounded to 16 bits).
+Talker and code2wav compute at the same time, with one thread each. In the bare engine they share Python's GIL, so the
+server, whose models are processes, may be faster from chunk to chunk. What the server adds to a chunk shows where
+nothing overlaps: in speeches of a single chunk, and in the CPU time of all processes. Chunks keep to the schedule, and
+the samples of all three must be equal before anything is timed (the gateway's: rounded to 16 bits).
 
 Times are milliseconds at the listener. `first chunk` is from the request to its samples, `later chunk` the mean time
-from one to the next, `CPU` the time that all processes of a side spend on a speech, over its chunks; `only chunk` is a
-speech of one frame, whole. `Triton's own` is the difference of the medians, `by the least` that of the shortest
-times, which others on the machine disturb least; likewise `the gateway's own` over Triton. Below stands what Triton
-takes at least: the only chunk of the same ensemble, with the same tensors, where the models do nothing.
+from one chunk to the next, `CPU` the time that all processes of a side spend on a speech, over its chunks; `only chunk`
+is a whole speech of one frame. `Triton's own` is the difference of the medians, `by the least` that of the shortest
+times, which other processes disturb least; likewise `the gateway's own` over Triton. The last table shows the lower
+bound of Triton: the only chunk of the same ensemble, with the same tensors, where the models do nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from voice_clone.speech import ResolvedVoice
 
 VOICE = "server cost"
 FRAME = 1920  # samples
-PAUSE = 0.1  # seconds between two speeches: what the one before left to be told is told
+PAUSE = 0.1  # seconds between two speeches, in which metrics and logs of the first are written
 MODELS = ("qwen3_tts", "qwen3_tts_prompt", "speaker_cache", "qwen3_tts_talker", "qwen3_tts_code2wav")
 MEASURES = ("first chunk", "later chunk", "only chunk", "CPU")
 
@@ -76,7 +75,7 @@ class HTTP:
         self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=600.0)
 
     def speak(self, frames: int, sizes: Sequence[int]) -> Heard:
-        """The same speech as raw PCM: int16 samples, in chunks of so many."""
+        """The same speech as raw PCM: int16 samples, in chunks of the given sizes."""
         asked = {
             "input": TEXT,
             "voice": VOICE,
@@ -101,12 +100,12 @@ class HTTP:
 
 
 def cpu_ms(processes: list[psutil.Process]) -> float:
-    """Of so many processes, so far."""
+    """CPU time of processes, so far."""
     return 1e3 * sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def counters(statistics_of: triton.InferenceServerClient) -> dict[str, dict[str, float]]:
-    """Triton's own, by model: requests, and milliseconds of them."""
+    """Triton's statistics by model: the number of requests and their milliseconds."""
     found = {}
     for model in statistics_of.get_inference_statistics().model_stats:
         spent = model.inference_stats
@@ -118,7 +117,7 @@ def counters(statistics_of: triton.InferenceServerClient) -> dict[str, dict[str,
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Both, in turns."""
+    """All sides, in turns."""
     environment = {
         "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
         "VOICE_CLONE_PRECISION": given.precision,
@@ -175,7 +174,7 @@ def _voice(server: TritonServer) -> ResolvedVoice:
 def in_turns(
     bare: Bare, server: TritonServer, client: Client, gateway: Gateway, given: argparse.Namespace
 ) -> dict[str, Any]:
-    """All sides' times; each is heard once before, and must say the same."""
+    """All sides' times. Each side speaks once before, and the samples must be equal."""
     assert server.process is not None
     tree = psutil.Process(server.process.pid)
     here = [psutil.Process()]
@@ -223,7 +222,7 @@ def in_turns(
 
 
 def check(name: str, heard: Heard, expected: Heard) -> None:
-    """Nothing is timed unless both say the same, in the same chunks."""
+    """Exit unless both have the same samples in the same chunks."""
     frames = [len(chunk) // FRAME for chunk in heard.chunks]
     if frames != [len(chunk) // FRAME for chunk in expected.chunks]:
         raise SystemExit(f"{name}: chunks of {frames} frames")
@@ -260,7 +259,7 @@ def show(found: dict[str, Any], given: argparse.Namespace) -> None:
     print(f"\nThe only chunk of models that do nothing, wired alike: {middle(found['empty models'])}")
     print("\nThe first chunk by part:\n")
     print(report.table(columns, lines(PARTS, "bare", "server")))
-    print("\nTriton's statistics, ms a request, beats included:\n")
+    print("\nTriton's statistics, ms a request, heartbeats included:\n")
     kinds = ("requests", "success", "queue", "compute_input", "compute_infer", "compute_output")
     rows = [[model, *(spent[kind] for kind in kinds)] for model, spent in found["triton"].items()]
     print(report.table(("model", "requests a speech", "whole", "queue", "inputs", "execute", "outputs"), rows))

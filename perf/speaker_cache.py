@@ -1,6 +1,6 @@
-"""What the speaker cache costs, measured through gRPC on the real server.
+"""The cost of the speaker cache, measured through gRPC on the real server.
 
-The encoders are made up and cost nothing, so what is measured is the cache and its way to it:
+The encoders are made up and take no time, so the figures are those of the cache and of Triton:
 
 - a warm `resolve`, by one caller and by eight;
 - fifty and a thousand requests of one cold voice, and the extractions they cause;

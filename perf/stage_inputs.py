@@ -1,17 +1,19 @@
-"""Input files of perf_analyzer for every model of a running server: each gets what its neighbours really send it.
+"""Input files of perf_analyzer for every model of a running server, with the tensors that its neighbours really send.
 
-A voice is registered (`Ada`, if nobody has) and spoken in through the stages, one model after the other; what went into
-each is written as `<model>.json`. The command for each model is printed.
+The voice `Ada` is registered, if it is not there, and speaks through the stages, one model after the other. The inputs
+of each model are written to `<model>.json`, and the command for each model is printed.
 
-Two of them need a name for every request: chunks of code2wav and calls of the talker belong to streams. There are
-`--streams` of them to choose from, so ask for fewer at once.
+The requests of two models, the talker and code2wav, belong to streams and need different stream ids. The files have
+`--streams` of them, so keep the concurrency below that.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import queue
+import struct
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import numpy as np
 import soundfile
 import tritonclient.grpc as triton
 from numpy.typing import NDArray
+from safetensors.numpy import load
 from voice_clone_client import Client
 from voice_clone_client.errors import VoiceNotFound
 
@@ -66,14 +69,18 @@ def entry(tensors: Tensors) -> dict[str, Any]:
 
     def content(value: NDArray[Any]) -> Any:
         if value.dtype == np.object_:
-            return [text.decode() for text in value]
+            try:
+                return [text.decode() for text in value]
+            except UnicodeDecodeError:
+                lengths_and_bytes = b"".join(struct.pack("<I", len(each)) + each for each in value)
+                return {"b64": base64.b64encode(lengths_and_bytes).decode()}
         return {"content": value.reshape(-1).tolist(), "shape": list(value.shape)}
 
     return {name: content(value) for name, value in tensors.items()}
 
 
 def requests(url: str, streams: int) -> dict[str, list[Tensors]]:
-    """For each model some requests, of which any number may be sent at once."""
+    """Some requests for each model, of which any number may be sent at once."""
     with Client(url) as client:
         try:
             client.get(VOICE)
@@ -84,13 +91,13 @@ def requests(url: str, streams: int) -> dict[str, list[Tensors]]:
     speech = {"text": tensor(TEXT), "voice": tensor(VOICE)}
     limits = {"max_frames": tensor(FRAMES), "seed": np.array([1], np.uint64)}
     prompt = ask(url, "qwen3_tts_prompt", speech)[0]
-    prompt["speaker_embedding"] = prompt.pop("prompt_speaker_embedding")
+    info = json.loads(prompt["prompt_info"][0])
     call = {**prompt, **limits}
     codes = np.concatenate([answer["codes"] for answer in ask(url, "qwen3_tts_talker", call)])
-    names = [tensor(f"measured-{number}") for number in range(streams)]
+    names = [f"measured-{number}" for number in range(streams)]
     chunk = {
         "codes": codes,
-        "context_codes": prompt["reference_codes"],
+        "context_codes": load(prompt["prompt"][0])["reference_codes"],
         "chunk_index": tensor(0),
         "final": tensor(True),
         "info": tensor(""),
@@ -98,8 +105,10 @@ def requests(url: str, streams: int) -> dict[str, list[Tensors]]:
     return {
         "qwen3_tts": [{**speech, **limits}],
         "qwen3_tts_prompt": [speech],
-        "qwen3_tts_talker": [{**call, "stream_id": name} for name in names],
-        "qwen3_tts_code2wav": [{"stream_id": name, **chunk} for name in names],
+        "qwen3_tts_talker": [
+            {**call, "prompt_info": tensor(json.dumps({**info, "stream_id": name}))} for name in names
+        ],
+        "qwen3_tts_code2wav": [{"stream_id": tensor(name), **chunk} for name in names],
         "qwen3_tts_speaker_encoder": [clip],
         "qwen3_tts_codec_encoder": [clip],
         "qwen3_tts_voice_encoder": [clip],
@@ -110,9 +119,9 @@ def requests(url: str, streams: int) -> dict[str, list[Tensors]]:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the files go")
+    parser.add_argument("folder", type=Path, help="folder of the files")
     parser.add_argument("-u", "--url", default="localhost:8001", help="gRPC address of the server")
-    parser.add_argument("--streams", type=int, default=64, help="names of streams")
+    parser.add_argument("--streams", type=int, default=64, help="number of stream ids")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     for model, found in requests(given.url, given.streams).items():

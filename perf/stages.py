@@ -1,4 +1,4 @@
-"""Where the time goes: each stage of our engine against what this machine could do at best, measured in the same run.
+"""The time of each stage of our engine, compared with the best rates of this machine in the same run.
 
     bandwidth floor   the stage's weights, read once, at the rate at which all threads together read a large array
     compute floor     its multiplications and additions, at the rate of a large fp32 matrix product
@@ -49,7 +49,7 @@ EARLY, LATE = 100, 1500  # frames that a stream has behind it
 
 @dataclass(frozen=True)
 class Stage:
-    """What is timed.
+    """A piece of work that is timed.
 
     Attributes:
         name: for the table.
@@ -188,7 +188,7 @@ def _decode_chunk(decoder: Any, codes: torch.Tensor, state: Any) -> Callable[[],
 
 
 def measure(all_stages: Sequence[Stage], runs: int) -> list[dict[str, Any]]:
-    """Every stage once, then all again, so that a slow moment meets each of them; floors of the same minutes."""
+    """Run all stages in turns, so that a slow moment affects all alike, and measure the floors in between."""
     times: list[list[float]] = [[] for _ in all_stages]
     rates = []
     with torch.inference_mode():

@@ -11,11 +11,11 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """A folder to fill, beside `output`; it takes the place of `output` at the end, or is gone if anything is raised.
+    """A folder to fill, beside `output`. At the end it replaces `output`; after an exception it is removed.
 
-    What `output` holds until then stays untouched till the new folder is whole.
+    `output` does not change before the new folder is whole.
     """
-    # The name is known before the folder is there: a signal right after its making finds what to remove.
+    # The name is chosen before the folder is made, so that a signal between the two leaves no unknown folder.
     scratch = output.parent / f".{output.name}-{secrets.token_hex(8)}"
     made, aside = scratch / "new", scratch / "old"
     try:

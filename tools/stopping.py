@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM that end a tool, whatever the code in between makes of them.
+"""Ctrl-C and SIGTERM that end a tool, even where a library changes or swallows the exception.
 
-What a signal raises in the midst of a compiled library's work may come out as an error of that library, or not at all.
+If a signal handler raises within a compiled library, the library may raise an error of its own instead, or none.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """A signal asked the tool to end. No `Exception`, so that no `except Exception` swallows it."""
+    """A signal asked the tool to end. Not an `Exception`, so that no `except Exception` swallows it."""
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Callable[[], None]]:
-    """Raise `Stopped` when one of the signals comes, and in place of whatever else is raised from then on.
+    """Raise `Stopped` when one of the signals comes, and instead of any other exception after that.
 
-    Yields: a function that raises it if one has come already, to be called before what cannot be taken back.
+    Yields: a function that raises it if a signal has come already, to be called before a step that cannot be undone.
     """
     came = False
 

@@ -80,7 +80,7 @@ def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     server = scratch / "tritonserver"
     shutil.copy(wheel / "bin" / "tritonserver", server)
     server.chmod(0o755)
-    # The stub finds the packages of a virtual environment by PYTHONPATH, its own prefix being the base Python's.
+    # The stub's prefix is that of the base Python; PYTHONPATH leads it to the packages of a virtual environment.
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(site)])
     library = [str(libraries), str(sysconfig.get_config_var("LIBDIR") or "")]
     environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [*library, os.environ.get("LD_LIBRARY_PATH", "")]))

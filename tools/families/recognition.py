@@ -136,7 +136,7 @@ def families_of(checkpoints: Sequence[Path], repositories: Sequence[Path]) -> di
 
 
 def models_of(wanted: Collection[str], repositories: Sequence[Path]) -> dict[str, Path]:
-    """The models of the wanted families and those that belong to no family, by name.
+    """The folders of the wanted families' models and of those that belong to no family, by name.
 
     Raises:
         FamilyError: as `families`.

@@ -1,8 +1,8 @@
 """Random weights under which signals neither vanish nor explode, in any stage and at any size.
 
-Default initialisation would make near silence and the same code for ever, and on those any two programs agree. The
-recipe: a layer's output has about the power of its input; what comes in raw (log-mel frames, waveform) is brought to
-unit size by the first layer; a residual branch adds a fraction, so that the input is still heard after the last layer.
+Default initialisation would give near silence and one repeated code, on which any two programs agree. The recipe: a
+layer's output has about the power of its input; the first layer scales raw input (log-mel frames, waveform) to unit
+size; a residual branch adds a fraction, so that the input still has an effect after the last layer.
 """
 
 from __future__ import annotations

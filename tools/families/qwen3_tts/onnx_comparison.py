@@ -1,4 +1,4 @@
-"""Compares exported graphs with the torch modules that they stand for, at five lengths each."""
+"""Compares exported graphs with their torch modules, at five lengths each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from voice_clone.onnx.session import Runtime, Session
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of a difference, relative to the root mean square of what torch gives
-TIE = 1e-6  # two distances closer than this, relatively, are one for fp32
+TIE = 1e-6  # relative difference below which two distances are equal in fp32
 CLIP = Path(__file__).parents[2] / "data" / "reference.wav"
 SECONDS = (0.5, 1.23457, 3.0, 7.7, 12.0)
 FRAMES = (1, 3, 12, 40, 100)  # the window of attention has 72
@@ -125,9 +125,9 @@ def code2wav(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
 
 @torch.inference_mode()
 def only_ties(encoder: CodecEncoder, clip: Tensor, actual: Tensor, expected: Tensor) -> bool:
-    """Whether codes [frames, K] differ only from one on that is as near as the other, as far as fp32 can tell.
+    """Whether the first code that differs in each frame of codes [frames, K] is a tie: both vectors are equally near.
 
-    The codes that follow it in its frame encode another rest, and cannot be compared.
+    The later codes of that frame encode another residual and cannot be compared.
     """
     exact = deepcopy(encoder).double()
     latent = exact.latent(clip[None].double())
