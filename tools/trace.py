@@ -1,8 +1,8 @@
 """Reads Triton's trace files: which models a request went through, when, and with which tensors.
 
 A trace file is a list of records; each names a span by `id` and adds its model and parent, a point in time, or a
-tensor. With level TENSORS Triton 2.51 writes the tensors' bytes unescaped, so the file is not valid JSON, and this module
-finds the records by their pattern. Triton does not trace the calls that a model makes (BLS).
+tensor. With level TENSORS Triton 2.51 writes the tensors' bytes unescaped, so the file is not valid JSON, and this
+module finds the records by their pattern. Triton does not trace the calls that a model makes (BLS).
 """
 
 from __future__ import annotations
