@@ -58,7 +58,7 @@ def test_plain_tritonclient(server: TritonServer, ada: None, tmp_path: Path) -> 
     script = tmp_path / "plain.py"
     script.write_text(here(source, server), encoding="utf-8")
     wav = tmp_path / "hello.wav"
-    run([sys.executable, str(script), "Good morning.", "Ada", str(wav)], tmp_path)
+    run([sys.executable, str(script), "qwen3_tts", "Good morning.", "Ada", str(wav)], tmp_path)
     assert soundfile.info(wav).frames % 1920 == 0 and soundfile.info(wav).samplerate == 24000
 
 
