@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load
 
 from voice_clone.errors import InvalidArgument
 
@@ -83,6 +84,26 @@ class ResolvedVoice:
     artifacts: Mapping[str, NDArray[Any]]
     transcript: str | None
     mode: str
+
+
+def read_reply(
+    speech: SpeechRequest, result: Mapping[str, Any], artifacts: bytes
+) -> tuple[ResolvedVoice, dict[str, Any]]:
+    """The voice in an answer of speaker_cache, and what `info` tells of where it came from.
+
+    Raises:
+        InvalidArgument: in-context cloning is insisted on, but the voice has no transcript.
+    """
+    transcript = result.get("reference_text") if speech.voice is not None else speech.reference_text
+    if speech.x_vector_only is False and transcript is None:
+        raise InvalidArgument(
+            f"voice {speech.voice!r} has no transcript, so it cannot be cloned in context; "
+            "register it again with reference_text, or leave x_vector_only out"
+        )
+    source = {"cache": result["status"]}
+    if speech.voice is not None:
+        source |= {"voice": result["name"], "generation": result["generation"]}
+    return ResolvedVoice(load(artifacts), transcript, result["mode"]), source
 
 
 def check_options(options: Mapping[str, Any], known: Mapping[str, type | tuple[type, ...]]) -> None:

@@ -15,12 +15,13 @@ from tests.support.official import quiet, qwen_tts
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
-from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages, talker_stage
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.speech_request import SpeechRequest
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.prompt_stage import language_id
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
 
@@ -41,10 +42,10 @@ class Ours:
 
     def __init__(self, folder: Path) -> None:
         settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"})
-        self.speaker_encoder, self.config, _ = stages.load_speaker_encoder(settings)
-        self.codec_encoder, _, _ = stages.load_codec_encoder(settings)
-        self.decoder, _ = stages.load_codec_decoder(settings)
-        self.talker, _ = stages.load_talker(settings)
+        self.speaker_encoder, self.config, _ = encoder_stages.load_speaker_encoder(settings)
+        self.codec_encoder, _, _ = encoder_stages.load_codec_encoder(settings)
+        self.decoder, _ = decoder_stage.load_codec_decoder(settings)
+        self.talker, _ = talker_stage.load_network(settings)
         self.tokenizer = Tokenizer(folder)
 
     def embed(self, clip: bytes) -> np.ndarray:
@@ -59,31 +60,29 @@ class Ours:
 
     def prompt(self, clip: bytes, transcript: str, layout: str, language: str) -> Prompt:
         given = {"reference_codes": self.encode(clip), "reference_ids": self.tokenizer.reference_ids(transcript)}
-        request = SpeechRequest(text=TEXT, voice="any", language=language)
         return Prompt(
             role_ids=self.tokenizer.role_ids,
             text_ids=self.tokenizer.text_ids(TEXT),
             speaker_embedding=self.embed(clip),
-            language_id=request.language_id(self.config),
+            language_id=language_id(language, self.config),
             non_streaming_mode="non-streaming" in layout,
             **(given if layout.startswith("icl") else {}),
         )
 
     def greedy(self, prompt: Prompt, frames: int) -> np.ndarray:
-        generator = Generator(self.talker, self.config, slots=1, max_length=1024)
+        generator = Generator(self.talker, slots=1, max_length=1024)
         sampling = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
         generator.start(0, TalkerRequest(prompt, sampling, frames))
         codes = []
         while True:
             [frame] = generator.step([0])
-            if frame.codes is not None:
-                codes.append(frame.codes)
+            if frame.payload is not None:
+                codes.append(frame.payload)
             if frame.finish is not None:
                 return np.array(codes, np.int32).reshape(-1, prompt.reference_codes.shape[1] or 16)
 
     def waveform(self, prompt: Prompt, codes: np.ndarray, chunk: int) -> np.ndarray:
-        codec = self.config.codec.decoder_config
-        code2wav = Code2Wav(self.decoder, codec.codebook_size, codec.num_quantizers)
+        code2wav = Code2Wav(self.decoder, decoder_stage.codec_format(self.config.codec))
         parts = []
         for index, start in enumerate(range(0, len(codes), chunk)):
             context = prompt.reference_codes if index == 0 else codes[:0]

@@ -22,13 +22,15 @@ from tests.support.talkers import (
     read_config,
 )
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.sampling import SamplingParameters, penalise
+from voice_clone.autoregressive.sampling import penalise
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.mel import log_mel, mel_filterbank
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 FRAMES = 41
 LAYOUTS = {
@@ -51,7 +53,7 @@ class Pair:
         randomise(self.official, seed)
         self.config: Qwen3TTSConfig = read_config(shape, folder)
         with torch.device("meta"):
-            self.talker = Talker(self.config.talker)
+            self.talker = Talker(self.config)
             self.speaker_encoder = SpeakerEncoder(self.config.speaker_encoder)
         self.sync()
 
@@ -59,12 +61,12 @@ class Pair:
         """Ours takes the official tensors, all of them and no others."""
         tensors = self.official.state_dict()
         with torch.device("meta"):
-            self.native = Talker(self.config.talker)
-        stages = (("talker.", self.talker), ("talker.", self.native), ("speaker_encoder.", self.speaker_encoder))
+            native = Talker(self.config)
+        stages = (("talker.", self.talker), ("talker.", native), ("speaker_encoder.", self.speaker_encoder))
         for prefix, module in stages:
             own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
             module.load_state_dict(own, strict=True, assign=True)
-        self.native.to_native("fp32")
+        self.native = NativeTalker(native, "fp32")
 
     def official_codes(self, prompt: Prompt, language: str | None, **options: Any) -> np.ndarray[Any, Any]:
         """Official greedy codes [frames, 16]; `max_new_tokens = N` brings at most N - 1 frames."""
@@ -93,7 +95,7 @@ class Pair:
 
     def our_codes(self, prompt: Prompt, repetition_penalty: float, native: bool = False) -> np.ndarray[Any, Any]:
         talker = self.native if native else self.talker
-        generator = Generator(talker, self.config, slots=1, max_length=160)
+        generator = Generator(talker, slots=1, max_length=160)
         generator.start(0, TalkerRequest(prompt, greedy(repetition_penalty), FRAMES))
         return codes_of(generator, 0)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.batching.engine import Engine
+from voice_clone.batching.payload import PayloadForm
 from voice_clone.batching.stream import Chunk
 from voice_clone.errors import InvalidArgument
 
@@ -19,7 +20,7 @@ WAIT = 10.0
 
 @dataclass(frozen=True)
 class CountedFrame:
-    codes: NDArray[np.int32] | None
+    payload: NDArray[np.int32] | None
     finish: str | None
 
 
@@ -42,6 +43,7 @@ class Counter:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
+        self.payload = PayloadForm(2)
         self.state: dict[int, tuple[Wish, int]] = {}
         self.unread: dict[int, int] = {}
         self.gate = threading.Semaphore(0)
@@ -136,7 +138,7 @@ class Collector:
 
     @property
     def values(self) -> list[int]:
-        return [int(row[0]) for chunk in self.chunks for row in chunk.codes]
+        return [int(row[0]) for chunk in self.chunks for row in chunk.payload]
 
 
 def submit(engine: Engine[Wish], name: str, wish: Wish) -> Collector:

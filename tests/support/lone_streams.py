@@ -7,11 +7,11 @@ import numpy.typing as npt
 
 from tests.support.talkers import codes_of
 from voice_clone.autoregressive.generator import Frame, Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 MAX_LENGTH = 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
@@ -20,11 +20,11 @@ GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
 def solo(
     talker: Talker, config: Qwen3TTSConfig, prompt: Prompt, how: SamplingParameters, frames: int
 ) -> npt.NDArray[np.int32]:
-    generator = Generator(talker, config, 1, MAX_LENGTH)
+    generator = Generator(talker, 1, MAX_LENGTH)
     generator.start(0, TalkerRequest(prompt, how, frames))
     return codes_of(generator, 0)
 
 
 def codes_in(frame: Frame) -> npt.NDArray[np.int32]:
-    assert frame.codes is not None
-    return frame.codes
+    assert frame.payload is not None
+    return frame.payload

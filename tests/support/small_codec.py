@@ -1,5 +1,7 @@
 """A codec decoder small enough to be decoded often."""
 
+from voice_clone.batching.payload import PayloadForm
+from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 
 SMALL = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than most chunkings
@@ -18,3 +20,4 @@ SMALL = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than mo
     upsampling_ratios=(2, 2),
     decoder_dim=32,
 )
+FORM = CodecFormat(PayloadForm(SMALL.num_quantizers), frame_samples=24, sample_rate=24000, limits=SMALL.codebook_size)

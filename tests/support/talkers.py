@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from voice_clone.autoregressive.generator import Frame, Generator
-from voice_clone.autoregressive.sampling import Filters, Sampler, SamplingParameters
+from voice_clone.autoregressive.sampling import Filters, Sampler
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 TEXT_VOCAB = 300
 ROLE_IDS = np.array([290, 291, 292], np.int32)
@@ -121,7 +122,7 @@ def make_restless(codec_head: torch.nn.Linear, seed: int) -> None:
 
 
 def make_talker(config: Qwen3TTSConfig, seed: int) -> Talker:
-    talker = Talker(config.talker).eval()
+    talker = Talker(config).eval()
     randomise(talker, seed)
     return talker
 
@@ -152,7 +153,7 @@ def frames_of(generator: Generator, slot: int) -> Iterator[Frame]:
 
 def codes_of(generator: Generator, slot: int) -> np.ndarray[Any, Any]:
     """All codes of one started stream, int32 [frames, 16]."""
-    codes = [frame.codes for frame in frames_of(generator, slot) if frame.codes is not None]
+    codes = [frame.payload for frame in frames_of(generator, slot) if frame.payload is not None]
     return np.stack(codes) if codes else np.zeros((0, 16), np.int32)
 
 

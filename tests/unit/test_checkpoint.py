@@ -14,17 +14,17 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone.checkpoint import Checkpoint, WeightFile
 from voice_clone.errors import CheckpointError
+from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
-Stage = tuple[Callable[[Qwen3TTSConfig], nn.Module], WeightFile, str]
+Stage = tuple[Callable[[Qwen3TTSConfig], nn.Module], str, str]
 STAGES: dict[str, Stage] = {
-    "talker": (lambda config: Talker(config.talker), "model", "talker."),
+    "talker": (lambda config: Talker(config), "model", "talker."),
     "speaker encoder": (lambda config: SpeakerEncoder(config.speaker_encoder), "model", "speaker_encoder."),
     "codec encoder": (
         lambda config: CodecEncoder(config.codec.encoder_config, config.codec.encoder_valid_num_quantizers),
@@ -208,7 +208,7 @@ class TestShards:
     def test_have_the_same_fingerprint(self, checkpoint_folder: Callable[[str, int], Path], sharded: Path) -> None:
         names = list(load(sharded, "speaker encoder").state_dict())
         first, second = (
-            Checkpoint(folder).fingerprint("model", "speaker_encoder.", names)
+            Checkpoint(folder).stage_fingerprint("model", "speaker_encoder.", names)
             for folder in (checkpoint_folder("tiny", 0), sharded)
         )
         assert first == second
@@ -240,13 +240,13 @@ class TestFingerprint:
     NAMES = ("fc.weight", "fc.bias")
 
     def of(self, folder: Path) -> str:
-        return Checkpoint(folder).fingerprint("model", "speaker_encoder.", self.NAMES)
+        return Checkpoint(folder).stage_fingerprint("model", "speaker_encoder.", self.NAMES)
 
     def test_is_a_sha256_and_the_same_each_time(self, copy: Path) -> None:
         first = self.of(copy)
         assert len(first) == 64 and int(first, 16) >= 0
         assert self.of(copy) == first
-        assert Checkpoint(copy).fingerprint("model", "speaker_encoder.", self.NAMES[::-1]) == first
+        assert Checkpoint(copy).stage_fingerprint("model", "speaker_encoder.", self.NAMES[::-1]) == first
 
     def test_changes_with_one_weight(self, copy: Path) -> None:
         first = self.of(copy)
@@ -288,4 +288,4 @@ class TestFingerprint:
 
     def test_names_a_missing_tensor(self, copy: Path) -> None:
         with pytest.raises(CheckpointError, match=r"^model\.safetensors: tensor speaker_encoder\.no is missing$"):
-            Checkpoint(copy).fingerprint("model", "speaker_encoder.", ["no"])
+            Checkpoint(copy).stage_fingerprint("model", "speaker_encoder.", ["no"])

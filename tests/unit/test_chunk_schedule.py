@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from voice_clone.batching import stream as stream_module
+from voice_clone.batching.payload import PayloadForm
 from voice_clone.batching.stream import Chunk, Sink, Stream
 
 FRAME_SECONDS = 0.08
@@ -19,7 +19,7 @@ RAMP = (1, 2, 4, 8, 12)
 
 @dataclass
 class MadeFrame:
-    codes: NDArray[np.int32] | None
+    payload: NDArray[np.int32] | None
     finish: str | None = None
 
 
@@ -33,23 +33,21 @@ class Nowhere:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def clock() -> list[float]:
     """The time in a list of one."""
-    now = [100.0]
-    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now[0])
-    yield now
+    return [100.0]
 
 
 def chunks(clock: list[float], step: Callable[[], float], frames: int, frame_seconds: float) -> list[tuple[float, int]]:
     """(time, frames) of the chunks of a stream whose frames take `step()` seconds each."""
     sink: Sink = Nowhere()
-    stream: Stream[None] = Stream("s", None, sink, RAMP, 2, frame_seconds)
+    stream: Stream[None] = Stream("s", None, sink, RAMP, PayloadForm(2), frame_seconds, clock=lambda: clock[0])
     made = []
     for number in range(frames):
         clock[0] += step()
         chunk = stream.add(MadeFrame(np.zeros(2, np.int32), "length" if number == frames - 1 else None))
         if chunk is not None:
-            made.append((clock[0], len(chunk.codes)))
+            made.append((clock[0], len(chunk.payload)))
     assert sum(count for _, count in made) == frames
     return made
 

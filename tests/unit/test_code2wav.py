@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.random_weights import fill_random
+from tests.support.small_codec import FORM
 from tests.support.small_codec import SMALL as CONFIG
-from voice_clone.codec.code2wav import PIECE_FRAMES, Chunk, Code2Wav, Decoded
+from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.code2wav import PIECE_FRAMES, Code2Wav
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.layers.streaming import StreamState
 
 SAMPLES = 24
 NO_CODES = np.zeros((0, 4), np.int32)
@@ -43,7 +46,7 @@ def decoder() -> CodecDecoder:
 
 
 def make(decoder: CodecDecoder, **given: Any) -> Code2Wav:
-    return Code2Wav(decoder, CONFIG.codebook_size, CONFIG.num_quantizers, **given)
+    return Code2Wav(decoder, FORM, **given)
 
 
 def random_codes(frames: int, seed: int) -> Codes:
@@ -106,7 +109,7 @@ def test_a_long_chunk_is_decoded_in_pieces(decoder: CodecDecoder) -> None:
     longest = 0
     real = decoder.decode_chunk
 
-    def watched(piece: torch.Tensor, state: DecoderState) -> torch.Tensor:
+    def watched(piece: torch.Tensor, state: StreamState) -> torch.Tensor:
         nonlocal longest
         longest = max(longest, piece.shape[-1])
         return real(piece, state)
@@ -137,7 +140,7 @@ def test_batched_equals_alone(decoder: CodecDecoder, sizes: list[int], reference
         heard.append([decode_one(code2wav, Chunk(f"s{i}", 0, past, context, False)).waveform])
     streams = [chunks_of(f"s{i}", each, sizes) for i, each in enumerate(codes)]
     for together in zip(*streams, strict=True):
-        batch = [Chunk(c.stream_id, c.index + 1, c.codes, NO_CODES, c.final) for c in together]
+        batch = [Chunk(c.stream_id, c.index + 1, c.payload, NO_CODES, c.final) for c in together]
         for parts, decoded in zip(heard, code2wav.decode(batch), strict=True):
             assert isinstance(decoded, Decoded), decoded
             parts.append(decoded.waveform)
@@ -183,7 +186,7 @@ def test_a_bad_chunk_is_refused_and_no_stream_notices(decoder: CodecDecoder, cas
         raise decode_error(code2wav, chunk)
     assert code2wav.streams == 1 and code2wav.is_open("s")
     # Beside a bad chunk of the same length, too.
-    bad = Chunk("u", 1, second.codes, NO_CODES, False)
+    bad = Chunk("u", 1, second.payload, NO_CODES, False)
     error, after = code2wav.decode([bad, second])
     assert isinstance(error, InvalidArgument) and isinstance(after, Decoded)
     assert_same_audio(np.concatenate((before, after.waveform)), whole(decoder, codes))
@@ -194,10 +197,10 @@ def test_a_batch_that_fails_is_decoded_one_by_one(decoder: CodecDecoder, monkeyp
     code2wav, poison = make(decoder), 31
     codes = {name: random_codes(20, i) % 31 for i, name in enumerate("abc")}
     chunks = {name: chunks_of(name, each, [4, 6, 10]) for name, each in codes.items()}
-    chunks["b"][1].codes[:] = poison
+    chunks["b"][1].payload[:] = poison
     real, widths = decoder.decode_chunk, []
 
-    def fragile(piece: torch.Tensor, state: DecoderState) -> torch.Tensor:
+    def fragile(piece: torch.Tensor, state: StreamState) -> torch.Tensor:
         widths.append(len(piece))
         if (piece == poison).any():
             raise RuntimeError("the decoder broke")
@@ -224,15 +227,15 @@ def test_a_stream_whose_audio_is_not_finite_ends_alone(decoder: CodecDecoder, mo
     codes = {name: random_codes(8, i) for i, name in enumerate("ab")}
     for name in codes:
         decode_one(code2wav, Chunk(name, 0, codes[name][:4], NO_CODES, False))
-    real = DecoderState.stack
+    real = StreamState.stack
 
-    def poisoned(states: list[DecoderState]) -> DecoderState:
+    def poisoned(states: list[StreamState]) -> StreamState:
         state = real(states)
         for buffer in state.buffers:
             buffer[0] = float("nan")  # the history of the first stream
         return state
 
-    monkeypatch.setattr(DecoderState, "stack", staticmethod(poisoned))
+    monkeypatch.setattr(StreamState, "stack", staticmethod(poisoned))
     bad, good = code2wav.decode([Chunk(name, 1, codes[name][4:], NO_CODES, False) for name in codes])
     assert isinstance(bad, Internal) and isinstance(good, Decoded)
     assert_same_audio(good.waveform, whole(decoder, codes["b"])[4 * SAMPLES :])
@@ -359,7 +362,7 @@ def test_a_stream_tells_its_time(decoder: CodecDecoder) -> None:
 def test_warm_up_leaves_nothing_behind(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     code2wav, real, shapes = make(decoder), decoder.decode_chunk, []
 
-    def watched(piece: torch.Tensor, state: DecoderState) -> torch.Tensor:
+    def watched(piece: torch.Tensor, state: StreamState) -> torch.Tensor:
         shapes.append((piece.shape[0], piece.shape[2]))
         return real(piece, state)
 

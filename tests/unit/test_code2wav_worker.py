@@ -14,9 +14,11 @@ import pytest
 from tests.unit.test_code2wav import CONFIG, NO_CODES, assert_same_audio, chunks_of, make, random_codes, whole
 from tests.unit.test_code2wav import decoder as decoder
 from voice_clone.codec import worker as code2wav_worker
+from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.chunk_queue import FIRST_CHUNK_LEAD
-from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.codec.worker import MAX_REFERENCES, Code2WavWorker, Report
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.observer import Report
+from voice_clone.codec.worker import MAX_REFERENCES, Code2WavWorker
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
@@ -226,7 +228,7 @@ def test_who_has_least_left_to_hear_comes_first(bench: Callable[..., Bench]) -> 
     heard(tickets)
     assert one.order[3:] == [("new", 0), ("little", 1), ("much", 1)]
     one.worker.close()
-    assert not one.worker._waiting._heard_until
+    assert not one.worker._waiting._playback
 
 
 def test_a_cancelled_stream_is_dropped_and_its_talker_told(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
@@ -368,7 +370,7 @@ def test_a_full_queue_ends_the_stream_that_finds_it_full(decoder: CodecDecoder, 
     one.hold()
     tickets = one.submit(*chunks[:2])
     refused = one.submit(*late[1:])
-    assert all(not entry.chunk.codes.size for entry in one.worker._waiting._waiting["late"]), "no codes are kept"
+    assert all(not entry.chunk.payload.size for entry in one.worker._waiting._waiting["late"]), "no codes are kept"
     one.release()
     heard(tickets)
     tickets += one.submit(chunks[2])

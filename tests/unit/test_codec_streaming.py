@@ -13,8 +13,9 @@ from torch import Tensor
 from tests.support.random_weights import fill_random
 from tests.support.small_codec import SMALL
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.layers.streaming import StreamState
 
 # Relative to the waveform's RMS: the error's RMS and its peak. fp32 sums depend on the shapes that a kernel sees; a
 # whole decode and a streamed one are equally far from the fp64 result, by a peak of up to 4e-5 over 1.5 M samples.
@@ -50,7 +51,7 @@ def random_codes(config: CodecDecoderConfig, batch: int, frames: int, seed: int)
     return torch.randint(config.codebook_size, (batch, config.num_quantizers, frames), generator=generator)
 
 
-def decode_in_chunks(decoder: CodecDecoder, codes: Tensor, sizes: list[int], state: DecoderState) -> Tensor:
+def decode_in_chunks(decoder: CodecDecoder, codes: Tensor, sizes: list[int], state: StreamState) -> Tensor:
     return torch.cat([decoder.decode_chunk(chunk, state) for chunk in torch.split(codes, sizes, dim=-1)], dim=-1)
 
 
@@ -114,7 +115,7 @@ def test_batched_equals_alone(decoder: CodecDecoder, pasts: list[list[int]], siz
         if past:
             decode_in_chunks(decoder, stream_codes[..., : sum(past)], past, state)
 
-    batch = DecoderState.stack(states)
+    batch = StreamState.stack(states)
     together = decode_in_chunks(decoder, torch.cat([c[..., c.shape[-1] - length :] for c in codes]), sizes, batch)
     for i, stream_codes in enumerate(codes):
         assert_same_audio(together[i : i + 1], decoder(stream_codes)[:, -length * 24 :])
@@ -181,7 +182,7 @@ def test_state_does_not_grow_and_owns_its_memory(decoder: CodecDecoder) -> None:
     singles = state.split()
     assert sum(single.nbytes for single in singles) == size
     assert all(b.untyped_storage().nbytes() == b.nbytes for single in singles for b in single.buffers)
-    assert DecoderState.stack(singles).nbytes == size
+    assert StreamState.stack(singles).nbytes == size
 
 
 def test_networks_build_on_the_meta_device_and_load_by_assignment(decoder: CodecDecoder) -> None:

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from tests.support.graph_safety import NoSynchronisation, Recorder
 from tests.support.random_weights import fill_random
+from tests.support.small_codec import FORM
 from tests.support.small_codec import SMALL as CONFIG
-from voice_clone.codec.code2wav import Chunk, Code2Wav, Decoded
-from voice_clone.codec.graphed_decoder import GraphedCodecDecoder
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState
+from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner
+from voice_clone.layers.streaming import StreamState
 
 SAMPLES = 24
 FRAMES = (1, 2, 4, 8)
@@ -26,8 +29,8 @@ def decoder() -> CodecDecoder:
     return decoder
 
 
-def graphed(decoder: CodecDecoder, runner: GraphRunner | None = None, max_batch: int = 5) -> GraphedCodecDecoder:
-    return GraphedCodecDecoder(decoder, CONFIG.num_quantizers, max_batch, FRAMES, runner or GraphRunner())
+def graphed(decoder: CodecDecoder, runner: GraphRunner | None = None, max_batch: int = 5) -> GraphedDecoder:
+    return GraphedDecoder(decoder, FORM, max_batch, FRAMES, runner or GraphRunner())
 
 
 def random_codes(batch: int, frames: int, seed: int) -> Tensor:
@@ -51,7 +54,7 @@ def test_batches_and_chunks_of_any_size(decoder: CodecDecoder, recorded: bool) -
     while going := [row for row in range(5) if positions[row] < 60]:
         frames = int(rng.integers(1, 21))
         rows = [int(row) for row in rng.permutation(going)[: rng.integers(1, 6)]]
-        state = DecoderState.stack([states[row] for row in rows])
+        state = StreamState.stack([states[row] for row in rows])
         chunk = torch.stack([codes[row, :, positions[row] : positions[row] + frames] for row in rows])
         waveform = fixed.decode_chunk(chunk, state)
         for row, got, moved in zip(rows, waveform, state.split(), strict=True):
@@ -75,7 +78,7 @@ def test_through_code2wav(decoder: CodecDecoder) -> None:
     codes = random_codes(1, 30, 2)[0].T.numpy().astype(np.int32)
     waveforms = []
     for below in (decoder, graphed(decoder, max_batch=2)):
-        code2wav = Code2Wav(below, CONFIG.codebook_size, CONFIG.num_quantizers)
+        code2wav = Code2Wav(below, FORM)
         code2wav.warm_up((1, 4, 11), (1, 2), 60.0)
         pieces = []
         for index, (begin, end) in enumerate([(20, 21), (21, 23), (23, 30)]):

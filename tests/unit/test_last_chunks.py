@@ -8,8 +8,8 @@ from concurrent.futures import TimeoutError as NotYet
 
 import pytest
 
-from voice_clone.triton import last_chunks
-from voice_clone.triton.last_chunks import PATIENCE, LastChunks
+from voice_clone.triton.stages import last_chunks
+from voice_clone.triton.stages.last_chunks import PATIENCE, LastChunks
 
 
 def test_nothing_is_waited_for_where_nothing_was_sent() -> None:

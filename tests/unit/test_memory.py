@@ -13,8 +13,9 @@ import torch
 
 from tests.conftest import CheckpointFactory
 from tests.support.talkers import read_config
-from voice_clone.autoregressive.decoder_layer import KVCache
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.autoregressive.config import StackConfig
+from voice_clone.autoregressive.kv_cache import KVCache
+from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
 
@@ -37,7 +38,7 @@ def test_trim_gives_back_what_lies_between_what_is_used() -> None:
 
 
 def test_a_cache_takes_memory_as_it_is_written_to(tmp_path: Path) -> None:
-    config = read_config("equal", tmp_path).talker
+    config = StackConfig.of(read_config("equal", tmp_path).talker)
     before = resident()
     cache = KVCache(config, 64, 8192, torch.zeros(1))
     assert cache.nbytes > 500 * MB
@@ -54,19 +55,20 @@ def test_a_cache_takes_memory_as_it_is_written_to(tmp_path: Path) -> None:
 
 def test_of_the_checkpoint_only_the_text_embedding_stays_mapped(checkpoint_folder: CheckpointFactory) -> None:
     folder = checkpoint_folder("tiny", 0)
-    talker, _ = stages.load_talker(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)}))
+    talker, _ = talker_stage.load_network(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)}))
     areas = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
     [area] = [area for area in areas if f"{folder}/model.safetensors\n" in area]
     size, mapped = (int(re.search(rf"(?m)^{kind}: +(\d+) kB", area)[1]) for kind in ("Size", "Rss"))  # type: ignore[index]
     assert size > 4000 and mapped < 500
-    assert talker.model.text_embedding.weight.dtype == torch.bfloat16
+    assert talker.text_embedding.weight.dtype == torch.bfloat16
 
 
 def test_loading_a_talker_does_not_import_the_compiler_of_torch(checkpoint_folder: CheckpointFactory) -> None:
     """It would take 100 MB."""
     code = (
-        "import sys; from voice_clone.qwen3_tts import stages; from voice_clone.settings import Settings;"
-        "stages.load_generator(Settings({})); print('torch._dynamo' in sys.modules)"
+        "import sys; from voice_clone.families.qwen3_tts import talker_stage;"
+        "from voice_clone.settings import Settings;"
+        "talker_stage.load_talker(Settings({})).generator; print('torch._dynamo' in sys.modules)"
     )
     environment = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "PATH": "/usr/bin:/bin"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)

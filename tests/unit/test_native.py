@@ -18,12 +18,13 @@ from tests.conftest import CheckpointFactory
 from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.native_stack import NativeStack
-from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.matrix import dot_products
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, head_precision, pack, unpack
@@ -189,8 +190,8 @@ def rounded(talker: Talker, precision: Precision) -> Talker:
     return talker
 
 
-def greedy(talker: Talker, config: Qwen3TTSConfig, seed: int) -> npt.NDArray[np.int32]:
-    generator = Generator(talker, config, 1, 96)
+def greedy(talker: Talker | NativeTalker, config: Qwen3TTSConfig, seed: int) -> npt.NDArray[np.int32]:
+    generator = Generator(talker, 1, 96)
     how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
     generator.start(0, TalkerRequest(make_prompt(config, seed, icl=seed % 2 == 1), how, FRAMES))
     return codes_of(generator, 0)
@@ -198,17 +199,16 @@ def greedy(talker: Talker, config: Qwen3TTSConfig, seed: int) -> npt.NDArray[np.
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_talker_is_that_with_the_rounded_weights(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
-    native, reference = make_talker(config, 0), rounded(make_talker(config, 0), precision)
-    native.to_native(precision)
+    native, reference = NativeTalker(make_talker(config, 0), precision), rounded(make_talker(config, 0), precision)
     embeds = torch.randn(20, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
     hidden = []
     for talker in (native, reference):
-        cache = talker.new_cache(3, 21)
+        cache = talker.stack.new_cache(3, 21)
         first = torch.cat(
-            [talker.prefill(cache, 1, embeds[:13])[None], talker.prefill(cache, 1, embeds[13:], 13)[None]]
+            [talker.stack.prefill(cache, 1, embeds[:13])[None], talker.stack.prefill(cache, 1, embeds[13:], 13)[None]]
         )
-        talker.prefill(cache, 0, embeds[:5])
-        hidden.append(torch.cat([first, talker.decode(cache, [1, 0], [20, 5], embeds[:2])]))
+        talker.stack.prefill(cache, 0, embeds[:5])
+        hidden.append(torch.cat([first, talker.stack.decode(cache, [1, 0], [20, 5], embeds[:2])]))
     torch.testing.assert_close(*hidden, rtol=0, atol={"int8": 1e-3, "int4": 0.1}.get(precision, 1e-5))  # activations
     if precision != "int4":  # whose activations, rounded to 8 bits, change codes from the first frame on
         same = [(greedy(native, config, s) == greedy(reference, config, s)).all(1).cumprod().sum() for s in range(3)]
@@ -218,10 +218,9 @@ def test_a_talker_is_that_with_the_rounded_weights(precision: Precision, config:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
-    talker = make_talker(config, 3)
-    talker.to_native(precision)
+    talker = NativeTalker(make_talker(config, 3), precision)
     cases = [(make_prompt(config, i, icl=i % 2 == 1), SamplingParameters(seed=i), 8 + i) for i in range(5)]
-    together = Generator(talker, config, 5, 96)
+    together = Generator(talker, 5, 96)
     for slot, case in enumerate(cases):
         together.start(slot, TalkerRequest(*case))
     codes: list[list[npt.NDArray[np.int32] | None]] = [[] for _ in cases]
@@ -229,10 +228,10 @@ def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TT
     while live:
         frames = dict(zip(live, together.step(live), strict=True))
         for slot, frame in frames.items():
-            codes[slot].append(frame.codes)
+            codes[slot].append(frame.payload)
         live = [slot for slot, frame in frames.items() if not frame.finish]
     for slot, case in enumerate(cases):
-        alone = Generator(talker, config, 1, 96)
+        alone = Generator(talker, 1, 96)
         alone.start(0, TalkerRequest(*case))
         np.testing.assert_array_equal(np.stack([c for c in codes[slot] if c is not None]), codes_of(alone, 0))
 
@@ -244,11 +243,11 @@ def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeyp
     for count in (1, 2, 3):
         monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(count))
         talker = make_talker(config, 0)
-        stack = NativeStack(talker.model.layers, talker.model.norm, "int8")
-        cache = talker.new_cache(1, 300)
+        stack = NativeStack(talker.stack, "int8")
+        cache = stack.new_cache(1, 300)
         for start in range(0, 300, 6):
             positions = torch.arange(start, start + 6)
-            out: Tensor = stack(embeds, cache, torch.zeros_like(positions), positions)
+            out: Tensor = stack.run(embeds, cache, torch.zeros_like(positions), positions)
         results.append(out)
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
@@ -256,10 +255,10 @@ def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeyp
 @pytest.mark.parametrize("precision", ["auto", *PRECISIONS])
 def test_precision_is_a_setting(precision: str, checkpoint_folder: CheckpointFactory) -> None:
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "VOICE_CLONE_DEVICE": "cpu"}
-    talker, config = stages.load_talker(Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision}))
-    exact, _ = stages.load_talker(Settings({}, environ))
+    talker, config = talker_stage.load_network(Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision}))
+    exact, _ = talker_stage.load_network(Settings({}, environ))
     embeds = torch.randn(12, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
-    first, second = (each.prefill(each.new_cache(1, 12), 0, embeds) for each in (exact, talker))
+    first, second = (each.stack.prefill(each.stack.new_cache(1, 12), 0, embeds) for each in (exact, talker))
     difference = (first - second).abs().max() / first.std()
     if precision in ("int8", "int4"):
         assert 1e-4 < difference < {"int8": 0.3, "int4": 1.0}[precision]
@@ -270,7 +269,7 @@ def test_precision_is_a_setting(precision: str, checkpoint_folder: CheckpointFac
 def test_a_wrong_precision_is_refused(checkpoint_folder: CheckpointFactory) -> None:
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0))}
     with pytest.raises(InvalidArgument, match=r"precision.*fp32"):
-        stages.load_talker(Settings({}, {**environ, "VOICE_CLONE_PRECISION": "int3"}))
+        talker_stage.load_network(Settings({}, {**environ, "VOICE_CLONE_PRECISION": "int3"}))
 
 
 def test_fused_layers_have_the_official_names(config: Qwen3TTSConfig, tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from torch import Tensor
 from tests.conftest import CheckpointFactory
 from tests.support.random_weights import fill_random
 from tests.support.small_codec import SMALL as TINY
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, DecoderState, ResidualUnit
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, ResidualUnit
 from voice_clone.families.qwen3_tts.networks.native_decoder import PIECE_FRAMES, NativeCodecDecoder
+from voice_clone.layers.streaming import StreamState
 from voice_clone.native.codec.panels import finisher
 from voice_clone.native.matrix.weights import Array
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
@@ -59,11 +60,11 @@ def random_codes(config: CodecDecoderConfig, batch: int, frames: int) -> Tensor:
     return torch.randint(config.codebook_size, (batch, config.num_quantizers, frames), generator=generator)
 
 
-def streamed(decoder: NativeCodecDecoder, codes: Tensor, sizes: list[int], state: DecoderState) -> Tensor:
+def streamed(decoder: NativeCodecDecoder, codes: Tensor, sizes: list[int], state: StreamState) -> Tensor:
     return torch.cat([decoder.decode_chunk(chunk, state) for chunk in torch.split(codes, sizes, dim=-1)], dim=-1)
 
 
-def same(one: DecoderState, other: DecoderState) -> bool:
+def same(one: StreamState, other: StreamState) -> bool:
     tensors = zip((one.position, *one.buffers), (other.position, *other.buffers), strict=True)
     return all(torch.equal(a, b) for a, b in tensors)
 
@@ -122,7 +123,7 @@ def test_streams_do_not_know_of_each_other(config: CodecDecoderConfig) -> None:
     states = [native.new_state(1) for _ in pasts]
     heard = [native.decode_chunk(each[..., :p], s) for each, p, s in zip(codes, pasts, states, strict=True) if p]
     heard.insert(0, torch.zeros(1, 0))
-    batch = DecoderState.stack(states)
+    batch = StreamState.stack(states)
     together = torch.cat([each[..., past:] for each, past in zip(codes, pasts, strict=True)])
     shared = streamed(native, together[..., :11], [1, 3, 7], batch)
     assert batch.position.tolist() == [past + 11 for past in pasts]
@@ -241,8 +242,8 @@ def test_the_activation_of_what_is_no_number_is_none() -> None:
 
 def test_a_cpu_serves_it(checkpoint_folder: CheckpointFactory) -> None:
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "VOICE_CLONE_DEVICE": "cpu"}
-    native, config = stages.load_codec_decoder(Settings({}, environ))
+    native, config = decoder_stage.load_codec_decoder(Settings({}, environ))
     assert isinstance(native, NativeCodecDecoder)
-    decoder, _ = stages.load_torch_decoder(Settings({}, environ))
+    decoder, _ = decoder_stage.load_torch_decoder(Settings({}, environ))
     codes = random_codes(config.codec.decoder_config, 1, 5)
     assert_same_audio(native.decode_chunk(codes, native.new_state(1)), decoder(codes))

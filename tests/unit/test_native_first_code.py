@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.native_first_code import NativeFirstCode
-from voice_clone.autoregressive.sampling import Filters, Sampler, penalise
+from voice_clone.autoregressive.first_code import NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.rows import Row, RowTable
+from voice_clone.autoregressive.sampling import Filters
 
 CODES, END = 300, 200
 ROWS = 64
@@ -52,17 +53,30 @@ def suppressed() -> Tensor:
     return mask
 
 
+def table(rows: Rows) -> tuple[RowTable, Filters]:
+    """The rows as a step has them."""
+    packed = [
+        Row(
+            slot=index,
+            knobs=np.array([float(rows.penalty[index]), *rows.knobs[index].tolist(), 0.0, 1.0, 0.0, 1.0]),
+            uniform=rows.uniform[index : index + 1].numpy(),
+            may_stop=bool(rows.may_stop[index]),
+            codes=None,
+            position=0,
+            text=torch.zeros(1),
+        )
+        for index in range(len(rows.logits))
+    ]
+    found = RowTable.pack(packed, 1, 1, 0)
+    return RowTable(torch.from_numpy(found), 1), RowTable.filters(found)[0]
+
+
 def native(rows: Rows) -> tuple[Tensor, Tensor]:
-    values = {field.name: getattr(rows, field.name) for field in dataclasses.fields(rows)}
-    return NativeFirstCode(suppressed(), END)(**{**values, "logits": rows.logits.clone()})
+    return NativeFirstCode(suppressed(), END)(rows.logits.clone(), rows.used, *table(rows))
 
 
 def in_tensors(rows: Rows) -> tuple[Tensor, Tensor]:
-    logits = penalise(rows.logits, rows.used, rows.penalty)
-    finite = logits.isfinite().all(dim=-1)
-    logits = logits.masked_fill(suppressed(), -torch.inf)
-    logits[:, END] = torch.where(rows.may_stop, logits[:, END], -torch.inf)
-    return Sampler(rows.knobs, Filters.of(rows.knobs.double().numpy()))(logits, rows.uniform), finite
+    return TorchFirstCode(suppressed(), END)(rows.logits, rows.used, *table(rows))
 
 
 def test_codes_are_those_of_tensors() -> None:

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from tests.support.talkers import make_sampler, make_talker, read_config
 from voice_clone.autoregressive.sampling import Draw, Filters
-from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
+from voice_clone.families.qwen3_tts.networks.code_predictor import complete_by_steps, frame_cache
+from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.native.transformer.draw import draw, is_finite
@@ -69,12 +71,13 @@ def test_what_is_not_finite_is_seen_and_gives_some_code(bad: float, knobs: tuple
         assert all(0 <= drawn(spoilt, torch.tensor(knobs).float(), u) < 300 for u in (0.0, 0.5, 0.999))
 
 
-def frames(predictor: CodePredictor, inputs: tuple[Any, ...], knobs: np.ndarray[Any, Any], whole: bool) -> Any:
+def frames(predictor: NativeCodePredictor, inputs: tuple[Any, ...], knobs: np.ndarray[Any, Any], whole: bool) -> Any:
     """Codes and which of them are finite, by one call of native code or codebook by codebook."""
     cache, hidden, code0, embed0, uniform = inputs
     choose = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
-    codes = predictor.predict(cache, hidden, code0, embed0, choose if whole else lambda *args: choose(*args))
-    return codes, choose.finite
+    if whole:
+        return predictor.complete(cache, hidden, code0, embed0, choose), choose.finite
+    return complete_by_steps(predictor, cache, hidden, code0, embed0, choose), choose.finite
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -86,14 +89,13 @@ def test_the_loop_makes_the_codes_of_single_steps(
     monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
     monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     config = read_config(shape, tmp_path / "checkpoint")
-    talker = make_talker(config, 5)
-    talker.to_native(precision)
+    talker = NativeTalker(make_talker(config, 5), precision)
     predictor = talker.code_predictor
-    cache, generator = predictor.new_cache(9), torch.Generator().manual_seed(1)
+    cache, generator = frame_cache(predictor, 9), torch.Generator().manual_seed(1)
     for count in (1, 9, 4, 1):
         hidden = torch.randn(count, config.talker.hidden_size, generator=generator)
         code0 = torch.randint(2048, (count,), generator=generator)
-        embed0 = talker.model.codec_embedding(code0)
+        embed0 = talker.embed_codec_tokens(code0)
         uniform = torch.rand(count, 16, generator=generator, dtype=torch.float64)
         inputs = cache, hidden, code0, embed0, uniform
         knobs = np.array([KNOBS[index % len(KNOBS)] for index in range(count)], np.float64)

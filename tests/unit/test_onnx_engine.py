@@ -15,10 +15,20 @@ import pytest
 import torch
 
 from tests.conftest import CheckpointFactory
-from tools.onnx_comparison import FRAMES, SECONDS, Loaded, code2wav, compare, only_ties, random_codes, speech
-from voice_clone.codec.code2wav import Chunk, Code2Wav
+from tools.families.qwen3_tts.onnx_comparison import (
+    FRAMES,
+    SECONDS,
+    Loaded,
+    code2wav,
+    compare,
+    only_ties,
+    random_codes,
+    speech,
+)
+from voice_clone.codec.chunk import Chunk
+from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
 from voice_clone.families.qwen3_tts.engines import onnx_graphs
 from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export
@@ -71,7 +81,7 @@ def test_only_codes_at_equal_distances_may_differ(loaded: Loaded) -> None:
 def test_streams_share_batches_and_have_references(loaded: Loaded, decoder: OnnxCodecDecoder) -> None:
     """The same `Code2Wav` as for torch: streams at different positions in one batch, primed or not, are each exact."""
     codec = loaded.config.codec.decoder_config
-    streams = Code2Wav(decoder, codec.codebook_size, codec.num_quantizers)
+    streams = Code2Wav(decoder, decoder_stage.codec_format(loaded.config.codec))
     frames, steps = random_codes(loaded.config, 60), (1, 2, 4, 8, 12, 5)
     codes = [frames[i % 2].T.numpy().astype(np.int32)[i:] for i in range(4)]
     none = np.zeros((0, codec.num_quantizers), np.int32)
@@ -119,8 +129,8 @@ def test_both_engines_have_one_fingerprint(checkpoint_folder: CheckpointFactory,
         "VOICE_CLONE_ONNX_DIR": str(onnx_folder),
     }
     torchs, onnxs = (Settings({}, {**environ, "VOICE_CLONE_ENGINE": engine}) for engine in ("torch", "onnx"))
-    assert stages.load_speaker_encoder(torchs)[2] == stages.load_speaker_encoder(onnxs)[2]
-    assert stages.load_codec_encoder(torchs)[2] == stages.load_codec_encoder(onnxs)[2]
+    assert encoder_stages.load_speaker_encoder(torchs)[2] == encoder_stages.load_speaker_encoder(onnxs)[2]
+    assert encoder_stages.load_codec_encoder(torchs)[2] == encoder_stages.load_codec_encoder(onnxs)[2]
 
 
 def test_a_clip_that_torch_refuses_is_refused(checkpoint_folder: CheckpointFactory, onnx_folder: Path) -> None:
@@ -128,7 +138,7 @@ def test_a_clip_that_torch_refuses_is_refused(checkpoint_folder: CheckpointFacto
         "VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)),
         "VOICE_CLONE_ONNX_DIR": str(onnx_folder),
     }
-    encoder = stages.load_speaker_encoder(Settings({}, {**environ, "VOICE_CLONE_ENGINE": "onnx"}))[0]
+    encoder = encoder_stages.load_speaker_encoder(Settings({}, {**environ, "VOICE_CLONE_ENGINE": "onnx"}))[0]
     for wrong in (torch.zeros(3), torch.zeros(2, 24000), torch.full((24000,), torch.nan)):
         with pytest.raises(InvalidArgument, match="reference audio"):
             encoder.embed(wrong)

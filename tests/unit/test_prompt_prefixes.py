@@ -11,12 +11,12 @@ import torch
 
 from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 MAX_LENGTH = 96
 HOW = SamplingParameters(seed=7)
@@ -28,14 +28,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 
 
 @pytest.fixture(scope="module")
-def talker(config: Qwen3TTSConfig) -> Talker:
-    talker = make_talker(config, 0)
-    talker.to_native("fp32")
-    return talker
+def talker(config: Qwen3TTSConfig) -> NativeTalker:
+    return NativeTalker(make_talker(config, 0), "fp32")
 
 
-def generator_of(talker: Talker, config: Qwen3TTSConfig, prefix_bytes: int) -> Generator:
-    return Generator(talker, config, 2, MAX_LENGTH, prefix_bytes=prefix_bytes)
+def generator_of(talker: NativeTalker, config: Qwen3TTSConfig, prefix_bytes: int) -> Generator[Prompt]:
+    return Generator(talker, 2, MAX_LENGTH, prefix_bytes=prefix_bytes)
 
 
 def positions_of(config: Qwen3TTSConfig, count: int) -> int:
@@ -64,7 +62,7 @@ VOICES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("piece", [1, 5, MAX_LENGTH])
 @pytest.mark.parametrize("kinds", VOICES, ids=str)
 def test_a_voice_is_read_once_and_no_bit_shows_it(
-    talker: Talker, config: Qwen3TTSConfig, kinds: dict[str, Any], piece: int
+    talker: NativeTalker, config: Qwen3TTSConfig, kinds: dict[str, Any], piece: int
 ) -> None:
     """Another text in another slot, read in pieces of any size."""
     first = make_prompt(config, 3, **kinds)
@@ -86,7 +84,7 @@ def test_a_voice_is_read_once_and_no_bit_shows_it(
     np.testing.assert_array_equal(*codes)
 
 
-def test_a_transcript_longer_than_its_clip(talker: Talker, config: Qwen3TTSConfig) -> None:
+def test_a_transcript_longer_than_its_clip(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
     """The rest of it comes frame by frame, and the last position is always read: the first frame comes from it."""
     prompt = make_prompt(config, 3, icl=True)
     short = replace(prompt, reference_codes=prompt.reference_codes[:2], reference_ids=np.arange(9, dtype=np.int32))
@@ -95,7 +93,7 @@ def test_a_transcript_longer_than_its_clip(talker: Talker, config: Qwen3TTSConfi
     assert [unread(generator, short), unread(generator, short)] == [prefill_length(short), 1]
 
 
-def test_whatever_is_of_the_voice_tells_it_from_others(talker: Talker, config: Qwen3TTSConfig) -> None:
+def test_whatever_is_of_the_voice_tells_it_from_others(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
     prompt = make_prompt(config, 3, icl=True, language="english")
     generator = generator_of(talker, config, 1 << 20)
     others = [
@@ -114,7 +112,9 @@ def test_whatever_is_of_the_voice_tells_it_from_others(talker: Talker, config: Q
         assert unread(generator, other) < prefill_length(other)
 
 
-def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(talker: Talker, config: Qwen3TTSConfig) -> None:
+def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(
+    talker: NativeTalker, config: Qwen3TTSConfig
+) -> None:
     one, two, three = (make_prompt(config, seed) for seed in (1, 2, 3))
     length = voice_length(one)
     generator = generator_of(talker, config, positions_of(config, 2 * length) + 1)
@@ -128,7 +128,7 @@ def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(talker: Ta
     assert small._prefixes.nbytes == 0
 
 
-def test_a_reset_forgets(talker: Talker, config: Qwen3TTSConfig) -> None:
+def test_a_reset_forgets(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
     prompt = make_prompt(config, 1)
     generator = generator_of(talker, config, 1 << 20)
     unread(generator, prompt)
@@ -143,7 +143,7 @@ def test_only_of_native_code(config: Qwen3TTSConfig) -> None:
     assert generator.restore(iter([prompt]), 60.0) == 0
 
 
-def test_voices_are_restored_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:
+def test_voices_are_restored_beforehand(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
     """As many as fit; the most wanted is the last to go; what belongs to another checkpoint is passed over."""
     prompts = [make_prompt(config, seed) for seed in range(4)]
     foreign = replace(prompts[0], speaker_embedding=prompts[0].speaker_embedding[:-1])

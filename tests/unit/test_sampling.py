@@ -11,9 +11,11 @@ from torch import Tensor
 
 from tests.support.talkers import make_sampler
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms
-from voice_clone.autoregressive.sampling import SamplingParameters, penalise, suppressed_ids
+from voice_clone.autoregressive.sampling import penalise
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
+from voice_clone.families.qwen3_tts.networks.talker import suppressed_ids
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 CPU = torch.device("cpu")
 VOCAB = 64

@@ -10,10 +10,12 @@ from safetensors.numpy import save
 
 from tests.conftest import CheckpointFactory
 from voice_clone.errors import Internal, InvalidArgument
-from voice_clone.families.qwen3_tts.cloned_voice import from_cache, from_embedding
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.families.qwen3_tts.speech_request import SpeechRequest, frame_budget
+from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, language_id
+from voice_clone.families.qwen3_tts.talker_stage import frame_budget
 from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.speech import SpeechRequest, check_options, read_reply
+from voice_clone.stages import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +52,37 @@ def test_a_contradiction_is_refused(given: dict[str, Any], text: str) -> None:  
         request(**given)
 
 
-def test_the_mode_of_a_clip() -> None:
-    assert request(**INLINE).clip_mode == "x_vector"
-    assert request(**INLINE, reference_text="words").clip_mode == "icl"
-
-
 def test_languages(config: Qwen3TTSConfig) -> None:
-    assert request().language_id(config) is None
-    assert request(language=" AUTO ").language_id(config) is None
-    assert request(language="English").language_id(config) == config.talker.codec_language_id["english"]
+    assert language_id(None, config) is None
+    assert language_id(" AUTO ", config) is None
+    assert language_id("English", config) == config.talker.codec_language_id["english"]
     for unknown in ("Klingon", "sichuan_dialect"):
         with pytest.raises(InvalidArgument, match="English"):
-            request(language=unknown).language_id(config)
+            language_id(unknown, config)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subtalker_topk": 3}, "'subtalker_topk' is unknown; this model has subtalker_do_sample, .*subtalker_top_p"),
+        ({"subtalker_top_k": 3.5}, "subtalker_top_k is 3.5; it must be of type int"),
+        ({"subtalker_top_k": True}, "subtalker_top_k is True"),
+        ({"subtalker_temperature": "hot"}, "must be of type float"),
+        ({"subtalker_do_sample": 1}, "must be of type bool"),
+        ({"subtalker_top_p": None}, "subtalker_top_p is None"),
+    ],
+)
+def test_an_option_that_the_family_does_not_know_is_refused(
+    stage: Qwen3TTSPrompt, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        stage.draft(request(options=options))
+
+
+def test_options_that_it_knows(stage: Qwen3TTSPrompt) -> None:
+    stage.draft(request(options={"subtalker_top_k": 3, "subtalker_temperature": 1, "subtalker_do_sample": False}))
+    with pytest.raises(InvalidArgument, match="this model has none"):
+        check_options({"anything": 1}, {})
 
 
 def test_the_frame_budget_counts_tokens_not_characters(checkpoint_folder: CheckpointFactory) -> None:  # C14
@@ -85,32 +106,50 @@ def artifacts(config: Qwen3TTSConfig, frames: int = 5, size: int | None = None) 
     return save({"speaker_embedding": np.ones(size or config.talker.hidden_size, np.float32), "codec_codes": codes})
 
 
-def test_a_registered_voice_with_a_transcript(config: Qwen3TTSConfig) -> None:
+@pytest.fixture(scope="module")
+def stage(config: Qwen3TTSConfig, checkpoint_folder: CheckpointFactory) -> Qwen3TTSPrompt:
+    return Qwen3TTSPrompt(config, Tokenizer(checkpoint_folder("tiny", 0)), 1024)
+
+
+def prepared(
+    stage: Qwen3TTSPrompt, speech: SpeechRequest, result: dict[str, Any], packed: bytes
+) -> tuple[Prepared, dict[str, Any]]:
+    """The prompt of a speech with an answer of speaker_cache, and what is told of the voice."""
+    voice, source = read_reply(speech, {"mode": "icl", **result}, packed)
+    return stage.prepare(speech, stage.draft(speech), voice), source
+
+
+def test_a_registered_voice_with_a_transcript(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
     result = {"status": "hit", "name": "Ada", "generation": 3, "reference_text": "words"}
-    voice = from_cache(result, artifacts(config), request(), config)
-    assert voice.mode == "icl" and voice.transcript == "words" and voice.codes.shape == (5, 16)
-    assert voice.info == {"cache": "hit", "voice": "Ada", "generation": 3}
-    alone = from_cache(result, artifacts(config), request(x_vector_only=True), config)
-    assert alone.mode == "x_vector" and alone.codes.shape == (0, 16)
+    prompt, source = prepared(stage, request(), result, artifacts(config))
+    assert prompt.info["mode"] == "icl" and prompt.info["reference_frames"] == 5
+    assert prompt.tensors["reference_codes"].shape == (5, 16) and len(prompt.tensors["reference_ids"])
+    assert source == {"cache": "hit", "voice": "Ada", "generation": 3}
+    alone, _ = prepared(stage, request(x_vector_only=True), result, artifacts(config))
+    assert alone.info["mode"] == "x_vector" and alone.tensors["reference_codes"].shape == (0, 16)
+    assert not len(alone.tensors["reference_ids"])
 
 
-def test_a_registered_voice_without_a_transcript(config: Qwen3TTSConfig) -> None:
+def test_a_registered_voice_without_a_transcript(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
     result = {"status": "restored", "name": "Ada", "generation": 3}
-    assert from_cache(result, artifacts(config, 0), request(), config).mode == "x_vector"
+    assert prepared(stage, request(), result, artifacts(config, 0))[0].info["mode"] == "x_vector"
     with pytest.raises(InvalidArgument, match="no transcript"):
-        from_cache(result, artifacts(config, 0), request(x_vector_only=False), config)
+        prepared(stage, request(x_vector_only=False), result, artifacts(config, 0))
 
 
-def test_an_inline_clip_brings_its_own_transcript(config: Qwen3TTSConfig) -> None:
-    asked = request(**INLINE, reference_text="mine")
-    voice = from_cache({"status": "miss"}, artifacts(config), asked, config)
-    assert voice.transcript == "mine" and voice.info == {"cache": "miss"}
+def test_an_inline_clip_brings_its_own_transcript(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
+    prompt, source = prepared(stage, request(**INLINE, reference_text="mine"), {"status": "miss"}, artifacts(config))
+    assert prompt.info["mode"] == "icl" and prompt.info["reference_tokens"] and source == {"cache": "miss"}
 
 
-def test_sizes(config: Qwen3TTSConfig) -> None:
+def test_sizes(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
     size = config.talker.hidden_size
-    assert from_embedding(np.ones(size, np.float32), config).mode == "x_vector"
-    with pytest.raises(InvalidArgument, match=f"needs {size}"):
-        from_embedding(np.ones(size + 1, np.float32), config)
+    for given in (size, size + 1):
+        speech = request(voice=None, speaker_embedding=np.ones(given, np.float32))
+        if given == size:
+            assert stage.prepare(speech, stage.draft(speech), None).info["mode"] == "x_vector"
+        else:
+            with pytest.raises(InvalidArgument, match=f"needs {size}"):
+                stage.prepare(speech, stage.draft(speech), None)
     with pytest.raises(Internal):
-        from_cache({"status": "hit"}, artifacts(config, size=size + 1), request(**INLINE), config)
+        prepared(stage, request(**INLINE), {"status": "hit"}, artifacts(config, size=size + 1))

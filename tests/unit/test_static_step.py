@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,13 @@ from tests.support.talkers import codes_of, make_prompt, make_restless, make_tal
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.frame_model import FrameModel
 from voice_clone.autoregressive.generator import Frame, Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
 from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.layers.graphs import GraphRunner, Step
 
 MAX_LENGTH = 96
@@ -56,8 +57,8 @@ def serve(generator: Generator, cases: list[TalkerRequest], seed: int) -> list[n
             generator.start(slot, cases[live[slot]])
         chosen = [int(slot) for slot in rng.permutation(list(live)) if rng.random() < 0.8]
         for slot, frame in zip(chosen, generator.step(chosen), strict=True):
-            if frame.codes is not None:
-                codes[live[slot]].append(frame.codes)
+            if frame.payload is not None:
+                codes[live[slot]].append(frame.payload)
             if frame.finish:
                 generator.free(slot)
                 del live[slot]
@@ -89,7 +90,7 @@ def mixed(config: Qwen3TTSConfig, count: int) -> list[TalkerRequest]:
 @pytest.fixture(scope="module")
 def expected(talker: Talker, config: Qwen3TTSConfig) -> list[npt.NDArray[np.int32]]:
     """What the streams of `mixed` say alone, in steps that follow them."""
-    dynamic, codes = Generator(talker, config, 1, MAX_LENGTH), []
+    dynamic, codes = Generator(talker, 1, MAX_LENGTH), []
     for case in mixed(config, 8):
         dynamic.start(0, case)
         codes.append(codes_of(dynamic, 0))
@@ -106,7 +107,7 @@ def test_static_equals_dynamic(
     deterministic: bool,
     capture: Recorder | None,
 ) -> None:
-    static = Generator(talker, config, 5, MAX_LENGTH, deterministic, runner=GraphRunner(capture))
+    static = Generator(talker, 5, MAX_LENGTH, deterministic, runner=GraphRunner(capture))
     for got, codes in zip(serve(static, mixed(config, 8), 0), expected, strict=True):
         np.testing.assert_array_equal(got, codes)
     if capture:
@@ -116,11 +117,11 @@ def test_static_equals_dynamic(
 def test_greedy_and_the_longest_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
     """One stream alone up to the last position of its slot."""
     prompt = make_prompt(config, 3)
-    static = Generator(talker, config, 2, MAX_LENGTH, runner=GraphRunner())
+    static = Generator(talker, 2, MAX_LENGTH, runner=GraphRunner())
     room = MAX_LENGTH - static.start(1, TalkerRequest(prompt, GREEDY, 10))
     codes_of(static, 1)
     static.start(1, TalkerRequest(prompt, GREEDY, room))
-    dynamic = Generator(talker, config, 1, MAX_LENGTH)
+    dynamic = Generator(talker, 1, MAX_LENGTH)
     dynamic.start(0, TalkerRequest(prompt, GREEDY, room))
     codes = codes_of(static, 1)
     assert len(codes) == room
@@ -131,8 +132,8 @@ def test_streams_that_stop(config: Qwen3TTSConfig) -> None:
     talker = make_talker(config, 3)
     make_restless(talker.codec_head, 3)
     cases = [TalkerRequest(make_prompt(config, i), SamplingParameters(seed=i), 40) for i in range(8)]
-    got = serve(Generator(talker, config, 4, MAX_LENGTH, runner=GraphRunner()), cases, 1)
-    dynamic = Generator(talker, config, 1, MAX_LENGTH)
+    got = serve(Generator(talker, 4, MAX_LENGTH, runner=GraphRunner()), cases, 1)
+    dynamic = Generator(talker, 1, MAX_LENGTH)
     for case, codes in zip(cases, got, strict=True):
         dynamic.start(0, case)
         np.testing.assert_array_equal(codes, codes_of(dynamic, 0))
@@ -143,10 +144,10 @@ def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig) -> None:
     """NaN in one slot: its stream ends, its neighbour goes on, and the slot, empty for a while, serves again."""
     talker = make_talker(config, 0)
     case = TalkerRequest(make_prompt(config, 0), SamplingParameters(seed=3), 8)
-    generator = Generator(talker, config, 1, MAX_LENGTH)
+    generator = Generator(talker, 1, MAX_LENGTH)
     generator.start(0, case)
     expected = codes_of(generator, 0)
-    static = Generator(talker, config, 2, MAX_LENGTH, runner=GraphRunner())
+    static = Generator(talker, 2, MAX_LENGTH, runner=GraphRunner())
     for slot in (0, 1):
         static.start(slot, case)
     frames = [static.step([0, 1])]
@@ -164,28 +165,28 @@ def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig) -> None:
 
 
 def taken(frame: Frame) -> npt.NDArray[np.int32]:
-    assert frame.codes is not None
-    return frame.codes
+    assert frame.payload is not None
+    return frame.payload
 
 
 def test_a_step_that_raised_may_be_tried_again(
     talker: Talker, config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = TalkerRequest(make_prompt(config, 0), SamplingParameters(seed=3), 6)
-    static = Generator(talker, config, 1, MAX_LENGTH, runner=GraphRunner())
-    dynamic = Generator(talker, config, 1, MAX_LENGTH)
+    static = Generator(talker, 1, MAX_LENGTH, runner=GraphRunner())
+    dynamic = Generator(talker, 1, MAX_LENGTH)
     for generator in (static, dynamic):
         generator.start(0, case)
-    predict = talker.code_predictor.predict
+    complete = talker.complete
 
     def fail(*args: Any) -> Any:
-        predict(*args)
+        complete(*args)
         raise RuntimeError("out of memory")
 
     codes = []
     for _ in range(6):
         with monkeypatch.context() as patch:
-            patch.setattr(talker.code_predictor, "predict", fail)
+            patch.setattr(talker, "complete", fail)
             with pytest.raises(RuntimeError, match="out of memory"):
                 static.step([0])
         codes.append(taken(static.step([0])[0]))
@@ -195,8 +196,8 @@ def test_a_step_that_raised_may_be_tried_again(
 def test_all_shapes_are_recorded_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:
     capture = Recorder()
     runner = GraphRunner(capture)
-    generator = Generator(talker, config, 5, MAX_LENGTH, runner=runner)
-    warm_up(generator, 16, 60.0)
+    generator = Generator(talker, 5, MAX_LENGTH, runner=runner)
+    warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
     batches, lengths, draws = 4, 4, 3  # 1, 2, 4, 5; 16, 32, 64, 96
     assert runner.recorded == len(capture.replays) == batches * (lengths + draws) and runner.failed == 0
     generator.prepare()
@@ -205,7 +206,7 @@ def test_all_shapes_are_recorded_beforehand(talker: Talker, config: Qwen3TTSConf
 
 
 def test_recording_moves_no_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
-    generator = Generator(talker, config, 3, MAX_LENGTH, runner=GraphRunner(Recorder()))
+    generator = Generator(talker, 3, MAX_LENGTH, runner=GraphRunner(Recorder()))
     memory = [generator._model.used, generator._model.hidden, generator._model.cache.keys[..., :MAX_LENGTH, :]]
     generator.prepare()
     assert not any(tensor.any() for tensor in memory)
@@ -231,7 +232,7 @@ def test_what_cannot_be_recorded_runs_without(caplog: pytest.LogCaptureFixture) 
 
 def test_no_step_waits_for_the_device(talker: Talker, config: Qwen3TTSConfig) -> None:
     runner = GraphRunner()
-    generator = Generator(talker, config, 3, MAX_LENGTH, runner=runner)
+    generator = Generator(talker, 3, MAX_LENGTH, runner=runner)
     generator.prepare()
     assert len(runner._replays) == 3 * (4 + 3)
     with torch.inference_mode():
@@ -259,9 +260,9 @@ def test_the_watch_sees_what_waits(wait: Callable[[], object]) -> None:
 def test_steps_need_no_values(config: Qwen3TTSConfig, dtype: torch.dtype) -> None:
     """On a device without values: whatever wants one raises, and so does what mixes it with the CPU or mixes dtypes."""
     with torch.device("meta"):
-        talker = Talker(config.talker).to(dtype).requires_grad_(False)
+        talker = Talker(config).to(dtype).requires_grad_(False)
     runner = GraphRunner()
-    model = FrameModel(talker, config, 4, MAX_LENGTH, idle_rows=True)
+    model = FrameModel(talker, 4, MAX_LENGTH, idle_rows=True)
     with torch.inference_mode():
         StaticStep(model, runner, deterministic=False).prepare()
         for step in runner._replays.values():
@@ -272,13 +273,13 @@ def test_steps_need_no_values(config: Qwen3TTSConfig, dtype: torch.dtype) -> Non
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_graphs_equal_eager_on_a_gpu(talker: Talker, config: Qwen3TTSConfig) -> None:
     on_gpu = make_talker(config, 0).cuda()
-    runner = GraphRunner.on(on_gpu.device)
-    graphs = Generator(on_gpu, config, 5, MAX_LENGTH, runner=runner)
+    runner = GraphRunner.on(on_gpu.stack.like.device)
+    graphs = Generator(on_gpu, 5, MAX_LENGTH, runner=runner)
     graphs.prepare()
     cases = mixed(config, 6)
     got = serve(graphs, cases, 0)
     assert runner.recorded == 4 * (4 + 3) and runner.failed == 0
-    eager = Generator(on_gpu, config, 1, MAX_LENGTH)
+    eager = Generator(on_gpu, 1, MAX_LENGTH)
     for case, codes in zip(cases, got, strict=True):
         eager.start(0, case)
         np.testing.assert_array_equal(codes, codes_of(eager, 0))

@@ -1,6 +1,6 @@
 """The registered voices: upload, get, list, delete, prepare, resolve, stats, export, import."""
 
-from voice_clone.triton.speaker_cache_model import SpeakerCacheModel
+from voice_clone.triton.stages.speaker_cache import SpeakerCacheModel
 
 
 class TritonPythonModel(SpeakerCacheModel):

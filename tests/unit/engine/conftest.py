@@ -17,7 +17,7 @@ def source() -> Counter:
 
 @pytest.fixture
 def engine(source: Counter) -> Iterator[Engine[Wish]]:
-    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2, 4), max_queue=3, prefill_chunk=4)
+    engine: Engine[Wish] = Engine(source, schedule=(1, 2, 4), max_queue=3, prefill_chunk=4)
     yield engine
     source.free_running = True
     source.gate.release(1000)

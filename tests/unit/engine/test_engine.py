@@ -36,12 +36,12 @@ def test_chunks_follow_the_schedule_and_lose_nothing(engine: Engine[Wish], frame
     got = submit(engine, "a", Wish(100, frames, empty_end)).wait()
     assert got.values == list(range(100, 100 + frames))
     assert [chunk.index for chunk in got.chunks] == list(range(len(got.chunks)))
-    sizes = [len(chunk.codes) for chunk in got.chunks]
+    sizes = [len(chunk.payload) for chunk in got.chunks]
     assert sizes[:-1] == ([1, 2] + [4] * len(sizes))[: len(sizes) - 1]
     assert [chunk.finish for chunk in got.chunks[:-1]] == [None] * (len(sizes) - 1)
     assert got.chunks[-1].finish == ("stop" if empty_end else "length")
     assert got.chunks[-1].frames == frames
-    assert all(chunk.codes.shape == (size, 2) for chunk, size in zip(got.chunks, sizes, strict=True))
+    assert all(chunk.payload.shape == (size, 2) for chunk, size in zip(got.chunks, sizes, strict=True))
 
 
 def test_streams_share_steps_and_the_rest_waits(engine: Engine[Wish], source: Counter) -> None:
@@ -94,7 +94,7 @@ def test_a_newcomer_holds_the_others_up_for_one_chunk_of_its_prompt(engine: Engi
 
 def test_small_prompts_share_a_turn(source: Counter) -> None:
     source.slots, source.free_running = 4, False
-    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1,), max_queue=9, prefill_chunk=4)
+    engine: Engine[Wish] = Engine(source, schedule=(1,), max_queue=9, prefill_chunk=4)
     live = submit(engine, "live", Wish(0, 30, prompt=1))
     until(lambda: ("prefill", 0, 1) in source.log)
     others = [submit(engine, str(n), Wish(1000 * n, 1, prompt=2)) for n in (1, 2, 3)]

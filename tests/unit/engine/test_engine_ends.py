@@ -176,7 +176,7 @@ def test_a_server_that_stops_waits_for_streams_only_so_long(engine: Engine[Wish]
 
 def test_close_finishes_what_runs_and_refuses_what_comes() -> None:
     source = Counter(slots=1)
-    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(2,), max_queue=8)
+    engine: Engine[Wish] = Engine(source, schedule=(2,), max_queue=8)
     collectors = [submit(engine, str(n), Wish(n, 5)) for n in range(3)]
     engine.close()
     for n, collector in enumerate(collectors):
@@ -190,7 +190,7 @@ def test_a_storm(source: Counter) -> None:
     """Ends of every kind at random: each stream has exactly one, none is mixed up, and nothing is left."""
     rng = random.Random(5)
     source.slots = 4
-    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2, 4), max_queue=20, prefill_chunk=4)
+    engine: Engine[Wish] = Engine(source, schedule=(1, 2, 4), max_queue=20, prefill_chunk=4)
     jobs: list[tuple[str, Wish, Collector]] = []
     breakdowns = (150, 350, 550)  # each may end all streams that there are: 4 live, 20 waiting
     for n in range(700):

@@ -42,20 +42,20 @@ class Meter:
 
 def test_who_sees_that_a_stream_has_ended_sees_the_rest_of_it(source: Counter) -> None:
     Meter.made, Meter.seen = {}, []
-    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter))
+    engine: Engine[Wish] = Engine(source, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter, 0.5))
     for name, wish in (("a", Wish(0, 4)), ("b", Wish(0, 9, fail_at=3))):
         Meter.seen.clear()
         submit(engine, name, wish).wait()
         until(lambda: ("x_streams_total", 1.0) in Meter.seen)
         before = Meter.seen[: Meter.seen.index(("x_streams_total", 1.0))]
         assert [value for name, value in before if name == "x_live_streams"][-1:] in ([0.0], [])
-        assert {"x_frames_total", "x_frame_ms"} <= {name for name, _ in before}
+        assert {"x_frames_total", "x_speech_seconds_total", "x_frame_ms"} <= {name for name, _ in before}
     engine.close()
 
 
 def test_statistics(source: Counter) -> None:
     Meter.made, Meter.seen = {}, []
-    engine: Engine[Wish] = Engine(source, codebooks=2, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter))
+    engine: Engine[Wish] = Engine(source, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter, 0.5))
     source.free_running = False
     live = [submit(engine, "a", Wish(0, 4))]
     until(lambda: not engine._waiting)

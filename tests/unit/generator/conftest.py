@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.talkers import make_talker, read_config
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 
@@ -15,8 +16,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 
 
 @pytest.fixture(scope="module", params=["torch", "native"])
-def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
+def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker | NativeTalker:
     talker = make_talker(config, 0)
-    if request.param == "native":
-        talker.to_native("fp32")
-    return talker
+    return NativeTalker(talker, "fp32") if request.param == "native" else talker

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -11,12 +13,13 @@ from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
 from tests.support.talkers import codes_of, make_prompt, make_talker
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
-from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import prefill_length
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 
 
 def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:
@@ -39,7 +42,7 @@ def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:
         )
         for i in range(8)
     ]
-    generator = Generator(talker, config, 4, MAX_LENGTH)
+    generator = Generator(talker, 4, MAX_LENGTH)
     waiting = list(range(8))
     live: dict[int, int] = {}
     codes: dict[int, list[npt.NDArray[np.int32]]] = {i: [] for i in range(8)}
@@ -51,8 +54,8 @@ def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:
             generator.start(slot, TalkerRequest(*cases[live[slot]]))
         order = list(live)  # slots in order of arrival: neither sorted nor neighbours
         for slot, frame in zip(order, generator.step(order), strict=True):
-            if frame.codes is not None:
-                codes[live[slot]].append(frame.codes)
+            if frame.payload is not None:
+                codes[live[slot]].append(frame.payload)
             if frame.finish:
                 generator.free(slot)
                 del live[slot]
@@ -88,12 +91,12 @@ def test_deterministic_alone_and_in_any_company(
     ]
     alone: list[tuple[npt.NDArray[np.int32], torch.Tensor]] = []
     for case in cases:
-        generator = Generator(talker, config, 8, MAX_LENGTH, deterministic=True)
+        generator = Generator(talker, 8, MAX_LENGTH, deterministic=True)
         generator.start(0, TalkerRequest(*case))
         codes = [codes_in(generator.step([0])[0]) for _ in range(case[2])]
         alone.append((np.stack(codes), generator._model.hidden[0].clone()))
 
-    generator = Generator(talker, config, 8, MAX_LENGTH, deterministic=True)
+    generator = Generator(talker, 8, MAX_LENGTH, deterministic=True)
     waiting = [int(i) for i in rng.permutation(requests)]
     live: dict[int, int] = {}
     together: dict[int, list[npt.NDArray[np.int32]]] = {i: [] for i in range(requests)}
@@ -118,7 +121,7 @@ def test_deterministic_alone_and_in_any_company(
 
 def test_deterministic_is_the_same_model(talker: Talker, config: Qwen3TTSConfig) -> None:
     prompt, how = make_prompt(config, 1, icl=True), SamplingParameters(seed=9)
-    generator = Generator(talker, config, 3, MAX_LENGTH, deterministic=True)
+    generator = Generator(talker, 3, MAX_LENGTH, deterministic=True)
     generator.start(1, TalkerRequest(prompt, how, 20))
     np.testing.assert_array_equal(codes_of(generator, 1), solo(talker, config, prompt, how, 20))
     room = MAX_LENGTH - prefill_length(prompt)  # the last position of a slot is not where idle rows write
@@ -132,10 +135,10 @@ def test_warm_up_leaves_nothing(
     talker: Talker, config: Qwen3TTSConfig, seconds: float, deterministic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     widths: list[int] = []
-    generator = Generator(talker, config, 3, MAX_LENGTH, deterministic)
+    generator = Generator(talker, 3, MAX_LENGTH, deterministic)
     step = generator.step
     monkeypatch.setattr(generator, "step", lambda slots: widths.append(len(slots)) or step(slots))
-    warm_up(generator, 16, seconds)
+    warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, seconds)
     assert set(widths) == ({1, 2, 3} if seconds else set()) and not generator.live
     prompt, how = make_prompt(config, 1, icl=True), SamplingParameters(seed=9)
     generator.start(2, TalkerRequest(prompt, how, 10))
@@ -145,7 +148,7 @@ def test_warm_up_leaves_nothing(
 def test_any_subset_may_be_stepped(talker: Talker, config: Qwen3TTSConfig) -> None:
     prompts = [make_prompt(config, i) for i in range(3)]
     how = SamplingParameters(seed=4)
-    generator = Generator(talker, config, 3, MAX_LENGTH)
+    generator = Generator(talker, 3, MAX_LENGTH)
     codes: list[list[npt.NDArray[np.int32]]] = [[], [], []]
     for slot, prompt in enumerate(prompts):
         generator.start(slot, TalkerRequest(prompt, how, 9))
@@ -153,8 +156,8 @@ def test_any_subset_may_be_stepped(talker: Talker, config: Qwen3TTSConfig) -> No
     while open_slots := [slot for slot in range(3) if len(codes[slot]) < 9]:
         chosen = [int(slot) for slot in rng.permutation(open_slots)[: rng.integers(1, 4)]]
         for slot, frame in zip(chosen, generator.step(chosen), strict=True):
-            assert frame.codes is not None
-            codes[slot].append(frame.codes)
+            assert frame.payload is not None
+            codes[slot].append(frame.payload)
     for slot, prompt in enumerate(prompts):
         np.testing.assert_array_equal(np.stack(codes[slot]), solo(talker, config, prompt, how, 9))
     assert generator.step([]) == []
@@ -185,7 +188,7 @@ def test_draws_are_keyed_by_seed_frame_and_codebook(talker: Talker, config: Qwen
 
 
 def test_memory_is_counted(talker: Talker, config: Qwen3TTSConfig) -> None:
-    generator = Generator(talker, config, 3, MAX_LENGTH)
+    generator = Generator(talker, 3, MAX_LENGTH)
     talker_bytes = 2 * 3 * 3 * 2 * MAX_LENGTH * 16 * 4  # k and v, layers, slots, heads, positions, head dim, fp32
     predictor_bytes = 2 * 2 * 3 * 2 * 16 * 16 * 4
     assert generator.kv_bytes == talker_bytes + predictor_bytes
@@ -209,7 +212,7 @@ def test_half_precision_with_a_table_of_another_dtype(config: Qwen3TTSConfig) ->
 def test_loads_strictly_from_the_meta_device(config: Qwen3TTSConfig) -> None:
     talker = make_talker(config, 0)
     with torch.device("meta"):
-        empty = Talker(config.talker)
+        empty = Talker(config)
     empty.load_state_dict(talker.state_dict(), strict=True, assign=True)
     assert not list(empty.buffers())
     prompt = make_prompt(config, 3)

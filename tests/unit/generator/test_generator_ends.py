@@ -19,12 +19,12 @@ from tests.support.talkers import (
     make_talker,
 )
 from voice_clone.autoregressive.generator import Frame, Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -32,20 +32,20 @@ def test_a_step_that_raised_may_be_tried_again(
     talker: Talker, config: Qwen3TTSConfig, deterministic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts, how = [make_prompt(config, 0), make_prompt(config, 1)], SamplingParameters(seed=3)
-    generator = Generator(talker, config, 2, MAX_LENGTH, deterministic)
+    generator = Generator(talker, 2, MAX_LENGTH, deterministic)
     for slot, prompt in enumerate(prompts):
         generator.start(slot, TalkerRequest(prompt, how, 8))
     frames = []
     for number in range(8):
         with monkeypatch.context() as patch:  # fails at the last moment
-            predict = talker.code_predictor.predict
+            complete = talker.complete
 
             def fail(*args: Any, **kwargs: Any) -> Any:
-                predict(*args, **kwargs)  # noqa: B023
+                complete(*args, **kwargs)  # noqa: B023
                 raise RuntimeError("out of memory")
 
             if number % 2:
-                patch.setattr(talker.code_predictor, "predict", fail)
+                patch.setattr(talker, "complete", fail)
                 with pytest.raises(RuntimeError, match="out of memory"):
                     generator.step([0, 1])
         frames.append([*generator.step([0]), *generator.step([1])] if number % 4 == 3 else generator.step([0, 1]))
@@ -62,7 +62,7 @@ def test_reset_forgets_streams_in_any_state(config: Qwen3TTSConfig) -> None:
     with torch.no_grad():
         talker.model.text_embedding.weight[poison] = torch.nan
     bad = Prompt(ROLE_IDS, np.full(20, poison, np.int32), prompt.speaker_embedding, non_streaming_mode=True)
-    generator = Generator(talker, config, 3, MAX_LENGTH)
+    generator = Generator(talker, 3, MAX_LENGTH)
     generator.start(0, TalkerRequest(bad, how, 20))
     generator.prefill(0, 18)
     generator.start(1, TalkerRequest(bad, how, 20))
@@ -80,20 +80,20 @@ def test_who_has_stopped_needs_no_code_predictor(config: Qwen3TTSConfig, monkeyp
     widths = []
     talker = make_talker(config, 3)
     make_restless(talker.codec_head, 3)
-    predict = talker.code_predictor.predict
+    complete = talker.complete
 
     def counted(cache: Any, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
         widths.append(hidden.shape[0])
-        return predict(cache, hidden, *rest)
+        return complete(cache, hidden, *rest)
 
-    monkeypatch.setattr(talker.code_predictor, "predict", counted)
-    generator = Generator(talker, config, 4, MAX_LENGTH)
+    monkeypatch.setattr(talker, "complete", counted)
+    generator = Generator(talker, 4, MAX_LENGTH)
     for slot in range(4):
         generator.start(slot, TalkerRequest(make_prompt(config, slot), GREEDY, 30))
     live, made = [0, 1, 2, 3], 0
     while live:
         frames = generator.step(live)
-        made += sum(frame.codes is not None for frame in frames)
+        made += sum(frame.payload is not None for frame in frames)
         live = [slot for slot, frame in zip(live, frames, strict=True) if not frame.finish]
     assert sum(widths) == made and len(set(widths)) > 1
 
@@ -111,10 +111,10 @@ def test_a_runaway_ends(
     def draw(cache: Any, hidden: torch.Tensor, first: torch.Tensor, *_: Any) -> torch.Tensor:
         return torch.cat((first[:, None], torch.randint(2048, (1, others))), dim=1)
 
-    monkeypatch.setattr(talker.code_predictor, "predict", draw)
+    monkeypatch.setattr(talker, "complete", draw)
     text = len(build_talker_input(talker, config, prompt).trailing_text)
     assert 0 < text < 30
-    generator = Generator(talker, config, 1, MAX_LENGTH, runaway_frames=limit)
+    generator = Generator(talker, 1, MAX_LENGTH, runaway_frames=limit)
     generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=1), 60))
     frames: list[Frame] = []
     with torch.no_grad():
@@ -124,19 +124,19 @@ def test_a_runaway_ends(
                 bias[100 + len(frames) % cycle] = 1e6
             talker.codec_head.bias = torch.nn.Parameter(bias)
             frames += generator.step([0])
-    assert frames[-1].codes is not None
+    assert frames[-1].payload is not None
     ends = ("length", 60) if limit is None else ("runaway", max(begin, text) + cycle + limit)
     assert (frames[-1].finish, len(frames)) == ends
 
 
 def test_length(talker: Talker, config: Qwen3TTSConfig) -> None:
     prompt = make_prompt(config, 0)
-    generator = Generator(talker, config, 1, MAX_LENGTH)
+    generator = Generator(talker, 1, MAX_LENGTH)
     for frames in (1, 2, 7):
         generator.start(0, TalkerRequest(prompt, GREEDY, frames))
         made = list(frames_of(generator, 0))
         assert [frame.finish for frame in made] == [None] * (frames - 1) + ["length"]
-        assert all(frame.codes is not None and frame.codes.shape == (16,) for frame in made)
+        assert all(frame.payload is not None and frame.payload.shape == (16,) for frame in made)
 
 
 def test_stop_comes_after_two_frames_at_least(config: Qwen3TTSConfig) -> None:
@@ -144,11 +144,11 @@ def test_stop_comes_after_two_frames_at_least(config: Qwen3TTSConfig) -> None:
     for seed in range(6):
         talker = make_talker(config, seed)
         make_restless(talker.codec_head, seed)
-        generator = Generator(talker, config, 1, MAX_LENGTH)
+        generator = Generator(talker, 1, MAX_LENGTH)
         generator.start(0, TalkerRequest(make_prompt(config, seed), GREEDY, 40))
         *frames, last = frames_of(generator, 0)
-        assert last.finish == "stop" and last.codes is None
-        assert all(frame.finish is None and frame.codes is not None for frame in frames)
+        assert last.finish == "stop" and last.payload is None
+        assert all(frame.finish is None and frame.payload is not None for frame in frames)
         lengths.append(len(frames))
     assert min(lengths) == 2 and max(lengths) > 2
 
@@ -165,7 +165,7 @@ def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig, broken: str) -> No
     # "later": streamed text, the token reaches the talker after the fourth frame; else all positions of the text break.
     text = np.array([1, 2, 3, 4, poison, 5] if broken == "later" else [poison] * 20, np.int32)
     prompt = Prompt(ROLE_IDS, text, healthy.speaker_embedding, non_streaming_mode=broken != "later")
-    generator = Generator(talker, config, 2, MAX_LENGTH)
+    generator = Generator(talker, 2, MAX_LENGTH)
     generator.start(0, TalkerRequest(prompt, how, 20))
     generator.start(1, TalkerRequest(healthy, how, 20))
     beside = []
@@ -173,9 +173,9 @@ def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig, broken: str) -> No
         bad, good = generator.step([0, 1])
         beside.append(codes_in(good))
         if bad.finish:
-            assert bad.finish == "error" and bad.codes is None
+            assert bad.finish == "error" and bad.payload is None
             break
-        assert bad.codes is not None
+        assert bad.payload is not None
     generator.free(0)
     assert len(beside) == {"from the start": 1, "later": 5, "freed before it shows": 0}[broken]
 
@@ -200,11 +200,11 @@ def test_a_frame_with_a_broken_code_is_not_given_out(config: Qwen3TTSConfig) -> 
     assert code not in expected[0][:4, 1] and code not in expected[1][:, 1]
     with torch.no_grad():
         talker.code_predictor.model.codec_embedding.weight[code] = torch.nan
-    generator = Generator(talker, config, 2, MAX_LENGTH)
+    generator = Generator(talker, 2, MAX_LENGTH)
     for slot, prompt in enumerate(prompts):
         generator.start(slot, TalkerRequest(prompt, how, 8))
     frames = [generator.step([0, 1]) for _ in range(5)]
-    assert [frame.finish for frame, _ in frames] == [None] * 4 + ["error"] and frames[4][0].codes is None
+    assert [frame.finish for frame, _ in frames] == [None] * 4 + ["error"] and frames[4][0].payload is None
     generator.free(0)
     rest = [generator.step([1])[0] for _ in range(3)]
     np.testing.assert_array_equal([codes_in(frame) for _, frame in frames] + [codes_in(f) for f in rest], expected[1])

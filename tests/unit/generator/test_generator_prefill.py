@@ -11,13 +11,13 @@ import torch
 from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
 from tests.support.talkers import ROLE_IDS, TEXT_VOCAB, codes_of, make_prompt
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.sampling import SamplingParameters
+from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_request import TalkerRequest
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 
 @pytest.mark.parametrize("non_streaming", [False, True])
@@ -39,7 +39,7 @@ def test_prefill_length(
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
 def test_prefill_in_chunks_between_steps(talker: Talker, config: Qwen3TTSConfig, chunk: int) -> None:
     """A newcomer whose prompt is read between the steps of another stream; both are as if alone."""
-    generator = Generator(talker, config, 2, MAX_LENGTH)
+    generator = Generator(talker, 2, MAX_LENGTH)
     prompts, how = [make_prompt(config, 1), make_prompt(config, 2, icl=True)], SamplingParameters(seed=8)
     generator.start(0, TalkerRequest(prompts[0], how, 60))
     left = generator.start(1, TalkerRequest(prompts[1], how, 10))
@@ -58,10 +58,10 @@ def test_prefill_in_chunks_between_steps(talker: Talker, config: Qwen3TTSConfig,
 @pytest.mark.parametrize("cut", [1, 7, 12])
 def test_prefill_in_chunks_equals_whole(talker: Talker, config: Qwen3TTSConfig, cut: int) -> None:
     embeds = build_talker_input(talker, config, make_prompt(config, 1, icl=True)).embeds
-    cache = talker.new_cache(3, MAX_LENGTH)
-    whole = talker.prefill(cache, 0, embeds)
-    talker.prefill(cache, 2, embeds[:cut])
-    torch.testing.assert_close(talker.prefill(cache, 2, embeds[cut:], offset=cut), whole, rtol=0, atol=1e-5)
+    cache = talker.stack.new_cache(3, MAX_LENGTH)
+    whole = talker.stack.prefill(cache, 0, embeds)
+    talker.stack.prefill(cache, 2, embeds[:cut])
+    torch.testing.assert_close(talker.stack.prefill(cache, 2, embeds[cut:], offset=cut), whole, rtol=0, atol=1e-5)
     torch.testing.assert_close(cache.keys[:, 2], cache.keys[:, 0], rtol=0, atol=1e-5)
 
 
@@ -70,20 +70,20 @@ def test_cached_equals_uncached(talker: Talker, config: Qwen3TTSConfig) -> None:
     embeds = build_talker_input(talker, config, make_prompt(config, 2, icl=True)).embeds
     length = len(embeds)
     for slots in ([0, 1], [3, 1]):
-        cache = talker.new_cache(4, MAX_LENGTH)
+        cache = talker.stack.new_cache(4, MAX_LENGTH)
         starts = [length - 5, 3]  # streams of different lengths in one batch
         for slot, start in zip(slots, starts, strict=True):
-            talker.prefill(cache, slot, embeds[:start])
+            talker.stack.prefill(cache, slot, embeds[:start])
         for step in range(5):
             positions = [start + step for start in starts]
-            hidden = talker.decode(cache, slots, positions, embeds[positions])
+            hidden = talker.stack.decode(cache, slots, positions, embeds[positions])
         for row, start in enumerate(starts):
-            expected = talker.prefill(talker.new_cache(1, MAX_LENGTH), 0, embeds[: start + 5])
+            expected = talker.stack.prefill(talker.stack.new_cache(1, MAX_LENGTH), 0, embeds[: start + 5])
             torch.testing.assert_close(hidden[row], expected, rtol=0, atol=1e-5)
 
 
 def test_what_does_not_fit_is_refused(talker: Talker, config: Qwen3TTSConfig) -> None:
-    generator = Generator(talker, config, 1, MAX_LENGTH)
+    generator = Generator(talker, 1, MAX_LENGTH)
     prompt = make_prompt(config, 0)
     room = MAX_LENGTH - prefill_length(prompt)
     with pytest.raises(InvalidArgument, match="96"):
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused(talker: Talker, config: Qwen3TTSConfig) ->
 
 
 def test_prompts_are_checked(talker: Talker, config: Qwen3TTSConfig) -> None:
-    generator = Generator(talker, config, 1, MAX_LENGTH)
+    generator = Generator(talker, 1, MAX_LENGTH)
     text, embedding = np.array([1, 2], np.int32), np.zeros(config.talker.hidden_size, np.float32)
     codes, reference = np.zeros((4, 16), np.int32), np.array([1], np.int32)
     wrong: dict[str, Callable[[], Prompt]] = {

@@ -14,11 +14,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from safetensors.numpy import load
-
-from voice_clone.errors import InvalidArgument
 from voice_clone.settings import Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages import PromptStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
@@ -66,17 +63,7 @@ class PromptModel(Model):
             "reference_text": speech.reference_text,
         }
         reply = call("speaker_cache", inputs)
-        result = json.loads(reply["result"][0])
-        transcript = result.get("reference_text") if speech.voice is not None else speech.reference_text
-        if speech.x_vector_only is False and transcript is None:
-            raise InvalidArgument(
-                f"voice {speech.voice!r} has no transcript, so it cannot be cloned in context; "
-                "register it again with reference_text, or leave x_vector_only out"
-            )
-        source = {"cache": result["status"]}
-        if speech.voice is not None:
-            source |= {"voice": result["name"], "generation": result["generation"]}
-        return ResolvedVoice(load(reply["artifacts"][0]), transcript, result["mode"]), source
+        return read_reply(speech, json.loads(reply["result"][0]), reply["artifacts"][0])
 
 
 def read_speech(request: Request) -> SpeechRequest:

@@ -14,29 +14,23 @@ their names begin with `voice_clone_talker_`, and the label `family` tells famil
 from __future__ import annotations
 
 import logging
-import math
-import secrets
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from voice_clone import compute
 from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
-from voice_clone.errors import InvalidArgument
 from voice_clone.settings import Settings
-from voice_clone.stages import KNOBS, StreamPlan, TalkerStage
+from voice_clone.stages import TalkerStage
 from voice_clone.triton.model import Model
-from voice_clone.triton.packing import pack, unpack
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.server_stop import HttpEndpoint, ServerStop
 from voice_clone.triton.stages.last_chunks import LastChunks
-from voice_clone.triton.stages.talker_sink import TalkerSink, TalkerStream
+from voice_clone.triton.stages.talker_call import read_call
+from voice_clone.triton.stages.talker_sink import TalkerSink
 from voice_clone.triton.telemetry import of_family
-
-MAX_STREAM_ID = 128  # characters
 
 log = logging.getLogger("voice_clone.talker")
 
@@ -95,54 +89,3 @@ class TalkerModel(Model):
         self._engine.drain(seconds)
         if not self._last_chunks.wait():
             log.warning("a stream's last chunk was not decoded in time")
-
-
-class Inputs(Protocol):
-    """The tensors and parameters of a request, None for an absent one; see `Request`."""
-
-    def raw(self, name: str) -> bytes | None:
-        """A STRING tensor of one element as bytes."""
-
-    def json_object(self, name: str) -> dict[str, Any]:
-        """A STRING tensor of one element that holds a JSON object; empty where there is none."""
-
-    def number(self, name: str) -> Any:
-        """A tensor of one element as a Python bool, int or float."""
-
-    def parameter(self, name: str) -> Any:
-        """A parameter of the request."""
-
-
-def read_call(
-    inputs: Inputs, stage: TalkerStage[Any], family: str
-) -> tuple[StreamPlan[Any], TalkerStream, float | None]:
-    """What a caller wants of the talker: the plan of the stream, what its sink needs, and its deadline.
-
-    Raises:
-        InvalidArgument: something is missing, of the wrong form, or out of range.
-    """
-    packed = inputs.raw("prompt")
-    if packed is None:
-        raise InvalidArgument(f"prompt is missing; {family}_prompt makes it")
-    info = inputs.json_object("prompt_info")
-    stream_id = info.get("stream_id")
-    if not isinstance(stream_id, str) or not 1 <= len(stream_id) <= MAX_STREAM_ID:
-        raise InvalidArgument(f"prompt_info must have a stream_id of 1 to {MAX_STREAM_ID} characters")
-    knobs = {name: value for name in KNOBS if (value := inputs.number(name)) is not None}
-    knobs.setdefault("seed", secrets.randbits(64))
-    plan = stage.plan(unpack("prompt", packed), knobs, inputs.json_object("options"))
-    told = {**info, **plan.info, "seed": knobs["seed"]}
-    voice = pack(plan.voice) if plan.voice else None
-    return plan, TalkerStream(stream_id, plan.context, told, voice), _deadline(inputs.parameter("deadline_ms"), info)
-
-
-def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:
-    """The point in time that is `milliseconds` after the request came in; the prompt's share of them is over."""
-    if milliseconds is None:
-        return None
-    wrong = isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float))
-    if wrong or not (0 < milliseconds < math.inf):
-        raise InvalidArgument("deadline_ms must be a number of milliseconds above 0")
-    spent = info.get("prompt_ms", 0.0)
-    spent = spent if isinstance(spent, (int, float)) and math.isfinite(spent) and spent > 0 else 0.0
-    return time.monotonic() + 1e-3 * float(milliseconds - spent)

@@ -6,7 +6,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from voice_clone.batching.stream import Chunk
 from voice_clone.errors import Internal, VoiceCloneError
 from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.talker_call import TalkerStream
 
 HEARTBEAT_SECONDS = 0.04
 
@@ -31,23 +31,6 @@ class Outputs(Protocol):
 
     def cancelled(self) -> bool:
         """Whether the caller has left."""
-
-
-@dataclass(frozen=True, eq=False)
-class TalkerStream:
-    """What the sink needs of a stream.
-
-    Attributes:
-        stream_id: names it.
-        context: reference frames [n, width] that go with the first chunk.
-        info: what the stages so far tell of it.
-        voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
-    """
-
-    stream_id: str
-    context: NDArray[Any]
-    info: Mapping[str, Any]
-    voice: bytes | None = None
 
 
 class TalkerSink:

@@ -34,7 +34,7 @@ class NativeTalker(PromptReader):
         self.config = talker.config
         self._stack = NativeStack(talker.stack, precision, layer_loader(load, "model"))
         self._head = NativeLinear.of(talker.codec_head, head_precision(precision))
-        self._text_table, self._text_projection = talker.model.text_embedding, talker.text_projection
+        self.text_embedding, self._text_projection = talker.model.text_embedding, talker.text_projection
         for name in ("linear_fc1", "linear_fc2"):
             setattr(self._text_projection, name, NativeLinear.of(getattr(self._text_projection, name), "fp32"))
         self._codec_embedding = talker.model.codec_embedding
@@ -64,7 +64,7 @@ class NativeTalker(PromptReader):
         return torch.from_numpy(rows)
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        return embed_text(self._text_table, self._text_projection, ids, self._stack.like)
+        return embed_text(self.text_embedding, self._text_projection, ids, self._stack.like)
 
     def head(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._head(hidden)

@@ -15,8 +15,8 @@ from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.speaker_metrics import SpeakerMetrics
+from voice_clone.triton.stages.voice_encoders import TritonVoiceEncoders
 from voice_clone.triton.tensors import Value
-from voice_clone.triton.voice_encoders import TritonVoiceEncoders
 
 
 class SpeakerCacheModel(Model):

@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 
 from tests.support.counted_frames import Counter, Wish
-from tests.unit.test_talker_call import config as config
-from tests.unit.test_talker_call import read
+from tests.support.talker_inputs import read
+from tests.support.talkers import read_config
 from voice_clone.batching.engine import Engine
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.triton.last_chunks import LastChunks
-from voice_clone.triton.talker_call import TalkerSink
+from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.talker_sink import TalkerSink
 
 WAIT = 10.0
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
+    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
 
 
 class Ensemble:
@@ -26,8 +31,8 @@ class Ensemble:
     def __init__(self) -> None:
         self.engine: Engine[Wish]
         self.left = False
-        self.told = False
-        self.beats = 0
+        self.cancel_sent = False
+        self.heartbeats = 0
         self.frames = 0
         self.ended = threading.Event()
 
@@ -35,10 +40,10 @@ class Ensemble:
         return False
 
     def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
-        self.beats += not final and not len(outputs["codes"])
+        self.heartbeats += not final and not len(outputs["codes"])
         self.frames += len(outputs["codes"])
         if self.left:
-            self.told |= self.engine.cancel("s")
+            self.cancel_sent |= self.engine.cancel("s")
         if final:
             self.ended.set()
 
@@ -57,8 +62,8 @@ def until(condition: Callable[[], bool]) -> None:
 def test_two_frames_after_the_client_left_the_slot_is_free(config: Qwen3TTSConfig, made: int) -> None:
     source, ensemble = Counter(slots=1), Ensemble()
     source.free_running = False
-    ensemble.engine = engine = Engine(source, codebooks=2, schedule=[40], max_queue=1)
-    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble, LastChunks()))
+    ensemble.engine = engine = Engine(source, schedule=[40], max_queue=1)
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config)[1], ensemble, LastChunks()))
 
     def frames() -> int:
         return sum(kind == "frame" for kind, _, _ in source.log)
@@ -75,8 +80,8 @@ def test_two_frames_after_the_client_left_the_slot_is_free(config: Qwen3TTSConfi
     ensemble.left = True
     while source.state:
         # A frame takes longer here than the engine takes to look after its streams, as it does with a real model.
-        beats = ensemble.beats
-        until(lambda: ensemble.beats > beats or ensemble.told)  # noqa: B023
+        before = ensemble.heartbeats
+        until(lambda: ensemble.heartbeats > before or ensemble.cancel_sent)  # noqa: B023
         step()
         assert frames() <= made + 2
     assert ensemble.ended.wait(WAIT)
@@ -86,14 +91,14 @@ def test_two_frames_after_the_client_left_the_slot_is_free(config: Qwen3TTSConfi
 def test_a_stream_that_waits_for_a_slot_leaves_the_queue(config: Qwen3TTSConfig) -> None:
     source, ensemble = Counter(slots=1), Ensemble()
     source.free_running = False
-    ensemble.engine = engine = Engine(source, codebooks=2, schedule=[40], max_queue=1)
+    ensemble.engine = engine = Engine(source, schedule=[40], max_queue=1)
     other = Ensemble()
     other.engine = engine
-    engine.submit("other", Wish(0, 2), TalkerSink(read(config), other, LastChunks()))
-    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble, LastChunks()))
-    until(lambda: ensemble.beats > 0)
+    engine.submit("other", Wish(0, 2), TalkerSink(read(config)[1], other, LastChunks()))
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config)[1], ensemble, LastChunks()))
+    until(lambda: ensemble.heartbeats > 0)
     ensemble.left = True
-    until(lambda: ensemble.told)
+    until(lambda: ensemble.cancel_sent)
     source.gate.release(2)
     assert ensemble.ended.wait(WAIT) and other.ended.wait(WAIT)
     assert ensemble.frames == 0 and other.frames == 2
