@@ -79,7 +79,6 @@ class Server:
             self._configs = {
                 name: client.get_model_config(name, as_json=True)["config"] for name in (FAMILY, *self._steps)
             }
-            self.embedding_size = 0
 
     def upload(self) -> None:
         asked = {
@@ -92,8 +91,6 @@ class Server:
         }
         with triton.InferenceServerClient(self._url) as client:
             client.infer("speaker_cache", [_tensor(name, "BYTES", value) for name, value in asked.items()])
-            made = self._first(f"{FAMILY}_prompt", {"text": "x", "voice": VOICE})
-        self.embedding_size = made["prompt_speaker_embedding"].size if "prompt_speaker_embedding" in made else 0
 
     def samples(self, speech: Speech) -> np.ndarray[Any, Any]:
         """Of the ensemble, joined."""
@@ -168,7 +165,8 @@ def record(checkpoint: Path, precision: str, frames: int) -> dict[str, str]:
         with TritonServer(checkpoint, folder / "voices", log=folder / "log", environment=environment) as running:
             server = Server(running.url)
             server.upload()
-            asked = speeches(server.embedding_size, frames)
+            config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+            asked = speeches(config["talker_config"]["hidden_size"], frames)
             ways = {"samples": server.samples, "codes": server.codes}
             with ThreadPoolExecutor(len(asked)) as pool:
                 for what, ask in ways.items():

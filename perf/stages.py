@@ -26,9 +26,9 @@ from torch import nn
 from perf import report
 from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone.autoregressive.kv_cache import KVCache
-from voice_clone.autoregressive.native_stack import NativeStack
 from voice_clone.autoregressive.sampling import Draw, Filters
+from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder
 from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder

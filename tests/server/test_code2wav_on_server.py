@@ -18,7 +18,7 @@ from voice_clone_client import Client
 from tests.conftest import CheckpointFactory
 from tests.support.talker_calls import Call
 from tools.triton_server import TritonServer
-from voice_clone.families.qwen3_tts import stages
+from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.settings import Settings
 
@@ -88,7 +88,7 @@ def direct(server: TritonServer) -> Ask:
 @pytest.fixture(scope="module")
 def decoder(checkpoint_folder: CheckpointFactory) -> CodecDecoder:
     settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0))})
-    return stages.load_torch_decoder(settings)[0]
+    return decoder_stage.load_torch_decoder(settings)[0]
 
 
 def whole(decoder: CodecDecoder, codes: np.ndarray, context: np.ndarray = NO_CODES) -> np.ndarray:

@@ -32,7 +32,7 @@ from tests.support.hostile.grpc import GrpcAttacker
 from tests.support.hostile.http import hostile_http
 from tests.support.hostile.inputs import GOOD_REQUESTS, World
 from tools.triton_server import ROOT, TritonServer
-from voice_clone.speakers.bundle import unpack_bundle
+from voice_clone.speakers.disk.bundle import unpack_bundle
 
 ATTACKERS = 6
 TEXT = "All the while somebody speaks, and must not notice."

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.support.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import SpeakerNotFound
-from voice_clone.speakers.files import Files
+from voice_clone.speakers.disk.files import Files
 
 NAMES = ("Ada", "Bob", "Cid")
 

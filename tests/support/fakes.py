@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
 from voice_clone.speakers import CacheConfig, Extraction, Reply, Request, SpeakerCache
-from voice_clone.speakers.files import Files
+from voice_clone.speakers.disk.files import Files
 
 RATE = 16_000
 Array = NDArray[Any]

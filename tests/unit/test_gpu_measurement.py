@@ -11,7 +11,7 @@ import torch
 
 from perf import gpu
 from tests.conftest import CheckpointFactory
-from voice_clone.autoregressive.native_stack import NativeStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
 
 SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers"]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tests.conftest import CheckpointFactory
 from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.native_stack import NativeStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts import talker_stage

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from voice_clone.autoregressive.kv_cache import KVCache
+from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.talker import Prefix
 from voice_clone.lru_cache import LRUCache
 

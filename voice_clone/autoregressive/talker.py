@@ -13,10 +13,10 @@ from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
 
-from voice_clone.autoregressive.kv_cache import KVCache
 from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters, Sampling
-from voice_clone.autoregressive.stack import Stack
+from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.stack.kv_cache import KVCache
 
 P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)

@@ -10,10 +10,11 @@ from typing import Any
 
 from voice_clone.audio import decode
 from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
+from voice_clone.speakers.disk.files import Files
+from voice_clone.speakers.disk.store import SpeakerStore
 from voice_clone.speakers.draft import check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Resolved
-from voice_clone.speakers.files import Files
 from voice_clone.speakers.memory import Memory, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
@@ -30,7 +31,6 @@ from voice_clone.speakers.request import (
     is_immutable,
     required_name,
 )
-from voice_clone.speakers.store import SpeakerStore
 from voice_clone.speakers.transfer import Transfer
 
 log = logging.getLogger(__name__)

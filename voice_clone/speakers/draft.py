@@ -9,10 +9,10 @@ from typing import Any
 
 from voice_clone.audio import Clip, ClipLimits, decode
 from voice_clone.errors import InvalidArgument
+from voice_clone.speakers.disk.voice_file import Tensors
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.request import Request, check_text, required_name
-from voice_clone.speakers.voice_file import Tensors
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Unsupported, VoiceCloneError
+from voice_clone.speakers.disk.store import SpeakerStore
+from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
@@ -27,8 +29,6 @@ from voice_clone.speakers.modes import Modes, mode_of_clip, mode_of_embedding, m
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.store import SpeakerStore
-from voice_clone.speakers.voice_file import Damaged
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.errors import Overloaded, SpeakerExists, SpeakerNotFound
+from voice_clone.speakers.disk.store import NotDurable, SpeakerStore
+from voice_clone.speakers.disk.voice_file import Tensors, file_tensors
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store import NotDurable, SpeakerStore
-from voice_clone.speakers.voice_file import Tensors, file_tensors
 
 log = logging.getLogger(__name__)
 

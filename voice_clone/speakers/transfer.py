@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import decode
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
-from voice_clone.speakers import voice_file
-from voice_clone.speakers.bundle import group_artifacts, pack_bundle, unpack_bundle
+from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
+from voice_clone.speakers.disk.store import SpeakerStore
+from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
 from voice_clone.speakers.draft import Draft, check_texts
 from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.store import SpeakerStore
-from voice_clone.speakers.voice_file import AUDIO, Damaged
 
 
 class Transfer:

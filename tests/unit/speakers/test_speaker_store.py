@@ -24,8 +24,8 @@ from safetensors.numpy import load, load_file, save_file
 from tests.support.fakes import FakeEncoder, Voices, clip, eventually
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
-from voice_clone.speakers.files import Files
-from voice_clone.speakers.latest import latest_artifacts
+from voice_clone.speakers.disk.files import Files
+from voice_clone.speakers.disk.latest import latest_artifacts
 from voice_clone.speakers.record import ArtifactId
 
 Make = Callable[..., Voices]

@@ -13,7 +13,7 @@ from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.speakers.latest import latest_artifacts
+from voice_clone.speakers.disk.latest import latest_artifacts
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 
 ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.stack import Stack
+from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt

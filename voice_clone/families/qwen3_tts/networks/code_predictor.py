@@ -15,9 +15,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.config import StackConfig
-from voice_clone.autoregressive.kv_cache import KVCache
-from voice_clone.autoregressive.stack import DecoderStack, Stack
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack, Stack
+from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.families.qwen3_tts.config import TalkerConfig
 from voice_clone.layers.fused import fused_tables
 

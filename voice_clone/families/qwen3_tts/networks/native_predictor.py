@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.kv_cache import KVCache
-from voice_clone.autoregressive.native_stack import LoadLayer, NativeStack
 from voice_clone.autoregressive.sampling import Draw
+from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.native_stack import LoadLayer, NativeStack
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, embedding_array, head_precision, pack

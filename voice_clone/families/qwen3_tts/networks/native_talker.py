@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.first_code import NativeFirstCode
-from voice_clone.autoregressive.kv_cache import KVCache
-from voice_clone.autoregressive.native_stack import NativeStack
 from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters
+from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.networks.code_predictor import frame_cache
 from voice_clone.families.qwen3_tts.networks.native_predictor import Load, NativeCodePredictor, layer_loader
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from voice_clone.autoregressive.stack import Stack
+from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length, prefix_of

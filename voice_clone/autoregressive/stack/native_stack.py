@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.decoder_layer import DecoderLayer
-from voice_clone.autoregressive.kv_cache import KVCache
-from voice_clone.autoregressive.stack import DecoderStack
+from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
 from voice_clone.native.thread_pool import thread_pool

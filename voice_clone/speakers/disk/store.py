@@ -26,10 +26,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, Overloaded, VoiceCloneError
-from voice_clone.speakers import voice_file
-from voice_clone.speakers.files import TEMPORARY, Files, replace_file
+from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers.disk.files import TEMPORARY, Files, replace_file
+from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Tensors
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
 VOICES = "voices"  # the folder of the speakers' files

@@ -10,9 +10,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.speakers import voice_file
+from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers.disk.store import VOICES
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.store import VOICES
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.speakers import voice_file
+from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Header, Tensors
 from voice_clone.speakers.record import ArtifactId
-from voice_clone.speakers.voice_file import AUDIO, Damaged, Header, Tensors
 
 FORMAT = "voice-clone bundle 1"
 

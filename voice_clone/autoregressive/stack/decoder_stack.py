@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.config import StackConfig
-from voice_clone.autoregressive.decoder_layer import DecoderLayer
-from voice_clone.autoregressive.kv_cache import KVCache, Span, visible
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
+from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
 from voice_clone.layers.attention import RMSNorm
 
 
