@@ -1,7 +1,13 @@
-"""Voice cloning for Triton Inference Server: the code behind the models of `model_repository/`.
+"""The code behind the model repository.
 
-Layers, each knowing only those to its left:
-`errors`, `settings`, `versions`, `audio` <- `layers` <- `speakers`, `batching`, `qwen3_tts` <- `triton_io` <- model.py.
+Rooms, the upper ones import the lower ones alone (docs/architecture.md; pyproject.toml states it, a test checks it):
+
+    triton, families          Triton's tensors and processes; what one family alone has
+    stages                    what a family implements
+    autoregressive, codec     any talker; any decoder
+    batching, compute         the engine; devices, precisions, threads
+    speakers, layers, native, onnx
+    audio, checkpoint, settings, speech, ...
 """
 
 __version__ = "0.1.0"
