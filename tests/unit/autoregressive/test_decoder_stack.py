@@ -1,0 +1,161 @@
+"""A stack of decoder layers with every option follows the formula: prompts in pieces, steps, extensions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
+
+PLAIN = StackConfig(
+    hidden_size=24,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    rms_norm_eps=1e-5,
+    rope_theta=100.0,
+)
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"qk_norm": False},
+    {"qkv_bias": True},
+    {"rope": "interleaved"},
+    {"rope_dtype": torch.bfloat16},
+    {"window": 4},
+    {"window": 1},
+    {"qk_norm": False, "qkv_bias": True, "rope": "interleaved", "window": 5},
+]
+LENGTH = 13
+
+
+def make(config: StackConfig) -> DecoderStack:
+    stack = DecoderStack(config).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in sorted(stack.named_parameters()):
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter.copy_(1 + 0.2 * noise if "norm" in name else noise * parameter.shape[-1] ** -0.5)
+    return stack
+
+
+def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+def turned(x: Tensor, config: StackConfig) -> Tensor:
+    """[T, H, D], turned pair by pair."""
+    out = x.clone()
+    half = config.head_dim // 2
+    for position in range(len(x)):
+        for pair in range(half):
+            angle = position * config.rope_theta ** (-2 * pair / config.head_dim)
+            cos, sin = (torch.tensor(f(angle)).to(config.rope_dtype).float() for f in (math.cos, math.sin))
+            i, j = (pair, pair + half) if config.rope == "half" else (2 * pair, 2 * pair + 1)
+            out[position, :, i] = x[position, :, i] * cos - x[position, :, j] * sin
+            out[position, :, j] = x[position, :, j] * cos + x[position, :, i] * sin
+    return out
+
+
+def projected(x: Tensor, weights: dict[str, Tensor], part: str) -> Tensor:
+    product = x @ weights[f"self_attn.{part}_proj.weight"].T
+    return product + weights.get(f"self_attn.{part}_proj.bias", torch.zeros(1))
+
+
+def by_formula(stack: DecoderStack, x: Tensor) -> Tensor:
+    """[T, C] -> [T, C], position by position and head by head."""
+    config, state = stack.config, stack.state_dict()
+    for index in range(config.num_hidden_layers):
+        weights = {name.removeprefix(f"layers.{index}."): tensor for name, tensor in state.items()}
+        normed = rms(x, weights["input_layernorm.weight"], config.rms_norm_eps)
+        q, k, v = (projected(normed, weights, part).view(len(x), -1, config.head_dim) for part in "qkv")
+        if config.qk_norm:
+            q = rms(q, weights["self_attn.q_norm.weight"], config.rms_norm_eps)
+            k = rms(k, weights["self_attn.k_norm.weight"], config.rms_norm_eps)
+        q, k = turned(q, config), turned(k, config)
+        seen = torch.zeros(len(x), config.num_attention_heads, config.head_dim)
+        for position in range(len(x)):
+            last = position if config.causal else len(x) - 1
+            first = 0 if config.window is None else max(0, position - config.window + 1)
+            for head in range(config.num_attention_heads):
+                group = head * config.num_key_value_heads // config.num_attention_heads
+                scores = k[first : last + 1, group] @ q[position, head] / config.head_dim**0.5
+                seen[position, head] = scores.softmax(0) @ v[first : last + 1, group]
+        x = x + seen.flatten(1) @ weights["self_attn.o_proj.weight"].T
+        normed = rms(x, weights["post_attention_layernorm.weight"], config.rms_norm_eps)
+        gate, up = (normed @ weights[f"mlp.{part}_proj.weight"].T for part in ("gate", "up"))
+        x = x + (torch.nn.functional.silu(gate) * up) @ weights["mlp.down_proj.weight"].T
+    return rms(x, state["norm.weight"], config.rms_norm_eps)
+
+
+def inputs(seed: int = 1) -> Tensor:
+    return torch.randn(LENGTH, PLAIN.hidden_size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_prompts_and_steps_follow_the_formula(options: dict[str, Any]) -> None:
+    stack = make(replace(PLAIN, **options))
+    embeds, others = inputs(), inputs(2)
+    expected, other = by_formula(stack, embeds), by_formula(stack, others)
+    cache = stack.new_cache(3, LENGTH)
+    torch.testing.assert_close(stack.prefill(cache, 1, embeds[:4]), expected[3])
+    torch.testing.assert_close(stack.prefill(cache, 1, embeds[4:9], offset=4), expected[8])
+    stack.prefill(cache, 2, others[:2])
+    for step in range(9, LENGTH):
+        both = torch.stack([embeds[step], others[step - 7]])
+        for seen in (None, [step + 1, step - 6]):
+            hidden = stack.decode(cache, [1, 2], [step, step - 7], both, seen)
+            torch.testing.assert_close(hidden, torch.stack([expected[step], other[step - 7]]))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_fixed_shapes_and_extensions_follow_the_formula(options: dict[str, Any]) -> None:
+    stack = make(replace(PLAIN, **options))
+    embeds = inputs()
+    expected = by_formula(stack, embeds)
+    cache = stack.new_cache(2, LENGTH)
+    stack.prefill(cache, 0, embeds[:6])
+    for step in range(6, LENGTH):
+        hidden = stack.decode_first(cache, torch.tensor([step]), embeds[step : step + 1], LENGTH)
+        torch.testing.assert_close(hidden[0], expected[step])
+    fresh = stack.new_cache(2, LENGTH)
+    both = torch.stack([embeds, embeds])
+    torch.testing.assert_close(stack.extend(fresh, both[:, :5], 0)[1], expected[4])
+    for start in range(5, LENGTH):
+        torch.testing.assert_close(stack.extend(fresh, both[:, start : start + 1], start)[0], expected[start])
+
+
+@pytest.mark.parametrize("window", [None, 6])
+def test_without_causality_positions_of_a_call_see_each_other(window: int | None) -> None:
+    stack = make(replace(PLAIN, causal=False, window=window))
+    embeds = inputs()
+    torch.testing.assert_close(stack.prefill(stack.new_cache(1, LENGTH), 0, embeds), by_formula(stack, embeds)[-1])
+    if window is None:
+        last_first = torch.flip(embeds, [0])
+        changed = stack.prefill(stack.new_cache(1, LENGTH), 0, last_first)
+        assert not torch.allclose(changed, stack.prefill(stack.new_cache(1, LENGTH), 0, embeds))
+
+
+@pytest.mark.parametrize("options", [each for each in OPTIONS if each and "rope_dtype" not in each], ids=str)
+def test_native_code_refuses_what_it_does_not_know(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="native code knows"):
+        NativeStack(make(replace(PLAIN, **options)), "fp32")
+
+
+def test_native_code_follows_the_formula_with_rounded_tables() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        stack = make(replace(PLAIN, rope_dtype=dtype))
+        embeds = inputs()
+        expected = by_formula(stack, embeds)
+        native = NativeStack(stack, "fp32")
+        cache = native.new_cache(2, LENGTH)
+        torch.testing.assert_close(native.prefill(cache, 1, embeds[:9]), expected[8])
+        for step in range(9, LENGTH):
+            torch.testing.assert_close(native.decode(cache, [1], [step], embeds[step : step + 1])[0], expected[step])
