@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.server.test_families import Cache
+from tests.support.cache_calls import Cache
 from tests.support.fakes import clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer

@@ -7,23 +7,65 @@ servers of the tests are killed at the end.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from voice_clone_client import Client
 
 from tests.conftest import CheckpointFactory
+from tests.support.engines import ENGINES, ONNX_GRAPHS
 from tools.triton_server import TritonServer
+from voice_clone.onnx.session import ONNX_RUNTIME
 
 
-@pytest.fixture(scope="session")
-def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A running server with an empty voice folder."""
-    folder = tmp_path_factory.mktemp("server")
-    with TritonServer(checkpoint_folder("tiny", 0), folder / "voices", log=folder / "log") as server:
+@contextmanager
+def running(checkpoint: Path, folder: Path, **environment: str) -> Iterator[TritonServer]:
+    """A running server with an empty voice folder, which its tests must leave ready."""
+    with TritonServer(checkpoint, folder / "voices", log=folder / "log", environment=environment) as server:
         yield server
         assert server.ready(), "a test made the server unready"
         server.kill()
+
+
+@pytest.fixture(scope="session")
+def torch_server(
+    checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
+    """A server with the default engine."""
+    with running(checkpoint_folder("tiny", 0), tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def onnx_environment(onnx_folder: Path) -> dict[str, str]:
+    """The variables of a server whose encoders and code2wav run on ONNX Runtime."""
+    return {"VOICE_CLONE_ENGINE": "onnx", "VOICE_CLONE_ONNX_DIR": str(onnx_folder)}
+
+
+@pytest.fixture(scope="session")
+def onnx_server(
+    checkpoint_folder: CheckpointFactory, onnx_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
+    """A server whose encoders and code2wav run on ONNX Runtime."""
+    folder = tmp_path_factory.mktemp("onnx-server")
+    with running(checkpoint_folder("tiny", 0), folder, **onnx_environment) as server:
+        yield server
+    log = (folder / "log").read_text()
+    for graph in ONNX_GRAPHS:
+        assert f"{graph}.onnx on ONNX Runtime {ONNX_RUNTIME}: CPUExecutionProvider, threads: 1" in log
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine of `server`: that of `on_every_engine`, else torch."""
+    return getattr(request, "param", ENGINES[0])
+
+
+@pytest.fixture(scope="session")
+def server(engine: str, request: pytest.FixtureRequest) -> TritonServer:
+    """A running server, shared by all tests of a run that ask for this engine."""
+    return request.getfixturevalue(f"{engine}_server")
 
 
 @pytest.fixture
@@ -37,7 +79,8 @@ def client(server: TritonServer) -> Iterator[Client]:
 def voice(server: TritonServer, reference_clip: bytes, reference_text: str) -> str:
     """Name of a registered voice with a transcript."""
     with Client(server.url) as client:
-        client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
+        if "Harbour" not in {voice.name for voice in client.list()}:
+            client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
     return "Harbour"
 
 

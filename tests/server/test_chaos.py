@@ -6,36 +6,17 @@ import random
 import subprocess
 import sys
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
+from tests.support.server_metrics import gauges
+from tests.support.server_processes import private_memory
 from tools.triton_server import TritonServer
 
 TEXT = "A story that takes a while to tell, with many words in it."
-
-
-def gauges(server: TritonServer) -> dict[str, float]:
-    """What the server's models hold for streams."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    names = ("voice_clone_talker_live_streams", "voice_clone_talker_waiting_streams", "voice_clone_code2wav_streams")
-    return {line.split()[0]: float(line.split()[-1]) for line in lines if line.split()[0] in names}
-
-
-def memory(server: TritonServer) -> int:
-    """Bytes of all the server's processes that are theirs alone."""
-    assert server.process is not None
-    found = subprocess.run(["pgrep", "-g", str(server.process.pid)], capture_output=True, text=True, check=True)
-    total = 0
-    for pid in found.stdout.split():
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-        total += int(status.split("RssAnon:")[1].split()[0]) * 1024
-    return total
 
 
 def one(client: Client, voice: str, number: int) -> str:
@@ -71,7 +52,7 @@ def test_chaos(server: TritonServer, client: Client, voice: str, streams: int) -
     expected, _ = client.speak(TEXT, voice=voice, seed=1, max_frames=20).read()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: one(client, voice, number), range(20)))
-    before = memory(server)
+    before = private_memory(server)
     killed = [
         subprocess.Popen(
             [sys.executable, "-c", ABANDON, server.url, TEXT, voice], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -94,4 +75,4 @@ def test_chaos(server: TritonServer, client: Client, voice: str, streams: int) -
     assert gauges(server) and not any(gauges(server).values()), gauges(server)
     again, _ = client.speak(TEXT, voice=voice, seed=1, max_frames=20).read()
     np.testing.assert_allclose(again, expected, atol=5e-5)  # a chunk that goes out early is rounded in another way
-    assert memory(server) < 1.05 * before + 20e6
+    assert private_memory(server) < 1.05 * before + 20e6

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-import urllib.request
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,68 +13,26 @@ import torch
 from voice_clone_client import Client
 
 from tests.conftest import CheckpointFactory
+from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, Ask, asking, chunk_inputs
+from tests.support.engines import on_every_engine
+from tests.support.server_metrics import metric
 from tests.support.talker_calls import Call
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.settings import Settings
 
-FRAME, BOOKS = 1920, 16
-NO_CODES = np.zeros((0, BOOKS), np.int32)
-PREFIX = "voice_clone_code2wav_"
+FRAME = 1920
 
 
 def random_codes(frames: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 64, (frames, BOOKS), dtype=np.int32)
+    return np.random.default_rng(seed).integers(0, 64, (frames, CODEBOOKS), dtype=np.int32)
 
 
-def metric(server: TritonServer, name: str) -> float:
-    """The value of a series; 0 if there is none yet."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=5.0) as answer:
-        text = answer.read().decode()
-    found = re.search(rf"^{PREFIX}{re.escape(name)} (\S+)$", text, re.MULTILINE)
-    return float(found.group(1)) if found else 0.0
-
-
-def counters(server: TritonServer, *names: str) -> list[float]:
-    """What stands in the metrics, once they tell of all that tests did before."""
-    time.sleep(0.5)  # code2wav tells them five times a second
-    return [metric(server, name) for name in names]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
-
-
-def inputs(
-    stream_id: str, index: int, codes: np.ndarray, context: np.ndarray = NO_CODES, final: bool = False, info: str = ""
-) -> dict[str, Any]:
-    return {
-        "stream_id": stream_id,
-        "codes": codes,
-        "context_codes": context,
-        "chunk_index": np.array([index], np.int32),
-        "final": np.array([final]),
-        "info": info,
-    }
-
-
-Ask = Callable[..., Any]
-
-
-def asking(server: TritonServer) -> Ask:
-    """A function that gives code2wav a chunk and returns its response, or its error as text; None: neither came."""
-
-    def ask(*chunk: Any, **more: Any) -> Any:
-        call = Call(server, inputs(*chunk, **more), model="qwen3_tts_code2wav", empty_final=True)
-        answer = call.next()
-        call.close()
-        return answer if isinstance(answer, str) or answer.get_response().outputs else None
-
-    return ask
+def settle() -> None:
+    """Wait until code2wav has published what the tests before did; it publishes five times a second."""
+    time.sleep(0.5)
 
 
 @pytest.fixture
@@ -103,6 +58,7 @@ def assert_same_audio(actual: np.ndarray, expected: np.ndarray) -> None:
     assert float(np.sqrt(np.mean((actual - expected) ** 2))) <= 1e-5 * rms
 
 
+@on_every_engine
 def test_eight_streams_at_once_are_each_exact(direct: Ask, decoder: CodecDecoder) -> None:
     sizes = [1, 2, 4, 8, 12, 5]
     codes = [random_codes(sum(sizes), i) for i in range(8)]
@@ -125,11 +81,12 @@ def test_eight_streams_at_once_are_each_exact(direct: Ask, decoder: CodecDecoder
             assert_same_audio(got, whole(decoder, codes[i], contexts[i]))
 
 
+@on_every_engine
 def test_chunks_sent_ahead_come_back_in_order(server: TritonServer, decoder: CodecDecoder) -> None:
     codes = random_codes(40, 3)
-    call = Call(server, inputs("ahead", 0, codes[:4]), model="qwen3_tts_code2wav")
+    call = Call(server, chunk_inputs("ahead", 0, codes[:4]), model="qwen3_tts_code2wav")
     for index in range(1, 10):
-        call.send(inputs("ahead", index, codes[4 * index : 4 * index + 4], final=index == 9))
+        call.send(chunk_inputs("ahead", index, codes[4 * index : 4 * index + 4], final=index == 9))
     parts = []
     for index in range(10):
         result = call.next()
@@ -139,6 +96,7 @@ def test_chunks_sent_ahead_come_back_in_order(server: TritonServer, decoder: Cod
     assert_same_audio(np.concatenate(parts), whole(decoder, codes))
 
 
+@on_every_engine
 def test_a_beat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None:
     codes, parts = random_codes(9, 6), []
     for index in range(3):
@@ -148,6 +106,7 @@ def test_a_beat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None:
     assert_same_audio(np.concatenate(parts), whole(decoder, codes))
 
 
+@on_every_engine
 def test_strangers_do_not_harm_a_stream(direct: Ask, decoder: CodecDecoder) -> None:
     """Whoever knows a stream's id and sends nonsense in its name gets an error, and nothing else happens."""
     codes = random_codes(8, 4)
@@ -155,11 +114,11 @@ def test_strangers_do_not_harm_a_stream(direct: Ask, decoder: CodecDecoder) -> N
     nonsense: list[dict[str, Any]] = [
         {"index": 0, "codes": random_codes(2, 0)},
         {"index": 2, "codes": random_codes(2, 0), "final": True},
-        {"index": 1, "codes": np.full((5, BOOKS), -1, np.int32), "final": True},
-        {"index": 1, "codes": np.full((5, BOOKS), 10**6, np.int32)},
+        {"index": 1, "codes": np.full((5, CODEBOOKS), -1, np.int32), "final": True},
+        {"index": 1, "codes": np.full((5, CODEBOOKS), 10**6, np.int32)},
         {"index": 1, "codes": np.zeros((5, 3), np.int32)},
         {"index": 1, "codes": np.zeros((5, 0), np.int32)},
-        {"index": 1, "codes": np.zeros((100_000, BOOKS), np.int32)},
+        {"index": 1, "codes": np.zeros((100_000, CODEBOOKS), np.int32)},
         {"index": 1, "codes": random_codes(2, 0), "context": random_codes(2, 0)},
         {"index": 1, "codes": random_codes(2, 0), "info": "no json"},
         {"index": 1, "codes": random_codes(2, 0), "info": "[1]"},
@@ -174,9 +133,11 @@ def test_strangers_do_not_harm_a_stream(direct: Ask, decoder: CodecDecoder) -> N
     assert_same_audio(got, whole(decoder, codes, random_codes(7, 5)))
 
 
+@on_every_engine
 def test_the_state_after_a_reference_is_computed_once(direct: Ask, server: TritonServer) -> None:
     context, codes, seen, audio = random_codes(30, 1234), random_codes(2, 1), [], []
-    hits, misses = counters(server, 'primed_total{result="hit"}', 'primed_total{result="miss"}')
+    settle()
+    hits, misses = (metric(server, "code2wav_primed_total", result=result) for result in ("hit", "miss"))
     for number in range(3):
         answer = direct(f"known-{number}", 0, codes, context, True, '{"kept": [1]}')
         info = json.loads(answer.as_numpy("info")[0])
@@ -185,9 +146,9 @@ def test_the_state_after_a_reference_is_computed_once(direct: Ask, server: Trito
         audio.append(answer.as_numpy("audio"))
     assert seen == ["miss", "hit", "hit"]
     np.testing.assert_array_equal(audio[1], audio[0])
-    wait_for(lambda: metric(server, 'primed_total{result="hit"}') == hits + 2)
-    wait_for(lambda: metric(server, 'primed_total{result="miss"}') == misses + 1)
-    assert metric(server, 'state_bytes{of="primed"}') > 0
+    until(lambda: metric(server, "code2wav_primed_total", result="hit") == hits + 2)
+    until(lambda: metric(server, "code2wav_primed_total", result="miss") == misses + 1)
+    assert metric(server, "code2wav_state_bytes", of="primed") > 0
 
 
 def test_a_talker_that_fails_tells_so_with_its_last_chunk(direct: Ask) -> None:
@@ -196,6 +157,7 @@ def test_a_talker_that_fails_tells_so_with_its_last_chunk(direct: Ask) -> None:
     assert direct("failing", 1, NO_CODES, final=True, info=told) == "deadline_exceeded: too late"
 
 
+@on_every_engine
 def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice: str) -> None:
     def speak(seed: int) -> tuple[int, dict[str, Any], int]:
         chunks = list(
@@ -205,15 +167,17 @@ def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice:
         return sum(len(chunk.samples) for chunk in chunks), dict(chunks[-1].info or {}), len(chunks)
 
     list(client.speak("Good morning.", voice=voice, max_frames=1, seed=0))
-    finished, batches = counters(server, 'streams_ended_total{reason="finished"}', "batch_size_sum")
+    settle()
+    finished = metric(server, "code2wav_streams_ended_total", reason="finished")
+    batches = metric(server, "code2wav_batch_size_sum")
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(speak, range(8)))
     for seed, (samples, info, _) in enumerate(made):
         assert samples == info["frames"] * FRAME
         assert info["primed"] == ("none" if seed % 2 else "hit")
-    wait_for(lambda: metric(server, 'streams_ended_total{reason="finished"}') == finished + 8)
-    wait_for(lambda: metric(server, "batch_size_sum") == batches + sum(chunks for _, _, chunks in made))
-    assert metric(server, "streams") == 0 and metric(server, "frame_ms_sum") > 0
+    until(lambda: metric(server, "code2wav_streams_ended_total", reason="finished") == finished + 8)
+    until(lambda: metric(server, "code2wav_batch_size_sum") == batches + sum(chunks for _, _, chunks in made))
+    assert metric(server, "code2wav_streams") == 0 and metric(server, "code2wav_frame_ms_sum") > 0
 
 
 def test_a_stream_that_nobody_feeds_is_dropped(checkpoint_folder: CheckpointFactory, tmp_path: Any) -> None:
@@ -229,9 +193,9 @@ def test_a_stream_that_nobody_feeds_is_dropped(checkpoint_folder: CheckpointFact
         direct = asking(server)
         direct("only", 0, random_codes(1, 0), random_codes(5, 0))
         assert "overloaded: 1 streams are open" in direct("second", 0, random_codes(1, 0), final=True)
-        wait_for(lambda: metric(server, 'streams_ended_total{reason="idle"}') == 1)
-        wait_for(lambda: metric(server, 'state_bytes{of="primed"}') == 0)
-        assert metric(server, "streams") == 0
+        until(lambda: metric(server, "code2wav_streams_ended_total", reason="idle") == 1)
+        until(lambda: metric(server, "code2wav_state_bytes", of="primed") == 0)
+        assert metric(server, "code2wav_streams") == 0
         assert "deadline_exceeded: no chunk" in direct("only", 1, random_codes(1, 0), final=True)
         assert direct("second", 0, random_codes(1, 0), final=True).as_numpy("final").tolist() == [True]
         server.kill()

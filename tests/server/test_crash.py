@@ -13,7 +13,7 @@ import pytest
 import tritonclient.utils
 from safetensors.numpy import load
 
-from tests.server.test_families import Cache
+from tests.support.cache_calls import Cache
 from tests.support.fakes import FakeEncoder, clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer

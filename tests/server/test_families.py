@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from safetensors.numpy import load
 
+from tests.support.cache_calls import Cache
 from tests.support.fakes import FAMILIES, MODES, FakeEncoder, clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 
 CASES = [(family, mode) for family, (_, modes) in FAMILIES.items() for mode in modes]
-
-
-class Cache:
-    """The operations of the speaker_cache model, with nothing but tritonclient."""
-
-    def __init__(self, server: TritonServer) -> None:
-        self._client = triton.InferenceServerClient(server.url)
-
-    def __call__(self, operation: str, **given: Any) -> tuple[dict[str, Any], bytes]:
-        inputs = []
-        if "options" in given:
-            given["options"] = json.dumps(given["options"])
-        for name, value in {"operation": operation, **given}.items():
-            encoded = value if isinstance(value, bytes) else str(value).encode()
-            inputs.append(triton.InferInput(name, [1], "BYTES"))
-            inputs[-1].set_data_from_numpy(np.array([encoded], np.object_))
-        answer = self._client.infer("speaker_cache", inputs)
-        return json.loads(answer.as_numpy("result")[0]), answer.as_numpy("artifacts")[0]
-
-    def close(self) -> None:
-        self._client.close()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ What is known to take a Triton 2.51 itself down, whatever its models are, is lef
 from __future__ import annotations
 
 import random
-import subprocess
 import threading
 import time
 import urllib.request
@@ -26,11 +25,12 @@ from numpy.typing import NDArray
 from voice_clone_client import Client, VoiceCloneError
 
 from tests.conftest import CheckpointFactory
-from tests.server.test_chaos import gauges, memory
 from tests.support.hostile.audio import GOOD
 from tests.support.hostile.grpc import GrpcAttacker
 from tests.support.hostile.http import hostile_http
 from tests.support.hostile.inputs import GOOD_REQUESTS, World
+from tests.support.server_metrics import gauges
+from tests.support.server_processes import private_memory, processes
 from tools.triton_server import ROOT, TritonServer
 from voice_clone.speakers.disk.bundle import unpack_bundle
 
@@ -116,13 +116,6 @@ class Speakers:
             self.speeches += 1
 
 
-def processes(server: TritonServer) -> set[str]:
-    """The server's processes that are alive."""
-    assert server.process is not None
-    listed = subprocess.run(["pgrep", "-g", str(server.process.pid), "-r", "S,R,D"], capture_output=True, text=True)
-    return set(listed.stdout.split())
-
-
 def contents(bundle: bytes) -> list[Any]:
     """The voices of a bundle: their records and the bytes of their tensors."""
     return [
@@ -147,7 +140,7 @@ def test_hostile_requests(
         world = World(bundle=client.export("Mallory"))
         speakers = Speakers(server, world)
         grpc_attacker = GrpcAttacker(server.url)
-        alive = processes(server)
+        alive = processes(server, "S,R,D")
         faults: list[str] = []
 
         def attack(number: int) -> None:
@@ -163,13 +156,13 @@ def test_hostile_requests(
 
         with ThreadPoolExecutor(ATTACKERS) as pool:
             list(pool.map(attack, range(requests // 5)))
-            before = memory(server)
+            before = private_memory(server)
             speakers.start()
             list(pool.map(attack, range(requests // 5, requests)))
             speakers.stop()
         assert not faults, "\n".join(faults)
         assert speakers.speeches >= 2 and not speakers.faults, speakers.faults
-        assert server.ready() and processes(server) == alive
+        assert server.ready() and processes(server, "S,R,D") == alive
         assert all(model_ready(server, model) for model in GOOD_REQUESTS)
         deadline = time.monotonic() + 20.0
         while any(gauges(server).values()) and time.monotonic() < deadline:
@@ -180,7 +173,7 @@ def test_hostile_requests(
         assert client.get("Harbour") == harbour and contents(client.export("Harbour")) == kept
         for voice in client.list():
             assert client.get(voice.name) == voice
-        assert memory(server) < 1.1 * before + 50e6
+        assert private_memory(server) < 1.1 * before + 50e6
         grpc_attacker.close()
         speakers.close()
     assert server.stop() == 0, "a request was never released"

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.server.test_code2wav_on_server import metric as code2wav
 from tests.support.same_audio import is_same_audio
-from tests.support.talker_calls import Call, metric, until
+from tests.support.server_metrics import metric
+from tests.support.talker_calls import Call
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 TEXT = "Every evening the boats came home, and the harbour filled with voices. " * 2
@@ -100,7 +101,7 @@ def a_deadline(server: TritonServer) -> None:
 
 
 def test_the_audio_is_that_of_small_chunks(slow: TritonServer, client: Client) -> None:
-    greedy = {"do_sample": False, "subtalker_do_sample": False}
+    greedy = {"do_sample": False, "options": {"subtalker_do_sample": False}}
     given: dict[str, Any] = {"speaker_embedding": EMBEDDING, "max_frames": 30, **greedy}
     small = list(client.speak("Every evening the boats came home.", **given))
     with Client(slow.url) as other:
@@ -124,25 +125,25 @@ Leave = Callable[[TritonServer], None]
     ],
 )
 def test_the_stream_ends_before_its_next_chunk(slow: TritonServer, leave: Leave, frames: int) -> None:
-    cancelled, made = metric(slow, 'streams_total{reason="cancelled"}'), metric(slow, "frames_total")
-    ended = code2wav(slow, 'streams_ended_total{reason="cancelled"}')
+    cancelled, made = metric(slow, "talker_streams_total", reason="cancelled"), metric(slow, "talker_frames_total")
+    ended = metric(slow, "code2wav_streams_ended_total", reason="cancelled")
     leave(slow)
-    until(lambda: metric(slow, 'streams_total{reason="cancelled"}') == cancelled + 1)
-    assert metric(slow, "live_streams") == metric(slow, "waiting_streams") == 0
-    assert metric(slow, "frames_total") - made <= FIRST + frames
-    until(lambda: code2wav(slow, "streams") == 0)
-    until(lambda: code2wav(slow, 'streams_ended_total{reason="cancelled"}') == ended + 1)
-    assert code2wav(slow, 'state_bytes{of="streams"}') == 0
+    until(lambda: metric(slow, "talker_streams_total", reason="cancelled") == cancelled + 1)
+    assert metric(slow, "talker_live_streams") == metric(slow, "talker_waiting_streams") == 0
+    assert metric(slow, "talker_frames_total") - made <= FIRST + frames
+    until(lambda: metric(slow, "code2wav_streams") == 0)
+    until(lambda: metric(slow, "code2wav_streams_ended_total", reason="cancelled") == ended + 1)
+    assert metric(slow, "code2wav_state_bytes", of="streams") == 0
 
 
 def test_all_at_once(slow: TritonServer) -> None:
     """More streams than are asked at one look."""
-    made, cancelled = metric(slow, "frames_total"), metric(slow, 'streams_total{reason="cancelled"}')
+    made, cancelled = metric(slow, "talker_frames_total"), metric(slow, "talker_streams_total", reason="cancelled")
     calls = [Call(slow, speech(seed=np.array([n], np.uint64)), model="qwen3_tts") for n in range(12)]
     for call in calls:
         assert not call.next().as_numpy("final")[0]
     for call in calls:
         call.leave()
-    until(lambda: metric(slow, 'streams_total{reason="cancelled"}') == cancelled + len(calls))
-    assert metric(slow, "frames_total") - made < len(calls) * NEXT
-    until(lambda: code2wav(slow, "streams") == 0)
+    until(lambda: metric(slow, "talker_streams_total", reason="cancelled") == cancelled + len(calls))
+    assert metric(slow, "talker_frames_total") - made < len(calls) * NEXT
+    until(lambda: metric(slow, "code2wav_streams") == 0)

@@ -13,9 +13,10 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.utils
 
-from tests.server.test_families import Cache
+from tests.support.cache_calls import Cache
 from tests.support.fakes import clip
 from tests.support.family_models import make_repository
+from tests.support.server_processes import process_of
 from tools.triton_server import TritonServer
 from voice_clone.triton.lost_models import PERIOD
 
@@ -29,13 +30,6 @@ def start(folder: Path, delay: float = 0.0, *options: str) -> TritonServer:
         make_repository(models, ("qwen3_tts",))
     slow = {"FAKE_DELAY": str(delay)}
     return TritonServer(None, folder / "voices", models=models, log=folder / "log", options=options, environment=slow)
-
-
-def process_of(model: str, server: TritonServer) -> int:
-    assert server.process is not None
-    children = psutil.Process(server.process.pid).children()
-    [found] = [child.pid for child in children if f"/{model}/" in " ".join(child.cmdline())]
-    return found
 
 
 def test_a_server_that_has_lost_a_model_ends_though_a_request_hangs(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from voice_clone_client import (
 )
 
 from tests.conftest import CheckpointFactory
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 T = TypeVar("T")
@@ -112,12 +113,12 @@ def test_a_rolling_restart_loses_no_voice(checkpoint_folder: CheckpointFactory, 
             def registers(count: int) -> None:
                 """Wait until so many more voices are registered."""
                 enough = len(caller.acknowledged) + count
-                wait_for(lambda: calling.done() or len(caller.acknowledged) >= enough)
+                until(lambda: calling.done() or len(caller.acknowledged) >= enough, PATIENCE)
 
             registers(5)
             start = pool.submit(new.start, PATIENCE)
             starting = start
-            wait_for(lambda: starting.done() or "the voice directory is in use" in read(tmp_path / "new"))
+            until(lambda: starting.done() or "the voice directory is in use" in read(tmp_path / "new"), PATIENCE)
             registers(5)
             assert not start.done(), start.exception()
             old.stop()
@@ -143,10 +144,3 @@ def test_a_rolling_restart_loses_no_voice(checkpoint_folder: CheckpointFactory, 
 
 def read(log: Path) -> str:
     return log.read_text() if log.exists() else ""
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

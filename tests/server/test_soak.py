@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import random
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -22,7 +21,8 @@ import soundfile
 from voice_clone_client import Client, VoiceCloneError
 
 from tests.conftest import CheckpointFactory
-from tests.server.test_chaos import gauges
+from tests.support.server_metrics import gauges
+from tests.support.server_processes import memory_by_process
 from tools.triton_server import TritonServer
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "900"))
@@ -55,19 +55,6 @@ def clip(rng: random.Random) -> bytes:
     out = io.BytesIO()
     soundfile.write(out, samples, 16000, format="WAV")
     return out.getvalue()
-
-
-def sizes(server: TritonServer) -> dict[str, int]:
-    """Bytes in memory of each of the server's processes, files left out."""
-    assert server.process is not None
-    found = subprocess.run(["pgrep", "-g", str(server.process.pid)], capture_output=True, text=True, check=True)
-    made = {}
-    for pid in found.stdout.split():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        name = words[1].split("/")[-3] if "stub" in words[0] else "tritonserver"
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-        made[name] = 1024 * sum(int(status.split(f"{kind}:")[1].split()[0]) for kind in ("RssAnon", "RssShmem"))
-    return made
 
 
 @dataclass
@@ -189,7 +176,7 @@ def test_soak(server: TritonServer) -> None:
         for thread in threads:
             thread.start()
         while log.now < SECONDS:
-            log.memory.append((log.now, sizes(server)))
+            log.memory.append((log.now, memory_by_process(server)))
             time.sleep(EVERY)
         for thread in threads:
             thread.join()

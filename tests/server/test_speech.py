@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
+from tests.support.engines import on_every_engine
 from tests.support.same_audio import is_same_audio
 
 FRAME = 1920
@@ -32,6 +33,7 @@ def speak(client: Client, text: str = TEXT, **given: Any) -> tuple[np.ndarray, l
     return samples, chunks, info
 
 
+@on_every_engine
 @pytest.mark.parametrize("non_streaming_mode", [False, True])
 @pytest.mark.parametrize("x_vector_only", [None, True, False])
 def test_a_registered_voice(client: Client, voice: str, x_vector_only: bool | None, non_streaming_mode: bool) -> None:
@@ -41,6 +43,7 @@ def test_a_registered_voice(client: Client, voice: str, x_vector_only: bool | No
     assert (info["reference_frames"] > 0) == (info["mode"] == "icl")
 
 
+@on_every_engine
 @pytest.mark.parametrize("with_text", [False, True])
 def test_an_inline_clip_speaks_as_the_registered_voice(
     client: Client, voice: str, reference_clip: bytes, reference_text: str, with_text: bool
@@ -54,6 +57,7 @@ def test_an_inline_clip_speaks_as_the_registered_voice(
     assert again["cache"] == "hit"
 
 
+@on_every_engine
 def test_a_ready_embedding(client: Client) -> None:
     embedding = np.random.default_rng(3).normal(size=_dimension(client)).astype(np.float32)
     samples, _, info = speak(client, speaker_embedding=embedding)
@@ -81,7 +85,7 @@ def test_a_seed_repeats_the_audio_and_another_changes_it(client: Client, voice: 
 
 
 def test_greedy_needs_no_seed(client: Client, voice: str) -> None:
-    greedy = {"do_sample": False, "subtalker_do_sample": False, "seed": None}
+    greedy = {"do_sample": False, "options": {"subtalker_do_sample": False}, "seed": None}
     assert is_same_audio(speak(client, voice=voice, **greedy)[0], speak(client, voice=voice, **greedy)[0])
 
 
@@ -95,6 +99,7 @@ def test_texts(client: Client, voice: str, text: str) -> None:
     speak(client, text, voice=voice)
 
 
+@on_every_engine
 def test_the_first_chunk_is_one_frame_and_the_frame_limit_is_exact(client: Client, voice: str) -> None:
     # The end of speech is unlikely within 20 frames of random weights, so some seed gets to the limit.
     for seed in range(20):
@@ -107,6 +112,7 @@ def test_the_first_chunk_is_one_frame_and_the_frame_limit_is_exact(client: Clien
     pytest.fail("no stream reached its limit")
 
 
+@on_every_engine
 def test_streams_at_once_do_not_mix(client: Client, voice: str) -> None:
     wanted = [{"voice": voice, "seed": n, "text": f"Sentence {n}.", "max_frames": 12 + n} for n in range(8)]
     alone = [speak(client, **each)[2]["frames"] for each in wanted]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tritonclient.utils
 
-from tests.server.test_families import Cache
+from tests.support.cache_calls import Cache
 from tests.support.fakes import clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import time
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.support.talker_calls import WAIT, Call, metric, prompt, tensors, until
+from tests.support.server_metrics import metric
+from tests.support.talker_calls import Call, prompt, tensors
+from tests.support.waiting import WAIT, until
 from tools.triton_server import TritonServer
 from voice_clone.batching.outbox import POLL_SECONDS
 
@@ -49,7 +52,7 @@ def nothing_is_left(talker: TritonServer) -> Iterator[None]:
     """Every test frees all it took."""
     yield
     time.sleep(3 * POLL_SECONDS)  # who has just come is in the gauges with the next poll
-    until(lambda: metric(talker, "live_streams") == 0 and metric(talker, "waiting_streams") == 0)
+    until(lambda: metric(talker, "talker_live_streams") == 0 and metric(talker, "talker_waiting_streams") == 0)
 
 
 def test_alone_and_in_company(talker: TritonServer) -> None:
@@ -64,17 +67,17 @@ def test_alone_and_in_company(talker: TritonServer) -> None:
 
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_caller_that_leaves_frees_its_stream(talker: TritonServer, waiting: bool) -> None:
-    before, frames = metric(talker, 'streams_total{reason="cancelled"}'), metric(talker, "frames_total")
+    before, frames = metric(talker, "talker_streams_total", reason="cancelled"), metric(talker, "talker_frames_total")
     live = [Call(talker, prompt(f"live {n}", frames=ENDLESS)) for n in range(SLOTS if waiting else 1)]
     for call in live:
         call.next()
     calls = [Call(talker, prompt("waits", frames=ENDLESS)), *live] if waiting else live
     if waiting:
-        until(lambda: metric(talker, "waiting_streams") == 1)
+        until(lambda: metric(talker, "talker_waiting_streams") == 1)
     for ended, call in enumerate(calls, 1):
         call.leave()
-        until(lambda: metric(talker, 'streams_total{reason="cancelled"}') == before + ended)  # noqa: B023
-    assert metric(talker, "frames_total") - frames < ENDLESS
+        until(lambda: metric(talker, "talker_streams_total", reason="cancelled") == before + ended)  # noqa: B023
+    assert metric(talker, "talker_frames_total") - frames < ENDLESS
 
 
 def test_cancel_by_id(talker: TritonServer) -> None:
@@ -100,47 +103,57 @@ def test_deadline(talker: TritonServer, milliseconds: float) -> None:
 
 
 def test_overload(talker: TritonServer) -> None:
-    refused = metric(talker, 'streams_total{reason="overloaded"}')
+    refused = metric(talker, "talker_streams_total", reason="overloaded")
     calls = [Call(talker, prompt(f"live {n}", frames=ENDLESS)) for n in range(SLOTS)]
     for call in calls:
         call.next()
     calls += [Call(talker, prompt(f"waits {n}", frames=3)) for n in range(QUEUE)]
-    until(lambda: metric(talker, "waiting_streams") == QUEUE)
+    until(lambda: metric(talker, "talker_waiting_streams") == QUEUE)
     too_many = Call(talker, prompt("one too many")).error()
     assert "overloaded: 3 streams are waiting" in too_many
-    until(lambda: metric(talker, 'streams_total{reason="overloaded"}') == refused + 1)
+    until(lambda: metric(talker, "talker_streams_total", reason="overloaded") == refused + 1)
     for call in calls[:SLOTS]:
         call.leave()
     for call in calls[SLOTS:]:
         assert len(call.codes()) == 3
 
 
-BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "no deadline": ({}, {"deadline_ms": 0}, "deadline_ms"),
-    "negative deadline": ({}, {"deadline_ms": -5}, "deadline_ms"),
-    "deadline of text": ({}, {"deadline_ms": "soon"}, "deadline_ms"),
-    "deadline of truth": ({}, {"deadline_ms": True}, "deadline_ms"),
-    "info of no JSON": ({"prompt_info": "{"}, {}, "prompt_info"),
-    "info of a list": ({"prompt_info": "[1]"}, {}, "prompt_info"),
-    "no stream id": ({"stream_id": ""}, {}, "stream_id"),
-    "long stream id": ({"stream_id": "x" * 129}, {}, "stream_id"),
-    "ids out of range": ({"text_ids": np.array([10**9], np.int32)}, {}, "text_ids"),
+# What is changed in the prompt's arrays, in the request's inputs and in its parameters, and what the error mentions.
+Bad = tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]
+BAD: dict[str, Bad] = {
+    "no deadline": ({}, {}, {"deadline_ms": 0}, "deadline_ms"),
+    "negative deadline": ({}, {}, {"deadline_ms": -5}, "deadline_ms"),
+    "deadline of text": ({}, {}, {"deadline_ms": "soon"}, "deadline_ms"),
+    "deadline of truth": ({}, {}, {"deadline_ms": True}, "deadline_ms"),
+    "prompt of no arrays": ({}, {"prompt": b"no safetensors"}, {}, "prompt must be safetensors"),
+    "info of no JSON": ({}, {"prompt_info": "{"}, {}, "prompt_info"),
+    "info of a list": ({}, {"prompt_info": "[1]"}, {}, "prompt_info"),
+    "no stream id": ({}, {"prompt_info": '{"stream_id": ""}'}, {}, "stream_id"),
+    "long stream id": ({}, {"prompt_info": json.dumps({"stream_id": "x" * 129})}, {}, "stream_id"),
+    "ids out of range": ({"text_ids": np.array([10**9], np.int32)}, {}, {}, "text_ids"),
     "codes out of range": (
         {"reference_ids": np.array([1], np.int32), "reference_codes": np.full((3, 16), 5000, np.int32)},
         {},
+        {},
         "reference_codes",
     ),
-    "another embedding": ({"speaker_embedding": np.zeros(5, np.float32)}, {}, "speaker_embedding"),
-    "NaN": ({"speaker_embedding": np.full(64, np.nan, np.float32)}, {}, "speaker_embedding"),
-    "too long": ({"max_frames": np.array([10**6], np.int32), "text_ids": np.zeros(3000, np.int32)}, {}, "positions"),
+    "another embedding": ({"speaker_embedding": np.zeros(5, np.float32)}, {}, {}, "speaker_embedding"),
+    "NaN": ({"speaker_embedding": np.full(64, np.nan, np.float32)}, {}, {}, "speaker_embedding"),
+    "too long": (
+        {"text_ids": np.zeros(3000, np.int32)},
+        {"max_frames": np.array([10**6], np.int32)},
+        {},
+        "positions",
+    ),
+    "an unknown option": ({}, {"options": '{"subtalker": 1}'}, {}, "subtalker_top_k"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_calls(talker: TritonServer, case: str) -> None:
-    change, parameters, text = BAD[case]
+    arrays, inputs, parameters, text = BAD[case]
     beside = Call(talker, prompt("beside", frames=10))
-    error = Call(talker, {**prompt("bad"), **change}, **parameters).error()
+    error = Call(talker, {**prompt("bad", **arrays), **inputs}, **parameters).error()
     assert "invalid_argument: " in error and text in error
     assert ".py" not in error and "Traceback" not in error
     assert len(beside.codes()) == 10

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.support.talker_calls import Call, metric, until
+from tests.support.server_metrics import metric
+from tests.support.talker_calls import Call
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 FRAMES = 3000
@@ -41,7 +43,7 @@ def speech(voice: str) -> dict[str, Any]:
 
 
 def nothing_is_left(server: TritonServer) -> bool:
-    return metric(server, "live_streams") == metric(server, "waiting_streams") == 0
+    return metric(server, "talker_live_streams") == metric(server, "talker_waiting_streams") == 0
 
 
 def test_deadline(server: TritonServer, client: Client, voice: str) -> None:
@@ -61,13 +63,16 @@ def test_deadline(server: TritonServer, client: Client, voice: str) -> None:
 
 @pytest.mark.parametrize("chunks", [0, 1, 4])
 def test_a_caller_that_leaves(server: TritonServer, client: Client, voice: str, chunks: int) -> None:
-    cancelled, frames = metric(server, 'streams_total{reason="cancelled"}'), metric(server, "frames_total")
+    cancelled = metric(server, "talker_streams_total", reason="cancelled")
+    frames = metric(server, "talker_frames_total")
     call = Call(server, speech(voice), model="qwen3_tts")
-    until(lambda: metric(server, "live_streams") == 1)
+    until(lambda: metric(server, "talker_live_streams") == 1)
     for _ in range(chunks):
         assert not call.next().as_numpy("final")[0]
     call.leave()
-    until(lambda: metric(server, 'streams_total{reason="cancelled"}') == cancelled + 1)  # the last of a stream's series
+    until(
+        lambda: metric(server, "talker_streams_total", reason="cancelled") == cancelled + 1
+    )  # the last of a stream's series
     assert nothing_is_left(server)
-    assert metric(server, "frames_total") - frames < FRAMES
+    assert metric(server, "talker_frames_total") - frames < FRAMES
     assert list(client.speak("Good morning.", voice=voice, max_frames=3, seed=0))[-1].final

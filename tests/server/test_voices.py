@@ -12,6 +12,7 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
 from tests.conftest import CheckpointFactory
+from tests.support.engines import on_every_engine
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import ServerFailed, TritonServer
 
@@ -23,6 +24,7 @@ def say(client: Client, voice: str | None, **given: Any) -> tuple[np.ndarray, di
     return samples, dict(speech.info or {})
 
 
+@on_every_engine
 def test_upload_get_list_delete(client: Client, reference_clip: bytes) -> None:
     voice = client.upload("Ada", reference_clip, consent="by mail", description="a test", wait=True)
     assert (voice.name, voice.consent, voice.description) == ("Ada", "by mail", "a test")
@@ -65,10 +67,12 @@ def test_a_request_by_name_is_small() -> None:  # A8
     from voice_clone_client import _requests
 
     knobs: Any = {"language": "English", "seed": 2**63, "max_frames": 100}
-    request = _requests.synthesis("qwen3_tts", "Good morning. " * 20, "Harbour", None, None, None, None, knobs)
+    request = _requests.synthesis("Good morning. " * 20, "Harbour", None, None, None, None, knobs)
+    request.model_name = "qwen3_tts"
     assert request.ByteSize() < 2048
 
 
+@on_every_engine
 def test_a_voice_is_extracted_once(client: Client, reference_clip: bytes) -> None:
     before = client.stats()["extractions"]
     client.upload("Once", reference_clip, reference_text="The harbour was quiet.", wait=True)

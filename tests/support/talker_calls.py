@@ -1,34 +1,19 @@
-"""Calls of a running server's models without our client, and a look at the talker's metrics."""
+"""Calls of a running server's models without our client."""
 
 from __future__ import annotations
 
 import json
 import queue
-import time
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tritonclient.grpc as triton
+from numpy.typing import NDArray
 
+from tests.support.waiting import WAIT
 from tools.triton_server import TritonServer
-
-WAIT = 60.0
-
-
-def metric(server: TritonServer, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=WAIT) as answer:
-        lines = answer.read().decode().splitlines()
-    [line] = [line for line in lines if line.startswith(f"voice_clone_talker_{name}")]
-    return float(line.rsplit(" ", 1)[1])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+from voice_clone.triton.packing import pack
 
 
 def tensors(**values: Any) -> list[triton.InferInput]:
@@ -41,8 +26,8 @@ def tensors(**values: Any) -> list[triton.InferInput]:
     return made
 
 
-def prompt(stream_id: str, *, seed: int = 1, frames: int = 20, icl: bool = False) -> dict[str, Any]:
-    """Inputs of the talker, as qwen3_tts_prompt makes them."""
+def prompt_arrays(*, seed: int = 1, icl: bool = False) -> dict[str, NDArray[Any]]:
+    """What qwen3_tts_prompt packs for the talker."""
     rng = np.random.default_rng(seed)
     reference = 70 if icl else 0
     return {
@@ -52,7 +37,16 @@ def prompt(stream_id: str, *, seed: int = 1, frames: int = 20, icl: bool = False
         "reference_codes": rng.integers(0, 2048, (reference, 16), dtype=np.int32),
         "speaker_embedding": rng.normal(size=64).astype(np.float32),
         "language_id": np.array([-1], np.int32),
-        "stream_id": stream_id,
+    }
+
+
+def prompt(
+    stream_id: Any, *, seed: int = 1, frames: int = 20, icl: bool = False, **changed: NDArray[Any]
+) -> dict[str, Any]:
+    """Inputs of the talker, as qwen3_tts_prompt makes them; `changed` replaces arrays of the prompt."""
+    return {
+        "prompt": pack({**prompt_arrays(seed=seed, icl=icl), **changed}),
+        "prompt_info": json.dumps({"stream_id": stream_id}),
         "seed": np.array([seed], np.uint64),
         "max_frames": np.array([frames], np.int32),
     }

@@ -13,7 +13,8 @@ import pytest
 from voice_clone_client import Client
 
 from tests.support.gateway_process import Gateway
-from tests.support.talker_calls import metric, until
+from tests.support.server_metrics import metric
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 SEEDS = 8
@@ -68,4 +69,4 @@ def test_streams_are_neither_mixed_up_nor_lost(
             assert len(samples) == len(expected[seed])
             # Speeches in one batch differ in rounding, and then rarely in a code: compare what a mix-up would change.
             assert np.abs(samples - expected[seed])[: 2 * 1920].max() <= 4
-    until(lambda: metric(server, "live_streams") == 0 and gateway.metric("live_speeches") == 0)
+    until(lambda: metric(server, "talker_live_streams") == 0 and gateway.metric("live_speeches") == 0)

@@ -18,7 +18,8 @@ from voice_clone_client import Client, pcm16
 from voice_clone_gateway.audio import FORMATS
 
 from tests.support.gateway_process import Gateway
-from tests.support.talker_calls import metric, until
+from tests.support.server_metrics import metric
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 TEXT = "Good morning."
@@ -175,7 +176,7 @@ def test_paths_and_methods(http: httpx2.Client, method: str, path: str, status: 
 
 
 def idle(server: TritonServer, gateway: Gateway) -> bool:
-    return metric(server, "live_streams") == 0 and gateway.metric("live_speeches") == 0
+    return metric(server, "talker_live_streams") == 0 and gateway.metric("live_speeches") == 0
 
 
 @pytest.mark.parametrize("more", [{}, {"stream_format": "sse"}, {"stream": False}])
@@ -183,16 +184,16 @@ def test_who_leaves_frees_the_talker(server: TritonServer, gateway: Gateway, voi
     until(lambda: idle(server, gateway))
     asked = body(voice, input="The boats lay still on the silver water.", seed=2, max_new_tokens=4000, do_sample=True)
     asked |= more
-    cancelled = metric(server, 'streams_total{reason="cancelled"}')
+    cancelled = metric(server, "talker_streams_total", reason="cancelled")
     if more.get("stream") is False:
         leaver = HTTPConnection(gateway.url.removeprefix("http://"))
         leaver.request("POST", "/v1/audio/speech", json.dumps(asked), {"Content-Type": "application/json"})
-        until(lambda: metric(server, "live_streams") == 1)
+        until(lambda: metric(server, "talker_live_streams") == 1)
         leaver.close()
     else:
         with httpx2.stream("POST", f"{gateway.url}/v1/audio/speech", json=asked, timeout=60) as answer:
             next(answer.iter_raw())
-    until(lambda: metric(server, 'streams_total{reason="cancelled"}') == cancelled + 1)
+    until(lambda: metric(server, "talker_streams_total", reason="cancelled") == cancelled + 1)
     until(lambda: idle(server, gateway))
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +16,8 @@ from voice_clone_gateway.long_speech import sentence_seed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.support.gateway_process import Gateway
+from tests.support.server_metrics import metric
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 PIECES = ["The ship came in at d", "awn. Dr. Grey saw it fir", "st, from the hill. And then"]
@@ -28,7 +28,7 @@ def say(connection: ClientConnection, kind: str, **values: Any) -> None:
     connection.send(json.dumps({"type": kind, **values}))
 
 
-def until(connection: ClientConnection, kind: str) -> tuple[list[dict[str, Any]], bytes]:
+def messages_until(connection: ClientConnection, kind: str) -> tuple[list[dict[str, Any]], bytes]:
     """The messages up to one of this type, and the audio among them."""
     messages: list[dict[str, Any]] = []
     audio = b""
@@ -57,32 +57,18 @@ def assert_same(heard: bytes, expected: bytes) -> None:
     assert abs(difference).max() <= 1
 
 
-def live_streams(server: TritonServer) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    [value] = [line.split()[1] for line in lines if line.split()[0] == "voice_clone_talker_live_streams"]
-    return float(value)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.05)
-
-
 def test_audio_comes_while_the_text_is_still_written(gateway: Gateway, voice: str, client: Client) -> None:
     with session(gateway, voice, seed=11, max_new_tokens=12) as connection:
         heard = b""
         for index, piece in enumerate(PIECES):
             say(connection, "input.text", text=piece)
             if index > 0:  # the sentence before is complete: it is spoken though the text has not ended
-                messages, audio = until(connection, "audio.done")
+                messages, audio = messages_until(connection, "audio.done")
                 assert messages[0]["sentence_text"] == SENTENCES[index - 1]
                 heard += audio
         say(connection, "input.text", text=" the bells rang.")
         say(connection, "input.done")
-        messages, audio = until(connection, "session.done")
+        messages, audio = messages_until(connection, "session.done")
         heard += audio
     assert messages[-1]["total_sentences"] == 3
     assert messages[-1]["milliseconds"] == len(heard) // 48
@@ -94,20 +80,20 @@ def test_audio_comes_while_the_text_is_still_written(gateway: Gateway, voice: st
 
 
 def test_a_cancel_frees_the_slot(gateway: Gateway, voice: str, server: TritonServer) -> None:
-    eventually(lambda: live_streams(server) == 0)
+    until(lambda: metric(server, "talker_live_streams") == 0)
     with session(gateway, voice, seed=3, max_new_tokens=2000) as connection:
         say(connection, "input.text", text="A very long story begins here. " * 12)
-        until(connection, "audio.start")
-        eventually(lambda: live_streams(server) >= 1)
+        messages_until(connection, "audio.start")
+        until(lambda: metric(server, "talker_live_streams") >= 1)
         while not isinstance(connection.recv(60), bytes):
             pass  # a slot is taken before there is anything to hear
         say(connection, "cancel")
-        messages, _ = until(connection, "session.cancelled")
+        messages, _ = messages_until(connection, "session.cancelled")
         assert messages[-1]["milliseconds"] > 0
-        eventually(lambda: live_streams(server) == 0)
+        until(lambda: metric(server, "talker_live_streams") == 0)
         say(connection, "input.text", text="What did you want to say?")
         say(connection, "input.done")
-        messages, audio = until(connection, "session.done")
+        messages, audio = messages_until(connection, "session.done")
         assert messages[-1]["utterance_index"] == 1
         assert len(audio) >= 2 * 1920
 
@@ -115,9 +101,9 @@ def test_a_cancel_frees_the_slot(gateway: Gateway, voice: str, server: TritonSer
 def test_a_client_that_leaves_frees_the_slot(gateway: Gateway, voice: str, server: TritonServer) -> None:
     with session(gateway, voice, seed=3, max_new_tokens=2000) as connection:
         say(connection, "input.text", text="A very long story begins here. " * 12)
-        until(connection, "audio.start")
-        eventually(lambda: live_streams(server) >= 1)
-    eventually(lambda: live_streams(server) == 0)
+        messages_until(connection, "audio.start")
+        until(lambda: metric(server, "talker_live_streams") >= 1)
+    until(lambda: metric(server, "talker_live_streams") == 0)
 
 
 def test_two_sessions_at_once(gateway: Gateway, voice: str, client: Client) -> None:
@@ -126,7 +112,7 @@ def test_two_sessions_at_once(gateway: Gateway, voice: str, client: Client) -> N
             for word in ["One", "thing", "was", "said.", "Another", "thing", "was", "heard."]:
                 say(connection, "input.text", text=word + " ")
             say(connection, "input.done")
-            return until(connection, "session.done")[1]
+            return messages_until(connection, "session.done")[1]
 
     with ThreadPoolExecutor(2) as pool:
         audio = list(pool.map(speak, (1, 2)))
@@ -142,14 +128,14 @@ def test_errors_of_the_server(gateway: Gateway, voice: str) -> None:
     with session(gateway, "Nobody") as connection:
         say(connection, "input.text", text="Who speaks?")
         say(connection, "input.done")
-        messages, audio = until(connection, "error")
+        messages, audio = messages_until(connection, "error")
         assert messages[-1]["error"]["code"] == "voice_not_found"
         assert audio == b"" and messages[-1]["partial_audio"] is False
         assert json.loads(connection.recv(60))["failed"] is True
         say(connection, "session.config", voice=voice, max_new_tokens=5)
         say(connection, "input.text", text="I do.")
         say(connection, "input.done")
-        assert until(connection, "session.done")[1]
+        assert messages_until(connection, "session.done")[1]
 
 
 def test_a_long_text_over_http_is_the_same(gateway: Gateway, voice: str, http: httpx2.Client, client: Client) -> None:
@@ -160,6 +146,6 @@ def test_a_long_text_over_http_is_the_same(gateway: Gateway, voice: str, http: h
     with session(gateway, voice, seed=5, max_new_tokens=6) as connection:
         say(connection, "input.text", text=text)
         say(connection, "input.done")
-        messages, audio = until(connection, "session.done")
+        messages, audio = messages_until(connection, "session.done")
     assert messages[-1]["total_sentences"] == 7
     assert_same(answer.content, audio)

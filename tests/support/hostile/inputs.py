@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -9,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.support.hostile.audio import GOOD, broken_audio
+from voice_clone.triton.packing import pack
 
 OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")
 TEXTS = (
@@ -121,16 +124,21 @@ def good_speech(rng: random.Random, world: World) -> list[Tensor]:
     return inputs
 
 
+def option_values(rng: random.Random) -> dict[str, Any]:
+    """One of the options of the family, with a value that may be wrong."""
+    name = rng.choice(["subtalker_temperature", "subtalker_top_p", "subtalker_top_k", "subtalker_do_sample"])
+    values = {"subtalker_top_k": INTEGERS, "subtalker_do_sample": (True, False)}
+    return {name: rng.choice([*values.get(name, (0.5, 1.0, *FLOATS)), *rng.choice([[], [None, "x", [1], {"a": 1}]])])}
+
+
 def good_ensemble(rng: random.Random, world: World) -> list[Tensor]:
     """The same with the talker's knobs."""
     knobs = [
-        array(name, rng.choice([0.5, 1.0, *FLOATS]), "FP32")
-        for name in ("temperature", "top_p", "repetition_penalty", "subtalker_temperature", "subtalker_top_p")
+        array(name, rng.choice([0.5, 1.0, *FLOATS]), "FP32") for name in ("temperature", "top_p", "repetition_penalty")
     ]
-    knobs += [array(name, rng.choice(INTEGERS), "INT32") for name in ("top_k", "subtalker_top_k")]
-    knobs += [
-        array(name, rng.random() < 0.5, "BOOL") for name in ("do_sample", "subtalker_do_sample", "non_streaming_mode")
-    ]
+    knobs += [array("top_k", rng.choice(INTEGERS), "INT32")]
+    knobs += [array(name, rng.random() < 0.5, "BOOL") for name in ("do_sample", "non_streaming_mode")]
+    knobs += [string("options", rng.choice([json.dumps(option_values(rng)), rng.choice(TEXTS)])) for _ in range(3)]
     knobs += [array("seed", rng.choice([0, 1, 2**64 - 1]), "UINT64")]
     frames = array("max_frames", rng.choice([1, 2, 5, 20]), "INT32")
     return [*good_speech(rng, world), frames, *rng.sample(knobs, rng.choice([0, 0, 1, 2]))]
@@ -141,18 +149,49 @@ def good_talker(rng: random.Random, world: World) -> list[Tensor]:
     if rng.random() < 0.1:
         return [string("cancel", rng.choice([*TEXTS, "0" * 32]))]
     reference = rng.choice([0, 0, 5])
+    prompt: dict[str, NDArray[Any]] = {
+        "role_ids": np.array([1, 2, 3], np.int32),
+        "text_ids": np.arange(10, dtype=np.int32),
+        "reference_ids": np.arange(reference, dtype=np.int32),
+        "reference_codes": codes(rng, reference).astype(np.int32),
+        "speaker_embedding": np.full(64, rng.choice([1.0, 1.0, *FLOATS]), np.float32),
+        "language_id": np.array([rng.choice([-1, -1, *INTEGERS])], np.int32),
+    }
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        _spoil_array(rng, prompt)
+    stream_id = rng.choice([f"{rng.getrandbits(64):x}", *world.live])
+    more = rng.choice(
+        [{}, {"mode": "icl"}, {"prompt_ms": "x"}, {"prompt_ms": -1e300}, {"stream_id": rng.choice(TEXTS)}]
+    )
+    packed_prompt = pack(prompt)
     return [
-        array("role_ids", [1, 2, 3], "INT32"),
-        array("text_ids", range(10), "INT32"),
-        array("reference_ids", np.arange(reference), "INT32"),
-        array("reference_codes", codes(rng, reference), "INT32"),
-        array("speaker_embedding", np.full(64, rng.choice([1.0, 1.0, *FLOATS])), "FP32"),
-        array("language_id", rng.choice([-1, -1, *INTEGERS]), "INT32"),
-        string("stream_id", rng.choice([f"{rng.getrandbits(64):x}", *world.live])),
-        string("prompt_info", rng.choice(['{"mode": "icl"}', "", '{"prompt_ms": "x"}', '{"prompt_ms": -1e300}'])),
+        string("prompt", packed_prompt if rng.random() < 0.85 else _damaged(rng, packed_prompt)),
+        string("prompt_info", rng.choice([json.dumps({"stream_id": stream_id, **more})] * 7 + [rng.choice(TEXTS)])),
         array("max_frames", rng.choice([1, 3, 10]), "INT32"),
         array("seed", rng.getrandbits(64), "UINT64"),
     ]
+
+
+def _spoil_array(rng: random.Random, prompt: dict[str, NDArray[Any]]) -> None:
+    """One thing made wrong in a prompt: its arrays' names, types, shapes or values."""
+    name = rng.choice(list(prompt))
+    values = prompt[name]
+    kind = rng.randrange(5)
+    if kind == 0:
+        del prompt[name]
+    elif kind == 1:
+        prompt[rng.choice(["", "unknown", *TEXTS])] = values
+    elif kind == 2:
+        dtype = rng.choice([np.float64, np.float32, np.float16, np.int8, np.int32, np.int64, np.uint64, np.bool_])
+        with np.errstate(invalid="ignore", over="ignore"):
+            prompt[name] = values.astype(dtype)
+    elif kind == 3:
+        shape = rng.choice([(0,), (), (2,), (1, 1), (3, 16), (0, 0), (0, 16), (500,), (1, 5), (70000,), (4000, 16)])
+        prompt[name] = np.resize(values, shape) if values.size else np.zeros(shape, values.dtype)
+    elif values.size:
+        hostile = rng.choice(FLOATS if values.dtype.kind == "f" else INTEGERS)
+        with np.errstate(invalid="ignore", over="ignore"):
+            values.reshape(-1)[rng.randrange(values.size)] = np.array(hostile).astype(values.dtype)
 
 
 def good_code2wav(rng: random.Random, world: World) -> list[Tensor]:

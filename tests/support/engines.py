@@ -1,0 +1,11 @@
+"""The engines of the encoders and of code2wav."""
+
+from __future__ import annotations
+
+import pytest
+
+ENGINES = ("torch", "onnx")
+ONNX_GRAPHS = ("speaker_encoder", "codec_encoder", "code2wav_step")  # that a server with the engine onnx loads
+
+on_every_engine = pytest.mark.parametrize("engine", ENGINES, indirect=True)
+"""A server test that runs once for each engine; the fixture `server` is a server with that engine."""
