@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 _MODEL = re.compile(r'\{"id":(\d+),"model_name":"([^"]+)","model_version":-?\d+[^{}]*?(?:"parent_id":(\d+))?\}')
 _TIME = re.compile(r'\{"id":(\d+),"timestamps":\[\{"name":"([A-Z_]+)","ns":(\d+)\}\]\}')
 _TENSOR = re.compile(
-    r'\{"id":(\d+),"activity":"TENSOR_(QUEUE_INPUT|BACKEND_OUTPUT)","tensor":\{"name":"([^"]+)","data":".*?"'
+    r'\{"id":(\d+),"activity":"TENSOR_(QUEUE_INPUT|BACKEND_OUTPUT)","tensor":\{"name":"([^"]+)","data":"(.*?)"'
     r',"shape":"([\d,]*)","dtype":"(\w+)"\}\}',
     re.DOTALL,
 )
+# The header of safetensors bytes: the JSON of each array in them.
+_HEADER = re.compile(r'\{"\w+":\{"dtype":"\w+","shape":\[[\d,]*\],"data_offsets":\[\d+,\d+\]\}.*?\}\}')
+_ARRAY = re.compile(r'"(\w+)":\{"dtype":"(\w+)","shape":\[([\d,]*)\]')
 
 
 @dataclass
@@ -52,6 +55,15 @@ class Span:
         return max(0.0, (self.times[end] - self.times[start]) / 1e6)
 
 
+def _packed(data: str) -> str:
+    """The arrays that are packed in a tensor's bytes, ` {name TYPE [shape], ...}`; empty if there are none."""
+    header = _HEADER.search(data)
+    if header is None:
+        return ""
+    arrays = (f"{name} {kind} [{shape.replace(',', ', ')}]" for name, kind, shape in _ARRAY.findall(header[0]))
+    return f" {{{', '.join(arrays)}}}"
+
+
 def read_trace(text: str) -> list[Span]:
     """The spans of a trace file, in the order in which they began."""
     spans = {
@@ -69,7 +81,7 @@ def read_trace(text: str) -> list[Span]:
         span = spans.get(int(found[1]))
         if span is None:
             continue
-        described = f"{found[5]} [{found[4].replace(',', ', ')}]"
+        described = f"{found[6]} [{found[5].replace(',', ', ')}]{_packed(found[4]) if found[6] == 'BYTES' else ''}"
         tensors = span.inputs if found[2] == "QUEUE_INPUT" else span.outputs
         tensors.setdefault(found[3], []).append(described)
     return sorted(spans.values(), key=lambda span: span.began)
