@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import time
@@ -23,7 +24,9 @@ from tools.triton_server import ROOT, TritonServer, free_ports
 
 PROMETHEUS = shutil.which("prometheus")
 MONITORING = ROOT / "tools" / "monitoring"
-PANELS = json.loads((MONITORING / "grafana" / "voice_clone.json").read_text(encoding="utf-8"))["panels"]
+DASHBOARD = json.loads((MONITORING / "grafana" / "voice_clone.json").read_text(encoding="utf-8"))
+PANELS = DASHBOARD["panels"]
+[VARIABLE] = DASHBOARD["templating"]["list"]
 QUERIES = {
     f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel.get("targets", [])
 }
@@ -81,14 +84,41 @@ def wait_until_watching(address: str, log: Path) -> None:
 
 
 def query(address: str, expression: str) -> list[dict[str, Any]]:
-    escaped = urllib.parse.urlencode({"query": expression})
-    with urllib.request.urlopen(f"{address}/api/v1/query?{escaped}", timeout=10) as answer:
-        return list(json.load(answer)["data"]["result"])
+    return list(ask(f"{address}/api/v1/query", {"query": expression})["result"])
+
+
+def ask(url: str, parameters: dict[str, str]) -> Any:
+    with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
+        return json.load(answer)["data"]
+
+
+def filled_in(expression: str, family: str) -> str:
+    """The query with the dashboard's variables."""
+    return expression.replace("$__rate_interval", "1m").replace("$family", family)
 
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_panel_has_data(prometheus: str, name: str) -> None:
-    found = query(prometheus, QUERIES[name].replace("$__rate_interval", "1m"))
+    found = query(prometheus, filled_in(QUERIES[name], VARIABLE["allValue"]))
     values = [float(series["value"][1]) for series in found]
     assert values, QUERIES[name]
     assert name.startswith("Extraction ") or not any(math.isnan(value) for value in values), QUERIES[name]
+
+
+def test_the_families_can_be_chosen(prometheus: str) -> None:
+    name, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", VARIABLE["definition"]).groups()  # type: ignore[union-attr]
+    assert ask(f"{prometheus}/api/v1/label/{label}/values", {"match[]": name}) == ["qwen3_tts"]
+    assert label == VARIABLE["name"] and VARIABLE["multi"] and VARIABLE["includeAll"]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in QUERIES if "_talker_" in QUERIES[name] or "_code2wav_" in QUERIES[name]]
+)
+def test_a_panel_shows_the_chosen_families_one_by_one(prometheus: str, name: str) -> None:
+    [legend] = [
+        each["legendFormat"] for panel in PANELS for each in panel.get("targets", []) if each["expr"] == QUERIES[name]
+    ]
+    assert "{{family}}" in legend
+    found = query(prometheus, filled_in(QUERIES[name], "qwen3_tts|another"))
+    assert {series["metric"]["family"] for series in found} == {"qwen3_tts"}
+    assert query(prometheus, filled_in(QUERIES[name], "another")) == []
