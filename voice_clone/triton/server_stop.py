@@ -1,11 +1,10 @@
-"""A server that is asked to stop waits for its streams.
+"""A server that gets a SIGTERM waits for its streams.
 
-On SIGTERM a tritonserver first lets its HTTP connections end: it refuses new ones and waits, no longer than its exit
-timeout, until those that are open have closed. Then it stops the models, and from that moment refuses every request,
-also those that the steps of a running ensemble still have to make: its streams break off, and Triton 2.51 neither ends
-nor releases them (seen: clients that wait for ever, a server that crashes at its exit timeout). So one connection is
-held open here until the streams have ended. That the server is stopping shows when a second one, tried again and
-again, is refused.
+On SIGTERM a tritonserver first lets its HTTP connections end: it refuses new ones and waits until the open ones have
+closed, but no longer than its exit timeout. Then it stops the models. From that moment it refuses every request, also
+those that the steps of a running ensemble still make: its streams break off, and Triton 2.51 neither ends nor releases
+them (seen: clients that wait for ever, a server that crashes at its exit timeout). So this module holds one connection
+open until the streams have ended. It notices the stop by a second connection, tried again and again, that is refused.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HOLD_SECONDS = 0.02  # between two tries to connect before there is a connection: until then a stop breaks streams off
+HOLD_SECONDS = 0.02  # between two tries for the first connection; until there is one, a stop breaks streams off
 POLL_SECONDS = 0.25
-TRIES = 3  # connections refused one after the other until it is believed
-RESERVE = 8.0  # seconds of the exit timeout that the server needs for itself: it unloads the models
+TRIES = 3  # refused connections in a row that count as a stop
+RESERVE = 8.0  # seconds of the exit timeout that the server needs to unload the models
 REQUEST = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 log = logging.getLogger(__name__)
@@ -62,12 +61,12 @@ class HttpEndpoint:
 
 
 class ServerStop:
-    """Calls back when the server is asked to stop, and keeps it up meanwhile.
+    """Calls back when the server gets a SIGTERM, and delays the stop meanwhile.
 
     Args:
         endpoint: the server's.
-        drain: called once with the seconds that there are, from a thread of this object; when it returns the server
-            may go on to stop its models.
+        drain: called once with the seconds that are left, from a thread of this object; when it returns the server
+            stops its models.
     """
 
     def __init__(self, endpoint: HttpEndpoint, drain: Callable[[float], None]) -> None:
@@ -78,7 +77,7 @@ class ServerStop:
         self._thread.start()
 
     def close(self) -> None:
-        """Look no longer; to be called when the model is unloaded."""
+        """Stop watching; call it when the model is unloaded."""
         self._closing.set()
         self._thread.join()
 
@@ -92,15 +91,15 @@ class ServerStop:
                 if self._closing.wait(POLL_SECONDS if not refused else POLL_SECONDS / 10):
                     return
                 refused = refused + 1 if self._refuses() else 0
-            log.info("the server is asked to stop; it waits for the running streams")
+            log.info("the server is stopping; it waits for the running streams")
             timeout = self._endpoint.exit_timeout
             self._drain(max(timeout - RESERVE, timeout / 2))
 
     def _hold(self) -> socket.socket | None:
-        """A connection, as soon as the server listens: that is after its models are loaded."""
+        """A connection, as soon as the server listens, which it does after its models are loaded."""
         while not self._closing.wait(HOLD_SECONDS):
             if self._refuses() is False:
-                with contextlib.suppress(OSError):  # tried again
+                with contextlib.suppress(OSError):  # the next try follows
                     return self._connect()
         return None
 
@@ -108,7 +107,7 @@ class ServerStop:
         return socket.create_connection((self._endpoint.host, self._endpoint.port), timeout=5.0)
 
     def _refuses(self) -> bool | None:
-        """Whether a new connection is refused; None if that cannot be told now.
+        """Whether a new connection is refused; None if this try does not tell.
 
         The server may be too busy to answer, or this machine may have no port or no file descriptor left.
         """

@@ -1,9 +1,8 @@
-"""Room for answers in the shared memory in which the processes of a Triton server hand tensors to each other.
+"""Space for responses in the shared memory through which the processes of a Triton server exchange tensors.
 
-Each process has a region there, which grows by need and never shrinks. Where it cannot grow, as in a container with
-Docker's 64 MB, Triton 2.51 takes an answer for sent that was not: whoever waits for it waits for ever, and so does the
-server when it stops. So a large answer is refused before Triton sees it. Another process may still take the room in
-between.
+Each process has a region there, which grows when needed and never shrinks. Where it cannot grow, as in a container with
+Docker's 64 MB, Triton 2.51 treats an unsent response as sent: its client waits for ever, and so does the server when it
+stops. So a large response is refused before Triton gets it. Another process may still take the space in between.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ REGION = 1 << 20  # bytes that a region has from the beginning
 
 
 class SharedMemory:
-    """Knows what has fitted into the region of this process. Thread-safe."""
+    """Tracks how much has fitted into the region of this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sending = 0  # bytes of the answers under way
-        self._fits = REGION // 2  # the most bytes under way for which there has been room
+        self._sending = 0  # bytes of the responses being sent
+        self._fits = REGION // 2  # the most bytes sent at once so far
 
     @contextlib.contextmanager
     def room(self, size: int) -> Iterator[None]:
-        """Send an answer of so many bytes in the body of the `with`.
+        """Send a response of `size` bytes in the body of the `with`.
 
         Raises:
-            Overloaded: more bytes are under way than ever before, and the region cannot grow by as much.
+            Overloaded: more bytes are being sent at once than ever before, and the region cannot grow by as much.
         """
         with self._lock:
             wanted = self._sending + size
@@ -53,10 +52,10 @@ def _check_growth(size: int, growth: int) -> None:
     try:
         status = os.statvfs(FOLDER)
     except OSError:
-        return  # no way to tell
+        return  # the free space is unknown
     free = status.f_bavail * status.f_frsize
     if growth + REGION > free:
         raise Overloaded(
             f"the answer has {size / 1e6:.0f} MB, the server's shared memory only {free / 1e6:.0f} MB left; "
-            "ask for less at once, or let whoever runs the server give it more (docker run --shm-size)"
+            "ask for less at once, or give the server more of it (docker run --shm-size)"
         )

@@ -1,4 +1,4 @@
-"""Which streams still have their last chunk on the way to a listener, so that a server that stops can wait for them."""
+"""Streams with a last chunk that is still on its way to the listener. A server that stops waits for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-PATIENCE = 5.0  # seconds; a last chunk that is not answered by then went to a caller who decodes it himself, or nobody
+PATIENCE = 5.0  # seconds; a last chunk without an answer by then went to a caller of the talker itself, or is lost
 
 
 class LastChunks:
@@ -29,13 +29,13 @@ class LastChunks:
             self._sent[stream_id] = self._clock()
 
     def answered(self, stream_id: str) -> None:
-        """The listener has it, or has gone."""
+        """The listener has it, or has left."""
         with self._changed:
             self._sent.pop(stream_id, None)
             self._changed.notify_all()
 
     def wait(self) -> bool:
-        """Until all have been answered; False if some were not in time."""
+        """Wait until all have an answer; False if some have none in time."""
         with self._changed:
             while self._sent:
                 newest = next(reversed(self._sent.values()))
@@ -44,6 +44,6 @@ class LastChunks:
         return True
 
     def _forget(self) -> None:
-        """What nobody answers must not fill the memory."""
+        """Chunks that never get an answer must not fill the memory."""
         while self._sent and self._clock() - next(iter(self._sent.values())) > PATIENCE:
             del self._sent[next(iter(self._sent))]

@@ -69,9 +69,9 @@ def read_call(
     knobs = {name: value for name in KNOBS if (value := inputs.number(name)) is not None}
     knobs.setdefault("seed", secrets.randbits(64))
     plan = stage.plan(unpack("prompt", packed), knobs, inputs.json_object("options"))
-    told = {**info, **plan.info, "seed": knobs["seed"]}
+    known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
-    return plan, TalkerStream(stream_id, plan.context, told, voice), _deadline(inputs.parameter("deadline_ms"), info)
+    return plan, TalkerStream(stream_id, plan.context, known, voice), _deadline(inputs.parameter("deadline_ms"), info)
 
 
 def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:

@@ -89,7 +89,7 @@ class OnnxCodecDecoder:
         return self._step(codes, state, codes.shape[-1])
 
     def prime(self, codes: Tensor, state: StreamState) -> None:
-        """Move fresh streams on over frames whose audio nobody wants; as `CodecDecoder.prime`."""
+        """Move fresh streams on over frames whose audio is not wanted; as `CodecDecoder.prime`."""
         self._step(codes, state, min(codes.shape[-1], self._memory))
 
     def _step(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:

@@ -193,7 +193,7 @@ class CodecDecoder(nn.Module):
 
     @torch.inference_mode()
     def prime(self, codes: Tensor, state: StreamState) -> None:
-        """Move fresh streams on over frames whose audio nobody wants: codes int64 [B, K, n], n >= 1.
+        """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1.
 
         The transformer must see them all, but the convolutions behind it remember few frames, and they are nearly
         all of the work: they run over the last `memory` frames alone. The state equals that after `decode_chunk`.

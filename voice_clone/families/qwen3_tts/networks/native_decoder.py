@@ -1,4 +1,4 @@
-"""The codec decoder as native code. The way on a CPU."""
+"""The codec decoder as native code. Used on a CPU."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NativeCodecDecoder:
 
     @torch.inference_mode()
     def prime(self, codes: Tensor, state: StreamState) -> None:
-        """Move fresh streams on over frames whose audio nobody wants; as `CodecDecoder.prime`."""
+        """Move fresh streams on over frames whose audio is not wanted; as `CodecDecoder.prime`."""
         self._decode(codes, state, self.memory)
 
     def _decode(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:
