@@ -100,7 +100,7 @@ def _variables(families: Mapping[str, Path]) -> dict[str, str]:
     found = {f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR": str(path.resolve()) for name, path in families.items()}
     if len(families) == 1:
         found["VOICE_CLONE_CHECKPOINT_DIR"] = next(iter(found.values()))
-    else:  # the first one is the default for callers that name none
+    elif families:  # the first one is the default for callers that name none
         found["VOICE_CLONE_MODEL_TYPES"] = ",".join(families)
     return found
 

@@ -44,7 +44,7 @@ def slow(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     options = ["--model-control-mode=explicit", "--load-model=qwen3_tts"]  # with its stages, without the encoders
     with TritonServer(endless_checkpoint, voices, log=log, options=options, environment=settings) as it:
         yield it
-        with Client(it.url) as client:
+        with Client(it.url, model="qwen3_tts") as client:
             assert list(client.speak("Good morning.", speaker_embedding=EMBEDDING, max_frames=3))[-1].final
     assert "'qwen3_tts' (version 1) has" not in log.read_text(), "a request was never released"
 
@@ -60,7 +60,7 @@ def a_cancelled_stream(server: TritonServer) -> None:
 
 
 def a_closed_channel(server: TritonServer) -> None:
-    client = Client(server.url)
+    client = Client(server.url, model="qwen3_tts")
     next(client.speak(TEXT, speaker_embedding=EMBEDDING, max_frames=FRAMES))
     client.close()
 
@@ -71,7 +71,7 @@ import sys
 import numpy as np
 from voice_clone_client import Client
 embedding = np.array([float(value) for value in sys.argv[3].split()], np.float32)
-for _ in Client(sys.argv[1]).speak(sys.argv[2], speaker_embedding=embedding, max_frames=int(sys.argv[4])):
+for _ in Client(sys.argv[1], model="qwen3_tts").speak(sys.argv[2], speaker_embedding=embedding, max_frames=int(sys.argv[4])):
     print("speaking", flush=True)
 """
     embedding = " ".join(map(str, EMBEDDING))
@@ -104,7 +104,7 @@ def test_the_audio_is_that_of_small_chunks(slow: TritonServer, client: Client) -
     greedy = {"do_sample": False, "options": {"subtalker_do_sample": False}}
     given: dict[str, Any] = {"speaker_embedding": EMBEDDING, "max_frames": 30, **greedy}
     small = list(client.speak("Every evening the boats came home.", **given))
-    with Client(slow.url) as other:
+    with Client(slow.url, model="qwen3_tts") as other:
         large = list(other.speak("Every evening the boats came home.", **given))
     assert [len(chunk.samples) // 1920 for chunk in large] == [FIRST, 29] and len(small) > 2
     got, expected = (np.concatenate([chunk.samples for chunk in chunks]) for chunks in (large, small))
