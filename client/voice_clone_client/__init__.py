@@ -11,10 +11,12 @@
 `AsyncClient` is the same for asyncio. Every failure is a `VoiceCloneError`; `voice_clone_client.errors` shows the tree.
 """
 
+from ._async_speech import AsyncSpeech
 from ._channel import tls_credentials
+from ._speech import Speech
 from ._version import __version__
-from .aio import AsyncClient, AsyncSpeech
-from .client import Client, Speech
+from .aio import AsyncClient
+from .client import Client
 from .errors import (
     BrokenStream,
     Cancelled,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 import grpc
@@ -16,111 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
+from ._async_speech import AsyncSpeech, LaterCall, quiet_task
 from ._requests import Source
-from .client import Names, Voices
-from .errors import BrokenStream, Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
-from .types import Chunk, Knobs, Voice
+from .errors import Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
+from .types import Knobs, Names, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-T = TypeVar("T")
-
-
-class AsyncSpeech(AsyncIterator[Chunk]):
-    """A speech while the server makes it: an asynchronous iterator of its chunks; see `Speech`.
-
-    Cancelling the task that waits for a chunk stops the speech on the server too.
-    """
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-        self._messages = aiter(call)
-        self._reader = _responses.SpeechReader()
-        self._closed = False
-
-    async def __anext__(self) -> Chunk:
-        try:
-            while not self._closed:
-                chunk = self._reader.chunk(await anext(self._messages))
-                if chunk is not None:
-                    return chunk
-        except StopAsyncIteration:
-            self._reader.end()
-            raise
-        except asyncio.CancelledError:
-            if not self._closed:  # the waiting task was cancelled, not the speech
-                raise
-        except grpc.RpcError as error:
-            if not self._closed:
-                raise _responses.rpc_error(error) from None
-        except BrokenStream:
-            self.close()
-            raise
-        except VoiceCloneError:
-            await self._let_end()
-            raise
-        if self._reader.finished:
-            raise StopAsyncIteration
-        raise Cancelled("the speech was closed before its end")
-
-    async def _let_end(self) -> None:
-        """Wait for the end of the stream after the server's error; see `client._let_end`."""
-
-        async def rest() -> None:
-            async for _ in self._messages:
-                pass
-
-        try:
-            await asyncio.wait_for(rest(), _channel.END_SECONDS)
-        except (grpc.RpcError, asyncio.TimeoutError):
-            self._call.cancel()
-
-    async def read(self) -> tuple[NDArray[np.float32], int]:
-        """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end."""
-        return _responses.joined([chunk async for chunk in self]), self._reader.sample_rate
-
-    @property
-    def info(self) -> Mapping[str, Any] | None:
-        """The latest info of the server on this speech."""
-        return self._reader.info
-
-    def close(self) -> None:
-        """Stop the speech. Chunks that were not read are lost; a task that waits gets `Cancelled`."""
-        self._closed = True
-        self._call.cancel()
-
-    async def __aenter__(self) -> AsyncSpeech:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _LaterCall:
-    """A call that begins when its coroutine returns it; has the part of a call's interface that `AsyncSpeech` uses."""
-
-    def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
-        self._call = _task(call)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        async for message in await self._call:
-            yield message
-
-    def cancel(self) -> None:
-        """Cancel the call, or its beginning."""
-        if not self._call.cancel() and not self._call.cancelled() and self._call.exception() is None:
-            self._call.result().cancel()
-
-
-def _task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task whose error asyncio does not log if no other task awaits it."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    return task
 
 
 class AsyncClient:
@@ -180,7 +82,7 @@ class AsyncClient:
             return self._stream(request, timeout=left, metadata=self._metadata)
 
         known = model or self._model or self._default
-        speech = AsyncSpeech(_LaterCall(begin()) if known is None else call(known, deadline))
+        speech = AsyncSpeech(LaterCall(begin()) if known is None else call(known, deadline))
         self._speeches.add(speech)
         return speech
 
@@ -310,7 +212,7 @@ class AsyncClient:
         if known is not None:
             return known
         if self._default_task is None or self._default_task.done():
-            self._default_task = _task(self._find_default())
+            self._default_task = quiet_task(self._find_default())
         task = self._default_task  # shared: the cancellation of one call must not cancel it
         if not (await asyncio.wait((task,), timeout=_channel.shorter(self._timeout, limit)))[0]:
             raise DeadlineExceeded("the server did not answer in time")

@@ -39,9 +39,9 @@ class Artifacts:
     mode: str
     """`icl` for in-context cloning, `x_vector` for the speaker embedding alone, or a mode of another family."""
     state: str
-    """`pending`, `processing`, `ready` or `failed`."""
+    """`pending`, `processing`, `ready`, `failed`, or `unsupported`: the voice lacks what the family needs."""
     reason: str | None = None
-    """Why the preparation failed or must be repeated."""
+    """Why the preparation failed or must be repeated, or what the family needs."""
     extraction_ms: float | None = None
     fingerprint: str | None = None
     """Hash of the encoder that computed the artifacts."""
@@ -75,6 +75,10 @@ class Voice:
         """A voice from the server's JSON. Fields that this client does not know are in `record` alone."""
         artifacts = tuple(Artifacts(**_known(Artifacts, entry)) for entry in record.get("artifacts", ()))
         return cls(**{**_known(cls, record), "artifacts": artifacts, "record": record})
+
+
+Voices = list[Voice]  # inside the clients' classes, `list` is the method
+Names = list[str]
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,6 +66,28 @@ def test_upload_that_cannot_be_prepared(
     assert out.startswith("Ada\t") and "no encoder is loaded" in err
 
 
+def test_upload_that_a_family_does_not_support(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready = {"model_type": "qwen3_tts", "mode": "icl", "state": "ready"}
+    refused = {"model_type": "made_up", "mode": "best", "state": "unsupported", "reason": "it needs reference_text"}
+    other = {**refused, "model_type": "another", "reason": "it needs more"}
+    upload = ["upload", "Ada", tmp_path / "a.wav"]
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    answer(triton, {**VOICE, "artifacts": [ready, refused]})
+    line = LINE.replace("\n", ", made_up best unsupported\n")
+    said = "Ada is registered, but not for made_up: it needs reference_text"
+    assert run(*upload) == 0
+    assert capsys.readouterr() == (line, f"voice-clone: {said}\n")
+    assert run("--model", "qwen3_tts", *upload) == 0
+    assert capsys.readouterr() == (line, "")
+    assert run("--model", "made_up", *upload) == 1
+    assert capsys.readouterr() == (line, f"voice-clone: unsupported: {said}\n")
+    answer(triton, {**VOICE, "artifacts": [refused, other]})
+    assert run(*upload) == 1
+    assert capsys.readouterr().err == f"voice-clone: unsupported: {said}; nor for another: it needs more\n"
+
+
 def test_list_and_get(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     answer(triton, {"speakers": [VOICE, {"name": "世界", "generation": 1}], "count": 2})
     assert run("list") == 0

@@ -1,0 +1,54 @@
+"""Speaker embeddings: embedding extract and embedding blend."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .. import embedding
+from ..client import Client
+from .common import command, print_line, summary
+
+
+def add(commands: Any) -> None:
+    """Add the commands."""
+    group = commands.add_parser("embedding", help="speaker embeddings: save one, or blend two")
+    actions = group.add_subparsers(metavar="ACTION", required=True)
+    extract = command(actions, "extract", _extract, "save the speaker embedding of a voice")
+    extract.add_argument("name")
+    extract.add_argument("-o", "--output", required=True, metavar="FILE", help="ends with .npy or .safetensors")
+    blend = command(actions, "blend", _blend, "blend the speaker embeddings of two voices")
+    blend.add_argument("first", help="a registered voice, or an embedding file (.npy, .safetensors)")
+    blend.add_argument("second", help="a voice or file like the first")
+    blend.add_argument("--weight", type=float, default=0.5, help="0 is the first, 1 the second (%(default)s)")
+    blend.add_argument(
+        "--method",
+        choices=("linear", "spherical"),
+        default="spherical",
+        help="linear interpolation, or rotation, which preserves the length (%(default)s)",
+    )
+    blend.add_argument("--register", metavar="NAME", help="register the result under this name")
+    blend.add_argument("--consent", help="how the speakers consented")
+    blend.add_argument("-o", "--output", metavar="FILE", help="save the result; ends with .npy or .safetensors")
+
+
+def _extract(client: Client, parsed: argparse.Namespace) -> None:
+    embedding.save(parsed.output, client.speaker_embedding(parsed.name))
+
+
+def _blend(client: Client, parsed: argparse.Namespace) -> None:
+    if parsed.output is None and parsed.register is None:
+        parsed.parser.error("give --register NAME, -o FILE or both")
+    first, second = (
+        embedding.load(voice) if embedding.is_file(voice) else client.speaker_embedding(voice)
+        for voice in (parsed.first, parsed.second)
+    )
+    blended = embedding.blend(first, second, parsed.weight, parsed.method)
+    if parsed.output is not None:
+        embedding.save(parsed.output, blended)
+    if parsed.register is not None:
+        described = f"{parsed.method} blend of {parsed.first} and {parsed.second}, weight {parsed.weight:g}"
+        voice = client.upload(
+            parsed.register, speaker_embedding=blended, description=described, consent=parsed.consent, wait=True
+        )
+        print_line(summary(voice))

@@ -1,0 +1,113 @@
+"""Speaking a text: speak."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+from .. import embedding
+from .._output import AudioOutput, progress
+from .._player import Player
+from ..client import Client
+from ..types import Knobs
+from .common import command
+
+# Name, type and help of each numeric knob; its option is the name with dashes.
+_NUMBERS: tuple[tuple[str, type, str], ...] = (
+    ("seed", int, "the same seed gives the same audio"),
+    ("max_frames", int, "maximum length of the speech, in frames of its model"),
+    ("temperature", float, "temperature of the sampling"),
+    ("top_k", int, "number of most likely values to sample from"),
+    ("top_p", float, "share of the probability to sample from"),
+    ("repetition_penalty", float, "above 1 makes repetitions less likely"),
+)
+_SWITCHES = (
+    ("do_sample", "sample; --no-do-sample takes the most likely value in each step"),
+    ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
+)
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    speak = command(commands, "speak", _speak, "speak a text in a voice")
+    speak.add_argument("text", help="the text; - reads it from stdin")
+    voice = speak.add_mutually_exclusive_group(required=True)
+    voice.add_argument("--voice", metavar="NAME", help="a registered voice")
+    voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
+    voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
+    speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
+    speak.add_argument("-o", "--output", metavar="FILE", help="a WAV file; - for raw PCM16 on stdout")
+    speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
+    speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
+    speak.add_argument(
+        "--x-vector-only",
+        action=argparse.BooleanOptionalAction,
+        help="clone by the speaker embedding alone; --no-x-vector-only requires in-context cloning",
+    )
+    speak.add_argument("--language", help="a language of the checkpoint, or Auto")
+    for name, kind, text in _NUMBERS:
+        speak.add_argument(_option(name), type=kind, metavar="N", help=text)
+    for name, text in _SWITCHES:
+        speak.add_argument(_option(name), action=argparse.BooleanOptionalAction, help=text)
+    speak.add_argument(
+        "--option",
+        dest="options",
+        action="append",
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="a parameter that only this model family has; VALUE is JSON, or else a text; may be repeated",
+    )
+
+
+def _speak(client: Client, parsed: argparse.Namespace) -> None:
+    if parsed.output is None and not parsed.play:
+        parsed.parser.error("give -o FILE, --play or both")
+    knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
+    knobs["options"] = None if parsed.options is None else dict(parsed.options)
+    text = sys.stdin.read() if parsed.text == "-" else parsed.text
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress())
+        outputs: list[AudioOutput | Player] = []
+        if parsed.output is not None:
+            outputs.append(stack.enter_context(AudioOutput(parsed.output)))
+        if parsed.play:
+            outputs.append(stack.enter_context(Player()))
+        speech = stack.enter_context(
+            client.speak(
+                text,
+                voice=parsed.voice,
+                reference_audio=parsed.reference,
+                reference_text=parsed.reference_text,
+                speaker_embedding=None if parsed.embedding is None else embedding.load(parsed.embedding),
+                x_vector_only=parsed.x_vector_only,
+                deadline=parsed.deadline,
+                **knobs,
+            )
+        )
+        for chunk in speech:
+            for output in outputs:
+                output.write(chunk)
+            shown.update(chunk)
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    """Name and value of NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value, parse_constant=_no_json)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def _no_json(constant: str) -> Any:
+    """Refuse NaN and Infinity, which Python's parser accepts."""
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _option(knob: str) -> str:
+    return "--" + knob.replace("_", "-")

@@ -1,0 +1,129 @@
+"""Voices: upload, list, get, delete, prepare, export and import."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .. import embedding
+from ..client import Client
+from ..errors import Internal, Unsupported
+from ..types import Voice
+from .common import command, complain, print_json, print_line, summary
+
+_WAIT = "maximum time to wait for the voice (default: the server's setting)"
+
+
+def add(commands: Any) -> None:
+    """Add the commands."""
+    upload = command(commands, "upload", _upload, "register a voice, or replace the one of that name")
+    upload.add_argument("name")
+    source = upload.add_mutually_exclusive_group(required=True)
+    source.add_argument("file", nargs="?", help="a clip of speech: WAV, FLAC, OGG or MP3, 1 to 30 s")
+    source.add_argument(
+        "--embedding", metavar="FILE", help="a speaker embedding instead of a clip (.npy, .safetensors)"
+    )
+    transcript = upload.add_mutually_exclusive_group()
+    transcript.add_argument("--text", help="the words spoken in the clip; they make the voice more similar")
+    transcript.add_argument("--text-file", metavar="FILE", help="a file with the words spoken in the clip")
+    upload.add_argument("--consent", help="how the speaker consented")
+    upload.add_argument("--description", help="free text")
+    upload.add_argument("--immutable", action="store_true", help="fail if the name is taken")
+    upload.add_argument(
+        "--wait", action=argparse.BooleanOptionalAction, default=True, help="wait until the voice is ready (default)"
+    )
+    upload.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
+
+    listing = command(commands, "list", _list, "all voices: name, generation, length of the clip, states")
+    listing.add_argument("--json", action="store_true", help="all fields, as JSON")
+    command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
+    command(commands, "delete", _delete, "delete a voice").add_argument("name")
+    prepare = command(commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once")
+    prepare.add_argument("name")
+    prepare.add_argument("--mode", help="mode of cloning, icl or x_vector (default: the voice's own)")
+    prepare.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
+    prepare.add_argument("--force", action="store_true", help="prepare it again even if it is ready")
+    export = command(commands, "export", _export, "save one voice, or all, as a bundle")
+    export.add_argument("name", nargs="?")
+    export.add_argument("-o", "--output", required=True, metavar="FILE")
+    export.add_argument(
+        "--audio", action=argparse.BooleanOptionalAction, default=True, help="include the clips (default)"
+    )
+    importing = command(commands, "import", _import, "register the voices of a bundle")
+    importing.add_argument("file")
+    importing.add_argument("--reextract", action="store_true", help="compute artifacts of another checkpoint again")
+
+
+def _upload(client: Client, parsed: argparse.Namespace) -> None:
+    text = parsed.text
+    if parsed.text_file is not None:
+        text = Path(parsed.text_file).read_text(encoding="utf-8").strip()
+    voice = client.upload(
+        parsed.name,
+        parsed.file,
+        reference_text=text,
+        consent=parsed.consent,
+        description=parsed.description,
+        speaker_embedding=None if parsed.embedding is None else embedding.load(parsed.embedding),
+        wait=parsed.wait,
+        timeout=parsed.wait_seconds,
+        policy="immutable" if parsed.immutable else None,
+    )
+    print_line(summary(voice))
+    _report(voice, parsed.model)
+
+
+def _report(voice: Voice, model: str | None) -> None:
+    """Say why an uploaded voice is not ready for some families.
+
+    Args:
+        voice: as the server answered the upload.
+        model: the family that the command names.
+
+    Raises:
+        Internal: the preparation failed for a family.
+        Unsupported: the named family, or each one if none is named, does not support the voice.
+    """
+    for artifacts in voice.artifacts:
+        if artifacts.state == "failed":
+            raise Internal(f"{voice.name} is registered, but not ready: {artifacts.reason}")
+    wanted = [artifacts for artifacts in voice.artifacts if model in (None, artifacts.model_type)]
+    refused = [f"{each.model_type}: {each.reason}" for each in wanted if each.state == "unsupported"]
+    if refused:
+        message = f"{voice.name} is registered, but not for {'; nor for '.join(refused)}"
+        if len(refused) == len(wanted):
+            raise Unsupported(message)
+        complain(message)
+
+
+def _list(client: Client, parsed: argparse.Namespace) -> None:
+    voices = client.list()
+    if parsed.json:
+        print_json([voice.record for voice in voices])
+        return
+    for voice in voices:
+        print_line(summary(voice))
+
+
+def _get(client: Client, parsed: argparse.Namespace) -> None:
+    print_json(client.get(parsed.name).record)
+
+
+def _delete(client: Client, parsed: argparse.Namespace) -> None:
+    client.delete(parsed.name)
+
+
+def _prepare(client: Client, parsed: argparse.Namespace) -> None:
+    voice = client.prepare(parsed.name, force=parsed.force, mode=parsed.mode, timeout=parsed.wait_seconds)
+    print_line(summary(voice))
+
+
+def _export(client: Client, parsed: argparse.Namespace) -> None:
+    bundle = client.export(parsed.name, include_audio=parsed.audio)
+    Path(parsed.output).write_bytes(bundle)
+
+
+def _import(client: Client, parsed: argparse.Namespace) -> None:
+    for voice in client.import_(parsed.file, reextract=parsed.reextract):
+        print_line(summary(voice))

@@ -1,0 +1,89 @@
+"""A speech of the synchronous client."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _channel, _responses
+from .errors import BrokenStream, Cancelled, VoiceCloneError
+from .types import Chunk
+
+
+class Speech(Iterator[Chunk]):
+    """A speech while the server makes it: an iterator of its chunks.
+
+    The request is sent before the first chunk is read; an error of the server is raised with the first chunk. `close`
+    or the end of a `with` block stops the server's work early. A missing chunk raises `BrokenStream`, so a speech that
+    was iterated to its end is complete.
+    """
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._reader = _responses.SpeechReader()
+        self._closed = False
+
+    def __next__(self) -> Chunk:
+        try:
+            while not self._closed:
+                chunk = self._reader.chunk(next(self._call))
+                if chunk is not None:
+                    return chunk
+        except StopIteration:
+            self._reader.end()
+            raise
+        except grpc.RpcError as error:
+            if not self._closed:
+                raise _responses.rpc_error(error) from None
+        except BrokenStream:
+            self.close()
+            raise
+        except VoiceCloneError:
+            _let_end(self._call)
+            raise
+        if self._reader.finished:
+            raise StopIteration
+        raise Cancelled("the speech was closed before its end")
+
+    def read(self) -> tuple[NDArray[np.float32], int]:
+        """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end."""
+        return _responses.joined(list(self)), self._reader.sample_rate
+
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """The latest info of the server on this speech; at the end: frames, `cache` status, milliseconds by stage."""
+        return self._reader.info
+
+    def close(self) -> None:
+        """Stop the speech, from any thread. Chunks that were not read are lost; a waiting thread gets `Cancelled`."""
+        self._closed = True
+        self._call.cancel()
+
+    def __enter__(self) -> Speech:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _let_end(call: Any) -> None:
+    """Wait for the end of a stream after the server's error, and cancel it only if it does not end.
+
+    A stream that is cancelled close to an error keeps its model loaded in Triton 2.51, and the server then waits for
+    that model when it stops.
+    """
+    timer = threading.Timer(_channel.END_SECONDS, call.cancel)
+    timer.start()
+    with contextlib.suppress(grpc.RpcError):
+        for _ in call:
+            pass
+    timer.cancel()
