@@ -47,7 +47,7 @@ class Settings:
         """The setting as a token, "" if there is none: from the environment alone, since a server shows config.pbtxt.
 
         Raises:
-            InvalidArgument: it stands in config.pbtxt, or a header could not carry it. The message is without its value.
+            InvalidArgument: it stands in config.pbtxt, or a header could not carry it. The message hides its value.
         """
         variable = PREFIX + name.upper()
         if self._values.get(name):

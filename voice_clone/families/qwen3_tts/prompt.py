@@ -67,7 +67,7 @@ class Prompt:
 
     @property
     def mode(self) -> Mode:
-        return "icl" if self.reference_codes.shape[0] else "x_vector"
+        return mode_of(self.reference_codes)
 
     def check(self, config: Qwen3TTSConfig) -> None:
         """Check all values against the checkpoint.
@@ -88,6 +88,11 @@ class Prompt:
             _check_range("reference_codes", self.reference_codes, config.codec.decoder_config.codebook_size)
         if self.language_id is not None and self.language_id not in talker.codec_language_id.values():
             raise InvalidArgument("language_id is no language of this model")
+
+
+def mode_of(reference_codes: npt.NDArray[np.int32]) -> Mode:
+    """How a voice is used: in context if there are codes of its reference, else by its speaker embedding alone."""
+    return "icl" if len(reference_codes) else "x_vector"
 
 
 def _check_range(name: str, ids: npt.NDArray[np.int32], limit: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.options import OPTIONS
+from voice_clone.families.qwen3_tts.prompt import mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
@@ -76,7 +77,7 @@ class Qwen3TTSPrompt:
             "language_id": np.array([-1 if draft.language_id is None else draft.language_id], np.int32),
         }
         info = {
-            "mode": "x_vector" if transcript is None else "icl",
+            "mode": mode_of(codes),
             "text_tokens": len(draft.text_ids),
             "reference_tokens": len(reference_ids),
             "reference_frames": len(codes),

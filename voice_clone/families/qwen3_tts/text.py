@@ -20,6 +20,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from voice_clone.checkpoint_config import read_json
 from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
@@ -28,7 +29,6 @@ SETTINGS_FILE = "tokenizer_config.json"
 
 ROLE = "<|im_start|>assistant\n"
 END = "<|im_end|>\n"
-ROLE_LENGTH = 3
 
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"

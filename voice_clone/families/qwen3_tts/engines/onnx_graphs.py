@@ -176,8 +176,8 @@ class _Code2WavStep(nn.Module):
         empty = torch.zeros(0)
         given = dict(zip(self.kept, state, strict=True))
         stream = _GraphPass(self.decoder.slots, [given.get(slot, empty) for slot in range(len(self.decoder.slots))])
-        latent = self.decoder._latent(codes, stream, position).index_select(-1, frames)
-        waveform = self.decoder._waveform(latent, stream).clamp(-1, 1)
+        latent = self.decoder.latent(codes, stream, position).index_select(-1, frames)
+        waveform = self.decoder.waveform(latent, stream).clamp(-1, 1)
         return waveform, position + codes.shape[-1], *(stream.buffers[slot] for slot in self.kept)
 
 
@@ -190,5 +190,5 @@ class _Code2Wav(nn.Module):
         batch = codes.shape[0]
         stream = _GraphPass(self.decoder.slots, [module.new_state(batch) for module in self.decoder.slots])
         position = torch.zeros_like(codes[:, 0, 0])
-        waveform: Tensor = self.decoder._waveform(self.decoder._latent(codes, stream, position), stream)
+        waveform: Tensor = self.decoder.waveform(self.decoder.latent(codes, stream, position), stream)
         return waveform.clamp(-1, 1)

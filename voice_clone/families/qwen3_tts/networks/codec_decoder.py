@@ -187,7 +187,7 @@ class CodecDecoder(nn.Module):
             waveform [B, n * 1920] in -1..1.
         """
         stream = ChunkPass(self.slots, state.buffers)
-        waveform = self._waveform(self._latent(codes, stream, state.position), stream)
+        waveform = self.waveform(self.latent(codes, stream, state.position), stream)
         state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
         return waveform.clamp(-1, 1)
 
@@ -199,8 +199,8 @@ class CodecDecoder(nn.Module):
         all of the work: they run over the last `memory` frames alone. The state equals that after `decode_chunk`.
         """
         stream = ChunkPass(self.slots, state.buffers)
-        latent = self._latent(codes, stream, state.position)
-        self._waveform(latent[..., -self.memory :], stream)
+        latent = self.latent(codes, stream, state.position)
+        self.waveform(latent[..., -self.memory :], stream)
         state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
 
     @cached_property
@@ -216,13 +216,13 @@ class CodecDecoder(nn.Module):
                     frames += (module.conv.kernel_size[0] - 1) * module.conv.dilation[0] / rate
         return math.ceil(frames)
 
-    def _latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+    def latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """Codes [B, K, n] -> latent [B, latent, n]."""
         hidden = stream(self.pre_conv, self.quantizer.decode(codes))
         latent: Tensor = self.pre_transformer(hidden, stream, position)
         return latent
 
-    def _waveform(self, latent: Tensor, stream: ChunkPass) -> Tensor:
+    def waveform(self, latent: Tensor, stream: ChunkPass) -> Tensor:
         """Latent [B, latent, n] -> waveform [B, n * 1920], unclamped."""
         hidden = latent
         for upsample in self.upsample:

@@ -106,7 +106,7 @@ def _codebooks(quantizer: ResidualDecoder) -> list[Array]:
 def _latent(decoder: CodecDecoder) -> Chain:
     """From the quantisers' vectors to the latent."""
     quantizers = decoder.quantizer.rvq_first, decoder.quantizer.rvq_rest
-    weight = torch.cat([_taken(each.output_proj)[0] for each in quantizers], dim=1)[..., 0]
+    weight = torch.cat([_take(each.output_proj)[0] for each in quantizers], dim=1)[..., 0]
     transformer = decoder.pre_transformer
     config = transformer.config
     chain = ChainBuilder(weight.shape[1])
@@ -117,7 +117,7 @@ def _latent(decoder: CodecDecoder) -> Chain:
         assert isinstance(layer, TransformerLayer)
         attention, mlp = layer.self_attn, layer.mlp
         chain.norm(layer.input_layernorm.weight, layer.input_layernorm.eps)
-        parts = [_taken(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        parts = [_take(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
         biases = [bias for _, bias in parts if bias is not None]
         chain.linear(torch.cat([weight for weight, _ in parts]), torch.cat(biases) if biases else None)
         chain.attention(
@@ -140,7 +140,7 @@ def _waveform(decoder: CodecDecoder) -> Chain:
         upsample, block = upsampled.children()
         assert isinstance(block, ConvNeXtBlock)
         _transposed(chain, upsample, residual="set")
-        weight, bias = _taken(block.dwconv.conv)
+        weight, bias = _take(block.dwconv.conv)
         assert bias is not None
         chain.depthwise(weight, bias, block.norm.weight, block.norm.bias, block.norm.eps)
         _linear(chain, block.pwconv1, activation="gelu")
@@ -164,7 +164,7 @@ def _convolution(
 ) -> None:
     assert isinstance(module, CausalConv1d)
     [dilation] = module.conv.dilation
-    chain.convolution(*_taken(module.conv), dilation, activation=_snake(snake), residual=residual)
+    chain.convolution(*_take(module.conv), dilation, activation=_snake(snake), residual=residual)
 
 
 def _transposed(
@@ -172,7 +172,7 @@ def _transposed(
 ) -> None:
     assert isinstance(module, CausalConvTranspose1d)
     [stride] = module.conv.stride
-    chain.transposed(*_taken(module.conv), stride, activation=_snake(snake), residual=residual)
+    chain.transposed(*_take(module.conv), stride, activation=_snake(snake), residual=residual)
 
 
 def _linear(
@@ -183,15 +183,15 @@ def _linear(
     activation: Activation = None,
 ) -> None:
     """A linear layer whose outputs are scaled."""
-    weight, bias = _taken(module)
+    weight, bias = _take(module)
     if scale is not None:
         weight = scale[:, None] * weight
         bias = None if bias is None else scale * bias
     chain.linear(weight, bias, activation=activation, residual=residual)
 
 
-def _taken(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """A layer's weight and bias, which it has no more: they need not be in memory twice."""
+def _take(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Remove a layer's weight and bias from it, so that they are not in memory twice."""
     weight, bias = module.weight, module.bias
     del module.weight, module.bias
     assert isinstance(weight, Tensor)
