@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,15 +11,8 @@ from voice_clone.autoregressive.sampling import Filters, Sampler, penalise
 from voice_clone.native.transformer.first_code import first_codes
 
 
-class FirstCode(Protocol):
-    """As `Talker.first_code`."""
-
-    def __call__(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
-        """logits [B, V], used bool [B, V] -> codes int64 [B], and whether all was finite, bool [B]."""
-
-
 class TorchFirstCode:
-    """In torch, on any device; reads no value.
+    """In torch, on any device; reads no value. Called as `Talker.first_code`.
 
     Args:
         suppressed: bool [V], the codes that never come.
