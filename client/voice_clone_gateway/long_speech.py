@@ -17,34 +17,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 from voice_clone_client import Cancelled, Chunk, InvalidArgument
 
+from .sentence_speech import SentenceChunk, SentenceSpeech, Speaker
 from .sentences import MAX_CHARACTERS, MIN_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
 
 _COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
-
-
-class Speech(Protocol):
-    """The result of a client's `speak`."""
-
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        """Its chunks."""
-
-    def close(self) -> None:
-        """Stop it."""
-
-
-class Speaker(Protocol):
-    """The source of the sentences: `voice_clone_client.AsyncClient`."""
-
-    def speak(self, text: str, **options: Any) -> Speech:
-        """Begin to speak `text`."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +55,6 @@ class Plan:
         return {"sentence": self.sentence_pause, "paragraph": self.paragraph_pause}.get(ending, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class SentenceChunk(Chunk):
-    """A chunk of a long speech. `index` counts through all of it; `final` and `info` are those of the sentence."""
-
-    sentence: Sentence
-    sentence_index: int
-    """0, 1, 2, ...; sentences without a letter or digit are not spoken and do not count."""
-    seed: int | None
-    """The seed of the sentence; None if the server chose one."""
-    first: bool
-    """Whether this is the first chunk of the sentence. It includes the pause before it."""
-
-
 @dataclass(frozen=True)
 class Report:
     """How much of a text was spoken at some time."""
@@ -98,21 +68,6 @@ class Report:
     partial: Sentence | None
     """The sentence that was begun and is incomplete."""
     partial_seconds: float
-
-
-@dataclass(eq=False)
-class _Line:
-    """A sentence and its state."""
-
-    sentence: Sentence
-    index: int
-    pause: float
-    seed: int | None = None
-    results: asyncio.Queue[Chunk | Exception] = field(default_factory=asyncio.Queue)
-    task: asyncio.Task[None] | None = None
-    speech: Speech | None = None
-    sent: float | None = None  # seconds of audio; None before the first chunk
-    complete: bool = False
 
 
 class LongSpeech(AsyncIterator[SentenceChunk]):
@@ -138,8 +93,8 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._splitter = SentenceSplitter(
             plan.granularity, min_characters=plan.min_characters, max_characters=plan.max_characters
         )
-        self._lines: list[_Line] = []
-        self._current = 0  # index of the line whose chunks are read
+        self._speeches: list[SentenceSpeech] = []
+        self._current = 0  # index of the speech whose chunks are read
         self._chunks = 0
         self._characters = 0
         self._ended = False
@@ -189,50 +144,38 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
                     self._add(sentence)
         finally:
             self._ended = final
-            self._mute = final and bool(found) and not self._lines
+            self._mute = final and bool(found) and not self._speeches
             self._start_tasks()
             self._changed.set()
 
     def _add(self, sentence: Sentence) -> None:
-        index = len(self._lines)
+        index = len(self._speeches)
         if index >= self._plan.total_sentences:
             raise InvalidArgument(f"the text is too long; at most {self._plan.total_sentences} sentences are allowed")
-        pause = self._plan.pause_after(self._lines[-1].sentence.ending) if self._lines else 0.0
-        self._lines.append(_Line(sentence, index, pause))
+        pause = self._plan.pause_after(self._speeches[-1].sentence.ending) if self._speeches else 0.0
+        self._speeches.append(SentenceSpeech(sentence, index, pause))
 
     def _start_tasks(self) -> None:
         """Start the sentences that the plan allows now."""
         if self._options is None or self._closed.is_set():
             return
-        for line in self._lines[self._current : self._current + 1 + self._plan.prefetch]:
-            if line.task is None:
-                line.seed = sentence_seed(self._options.get("seed"), line.index)
-                line.task = asyncio.create_task(self._run(line, {**self._options, "seed": line.seed}))
-
-    async def _run(self, line: _Line, options: Mapping[str, Any]) -> None:
-        try:
-            async with self._slots:
-                line.speech = self._speaker.speak(line.sentence.text, **options)
-                try:
-                    async for chunk in line.speech:
-                        line.results.put_nowait(chunk)
-                finally:
-                    line.speech.close()
-        except Exception as error:  # of any kind; the reader of this sentence raises it
-            line.results.put_nowait(error)
+        for speech in self._speeches[self._current : self._current + 1 + self._plan.prefetch]:
+            if speech.task is None:
+                speech.seed = sentence_seed(self._options.get("seed"), speech.index)
+                speech.start(self._speaker, self._options, self._slots)
 
     async def __anext__(self) -> SentenceChunk:
         try:
             while not self._closed.is_set():
-                if self._current < len(self._lines):
-                    line = self._lines[self._current]
-                    result = await line.results.get()
+                if self._current < len(self._speeches):
+                    speech = self._speeches[self._current]
+                    result = await speech.results.get()
                     if self._closed.is_set():
                         break
                     if isinstance(result, Exception):
                         self.close()
                         raise result
-                    return self._take(line, result)
+                    return self._take(speech, result)
                 if self._mute:
                     raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
                 if self._ended:
@@ -244,35 +187,20 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             raise
         raise Cancelled("the speech was closed before its end")
 
-    def _take(self, line: _Line, chunk: Chunk) -> SentenceChunk:
-        first = line.sent is None
-        samples = chunk.samples
-        if first and line.pause:
-            samples = np.concatenate([np.zeros(round(line.pause * chunk.sample_rate), np.float32), samples])
-        line.sent = (line.sent or 0.0) + len(samples) / chunk.sample_rate
-        line.complete = chunk.final
+    def _take(self, speech: SentenceSpeech, chunk: Chunk) -> SentenceChunk:
+        taken = speech.take(chunk, self._chunks)
+        self._chunks += 1
         if chunk.info:
-            self._add_info(chunk.info, line)
-        if line.complete:
+            self._add_info(chunk.info, speech)
+        if speech.complete:
             self._current += 1
             self._start_tasks()
-        self._chunks += 1
-        return SentenceChunk(
-            samples=samples,
-            sample_rate=chunk.sample_rate,
-            index=self._chunks - 1,
-            final=chunk.final,
-            info=chunk.info,
-            sentence=line.sentence,
-            sentence_index=line.index,
-            seed=line.seed,
-            first=first,
-        )
+        return taken
 
-    def _add_info(self, info: Mapping[str, Any], line: _Line) -> None:
+    def _add_info(self, info: Mapping[str, Any], speech: SentenceSpeech) -> None:
         counts = {key: self._counts.get(key, 0) + info[key] for key in _COUNTED if key in info}
-        self._info = {**info, **counts, "sentences": line.index + 1}
-        if line.complete:
+        self._info = {**info, **counts, "sentences": speech.index + 1}
+        if speech.complete:
             self._counts = counts
 
     @property
@@ -284,26 +212,23 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         """How much was spoken in the first `seconds` of the audio that was read; None for all of it."""
         left = float("inf") if seconds is None else seconds
         sentences, characters, heard = 0, 0, 0.0
-        for line in self._lines:
-            sent = min(line.sent or 0.0, left)
+        for speech in self._speeches:
+            sent = min(speech.sent or 0.0, left)
             heard += sent
             left -= sent
-            if not line.complete or sent < (line.sent or 0.0) - 1e-6:
-                return Report(sentences, characters, heard, line.sentence if sent else None, sent)
-            sentences, characters = sentences + 1, line.sentence.end
+            if not speech.complete or sent < (speech.sent or 0.0) - 1e-6:
+                return Report(sentences, characters, heard, speech.sentence if sent else None, sent)
+            sentences, characters = sentences + 1, speech.sentence.end
         return Report(sentences, characters, heard, None, 0.0)
 
     def close(self) -> None:
         """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""
         self._closed.set()
         self._changed.set()
-        for line in self._lines[self._current :]:
-            if line.task is None:
+        for speech in self._speeches[self._current :]:
+            if speech.task is None:
                 break
-            line.task.cancel()
-            if line.speech is not None:
-                line.speech.close()
-            line.results.put_nowait(Cancelled("closed"))  # wakes a task that waits for it
+            speech.stop()
 
     async def __aenter__(self) -> LongSpeech:
         return self

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .audio import Encoder
-from .long_speech import LongSpeech, SentenceChunk
+from .long_speech import LongSpeech
+from .sentence_speech import SentenceChunk
 from .stream_messages import StreamConfig
 
 

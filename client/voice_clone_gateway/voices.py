@@ -18,7 +18,7 @@ from .schemas import Embedding
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
-CacheStatus = Literal["pending", "processing", "ready", "failed"]
+CacheStatus = Literal["pending", "processing", "ready", "failed", "unsupported"]
 Name = Annotated[str, Path(description="A registered voice; case does not matter")]
 _ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
@@ -38,8 +38,12 @@ class RegisteredVoice(BaseModel):
 class ListedVoice(RegisteredVoice):
     """A voice in the list. Only keys with the scope `manage` see consent, transcript and description."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
     embedding_source: str | None = None
     cache_status: CacheStatus
+    """Whether it is prepared for any model. `unsupported`: it lacks what every model needs."""
+    cache_reason: str | None = None
+    """Why the preparation failed or must be repeated, or what the models need."""
 
 
 class DescribedVoice(ListedVoice):
@@ -95,22 +99,26 @@ class UploadForm(BaseModel):
     """Free text."""
 
 
-def _status(voice: Voice) -> CacheStatus:
-    """The state of the voice's preparation; ready if it is ready for any model."""
-    states = [artifact.state for artifact in voice.artifacts]
-    for state in ("ready", "processing", "failed"):
-        if state in states:
-            return state
-    return "pending"
+def _status(voice: Voice) -> tuple[CacheStatus, str | None]:
+    """The state of the voice for the model that is furthest, and its reasons."""
+    states = {artifacts.state for artifacts in voice.artifacts}
+    status: CacheStatus = next((state for state in _BEST_FIRST if state in states), "pending")
+    reasons = [artifacts.reason for artifacts in voice.artifacts if artifacts.state == status and artifacts.reason]
+    return status, "; ".join(reasons) or None
+
+
+_BEST_FIRST: tuple[CacheStatus, ...] = ("ready", "processing", "failed", "pending", "unsupported")
 
 
 def _fields(voice: Voice) -> dict[str, Any]:
+    status, reason = _status(voice)
     return {
         **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
         "created_at": int(voice.created_at or 0),
         "ref_text": voice.reference_text,
         "speaker_description": voice.description,
-        "cache_status": _status(voice),
+        "cache_status": status,
+        "cache_reason": reason,
         "artifacts": list(voice.record.get("artifacts", ())),
     }
 

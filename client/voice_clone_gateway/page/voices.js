@@ -9,6 +9,7 @@ const SAID = {
   processing: "being prepared",
   pending: "not prepared yet",
   failed: "failed",
+  unsupported: "cannot be spoken here",
 };
 
 let chosen = null; // name of a voice
@@ -48,7 +49,8 @@ function entry(voice, index) {
   radio.checked = voice.name === chosen;
   radio.addEventListener("change", () => (chosen = voice.name));
   const kind = voice.embedding_source === "direct" ? "Embedding" : "Clip";
-  const what = element("span", { className: "what", textContent: `${kind}, ${SAID[voice.cache_status]}` });
+  const state = [`${kind}, ${SAID[voice.cache_status]}`, voice.cache_reason].filter(Boolean).join("; ");
+  const what = element("span", { className: "what", textContent: state });
   what.dataset.status = voice.cache_status;
   const who = element("span", { className: "who", textContent: voice.name, title: voice.name });
   const row = element("li", { className: "voice" }, element("label", { htmlFor: radio.id }, radio, who, what));

@@ -1,0 +1,118 @@
+"""The speech of one sentence of a longer text: it is made in the background, and its chunks wait to be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from voice_clone_client import Cancelled, Chunk
+
+from .sentences import Sentence
+
+
+class Speech(Protocol):
+    """The result of a client's `speak`."""
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        """Its chunks."""
+
+    def close(self) -> None:
+        """Stop it."""
+
+
+class Speaker(Protocol):
+    """The source of the sentences: `voice_clone_client.AsyncClient`."""
+
+    def speak(self, text: str, **options: Any) -> Speech:
+        """Begin to speak `text`."""
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceChunk(Chunk):
+    """A chunk of a long speech. `index` counts through all of it; `final` and `info` are those of the sentence."""
+
+    sentence: Sentence
+    sentence_index: int
+    """0, 1, 2, ...; sentences without a letter or digit are not spoken and do not count."""
+    seed: int | None
+    """The seed of the sentence; None if the server chose one."""
+    first: bool
+    """Whether this is the first chunk of the sentence. It includes the pause before it."""
+
+
+@dataclass(eq=False)
+class SentenceSpeech:
+    """A sentence and the state of its speech."""
+
+    sentence: Sentence
+    index: int
+    pause: float
+    """Seconds of silence before it."""
+    seed: int | None = None
+    results: asyncio.Queue[Chunk | Exception] = field(default_factory=asyncio.Queue)
+    """Its chunks; last the error, if there is one."""
+    task: asyncio.Task[None] | None = None
+    """Makes it; None before `start`."""
+    speech: Speech | None = None
+    sent: float | None = None
+    """Seconds of audio that were read, with the pause; None before the first chunk."""
+    complete: bool = False
+    """Whether all of it was read."""
+
+    def start(self, speaker: Speaker, options: Mapping[str, Any], slots: asyncio.Semaphore) -> None:
+        """Make it in a task.
+
+        Args:
+            speaker: speaks it.
+            options: of `Speaker.speak`; `seed` is the sentence's own instead.
+            slots: one is held while it is made.
+        """
+        self.task = asyncio.create_task(self._run(speaker, {**options, "seed": self.seed}, slots))
+
+    async def _run(self, speaker: Speaker, options: Mapping[str, Any], slots: asyncio.Semaphore) -> None:
+        try:
+            async with slots:
+                self.speech = speaker.speak(self.sentence.text, **options)
+                try:
+                    async for chunk in self.speech:
+                        self.results.put_nowait(chunk)
+                finally:
+                    self.speech.close()
+        except Exception as error:  # of any kind; the reader of this sentence raises it
+            self.results.put_nowait(error)
+
+    def take(self, chunk: Chunk, index: int) -> SentenceChunk:
+        """A chunk of `results` as it is read.
+
+        Args:
+            chunk: the next one.
+            index: of the chunk in the whole speech.
+        """
+        first = self.sent is None
+        samples = chunk.samples
+        if first and self.pause:
+            samples = np.concatenate([np.zeros(round(self.pause * chunk.sample_rate), np.float32), samples])
+        self.sent = (self.sent or 0.0) + len(samples) / chunk.sample_rate
+        self.complete = chunk.final
+        return SentenceChunk(
+            samples=samples,
+            sample_rate=chunk.sample_rate,
+            index=index,
+            final=chunk.final,
+            info=chunk.info,
+            sentence=self.sentence,
+            sentence_index=self.index,
+            seed=self.seed,
+            first=first,
+        )
+
+    def stop(self) -> None:
+        """Stop it, here and on the server. A task that waits for `results` gets `Cancelled`."""
+        if self.task is not None:
+            self.task.cancel()
+        if self.speech is not None:
+            self.speech.close()
+        self.results.put_nowait(Cancelled("closed"))
