@@ -1,13 +1,12 @@
-"""Whether a change of the code changed a bit of what is spoken: this checkout's server against that of another commit.
+"""Compares what this checkout speaks with what another commit speaks, to the last bit.
 
-A set of speeches, greedy and sampled, in every way to give a voice, is asked of both servers with the same checkpoint;
-each alone first, then all at once. The codes are asked of the talker, with the tensors of the prompt as the ensemble
-hands them on; the samples of the ensemble. Codes and samples must be equal to the last bit, also between alone and
-together (on a CPU, where native code computes).
+Both servers get the same checkpoint and the same speeches, greedy and sampled, with every kind of voice: first each
+speech alone, then all at once. Samples come from the ensemble. Codes come from the talker, which gets the prompt's
+tensors as the ensemble would hand them on. All must be equal, also alone and together (on a CPU, in native code).
 
     perf/recorded_speech --against COMMIT --shape 0.6b --precision fp32 int4
 
-Equal bits are promised on one machine alone: another processor may add up in another order.
+The comparison is valid on one machine: another processor may sum in another order.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ LONG = "The quick brown fox jumps over the lazy dog, and nobody who saw it will 
 
 
 def speeches(size: int, frames: int) -> dict[str, Speech]:
-    """What is asked, by name; `size` is that of a speaker embedding."""
+    """The speeches by name; `size` is that of a speaker embedding."""
     clip = fresh_clip(1)
     greedy: Speech = {"do_sample": False, "subtalker_do_sample": False, "max_frames": frames}
     embedding = np.random.default_rng(7).standard_normal(size).astype(np.float32)
@@ -68,7 +67,7 @@ def speeches(size: int, frames: int) -> dict[str, Speech]:
 
 
 class Server:
-    """What a recording asks of a server, with nothing but tritonclient."""
+    """Calls of a server, by tritonclient alone."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -93,11 +92,11 @@ class Server:
             client.infer("speaker_cache", [_tensor(name, "BYTES", value) for name, value in asked.items()])
 
     def samples(self, speech: Speech) -> np.ndarray[Any, Any]:
-        """Of the ensemble, joined."""
+        """The samples of a speech from the ensemble, joined."""
         return np.concatenate([each["audio"] for each in self._stream(FAMILY, self._inputs(speech)) if "audio" in each])
 
     def codes(self, speech: Speech) -> np.ndarray[Any, Any]:
-        """Of the talker, given what the prompt made and what of the request goes on to it."""
+        """The codes of a speech from the talker, given the prompt stage's outputs and the request's own tensors."""
         prompt, talker = (self._steps[f"{FAMILY}_{stage}"] for stage in ("prompt", "talker"))
         given = self._inputs(speech)
         made = self._first(
@@ -110,7 +109,7 @@ class Server:
         return np.concatenate([each for each in frames if len(each)])
 
     def _inputs(self, speech: Speech) -> Speech:
-        """What only the family knows goes as JSON where the server has one tensor for it."""
+        """The family's own options as JSON, if the server has one tensor for them."""
         declared = {entry["name"] for entry in self._configs[FAMILY]["input"]}
         own = {name: value for name, value in speech.items() if name not in declared}
         rest = {name: value for name, value in speech.items() if name in declared}
@@ -155,7 +154,7 @@ def _tensor(name: str, kind: str, value: Any) -> Any:
 
 
 def record(checkpoint: Path, precision: str, frames: int) -> dict[str, str]:
-    """Digests of all codes and samples of the server of the checkout that stands first on the path."""
+    """Digests of all codes and samples from a server of the checkout that is first on the path."""
     from tools.triton_server import TritonServer
 
     environment = {"VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_CHUNK_FRAMES": "1,2,4"}
@@ -184,7 +183,7 @@ def _digest(array: np.ndarray[Any, Any]) -> str:
 
 
 def _record_of(tree: Path, checkpoint: Path, precision: str, frames: int) -> dict[str, str]:
-    """In a process of its own, whose modules and server are those of `tree`."""
+    """`record` in a process of its own, with the modules and the server of `tree`."""
     path = os.pathsep.join([str(tree), str(tree / "client")])
     command = [sys.executable, str(Path(__file__).resolve()), "--record", str(checkpoint), precision, str(frames)]
     output = subprocess.run(

@@ -23,7 +23,7 @@ from tools.triton_server import MODELS, ROOT
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
-VARIABLES_ONLY = {"write_token": ("speaker_cache", "required in requests that change voices, see Security; as a variable only")}
+VARIABLES_ONLY = {"write_token": ("speaker_cache", "needed to change voices, see Security; as a variable only")}
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
