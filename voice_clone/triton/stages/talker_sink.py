@@ -119,7 +119,8 @@ class TalkerSink:
             "info": info,
         }
         if self._stream.voice is not None:
-            outputs["voice"] = self._stream.voice if self._next_index == 0 and len(frames) else b""
+            first = self._next_index == 0 and (final or len(frames) > 0)  # a stream may end without a frame
+            outputs["voice"] = self._stream.voice if first else b""
         self._responder.send(outputs, final)
 
     def _info(self, chunk: Chunk) -> dict[str, Any]:
