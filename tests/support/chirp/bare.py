@@ -1,0 +1,86 @@
+"""Chirp in this process, without server, engine and chunks: what the server's speech must equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tests.support.chirp.decoder_stage import load_decoder
+from tests.support.chirp.encoder_stage import load_encoder
+from tests.support.chirp.prompt import TIMBRE
+from tests.support.chirp.prompt_stage import load_prompt
+from tests.support.chirp.talker_stage import load_talker
+from voice_clone.audio import decode, resample
+from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages import StreamPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Spoken:
+    """Codes int32 [frames, 3], samples float32, and why the stream ended."""
+
+    codes: NDArray[np.int32]
+    samples: NDArray[np.float32]
+    finish: str
+
+
+class BareChirp:
+    """The stages of a checkpoint, one after the other."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint), "VOICE_CLONE_DEVICE": "cpu"}, "chirp")
+        self.encoder = load_encoder(settings)
+        self.prompt = load_prompt(settings)
+        self.talker = load_talker(settings)
+        self.decoder = load_decoder(settings).decoder
+
+    def timbre(self, clip: bytes) -> NDArray[np.float16]:
+        """Of an audio file."""
+        decoded = decode(clip)
+        waveform = resample(decoded.waveform, decoded.sample_rate, self.encoder.sample_rate)
+        return self.encoder.encode(waveform, "clone")[TIMBRE]
+
+    def plan(
+        self,
+        text: str,
+        timbre: NDArray[np.float16],
+        transcript: str,
+        *,
+        options: dict[str, Any] | None = None,
+        **knobs: Any,
+    ) -> StreamPlan[Any]:
+        """The stream of a request."""
+        speech = SpeechRequest(text, voice="anybody", options=options or {})
+        voice = ResolvedVoice({TIMBRE: timbre}, transcript, "clone")
+        prepared = self.prompt.prepare(speech, self.prompt.draft(speech), voice)
+        return self.talker.plan(prepared.tensors, knobs, speech.options)
+
+    def speak(self, *request: Any, **more: Any) -> Spoken:
+        """A request's codes, and their decode in one piece; arguments as of `plan`."""
+        plan, generator = self.plan(*request, **more), self.talker.generator
+        generator.start(0, plan.request)
+        frames, finish = [], None
+        while finish is None:
+            [frame] = generator.step([0])
+            finish = frame.finish
+            frames += [] if frame.payload is None else [frame.payload]
+        generator.free(0)
+        codes = generator.payload.join(frames)
+        return Spoken(codes, self.decode(codes, plan), finish)
+
+    def decode(self, codes: NDArray[np.int32], plan: StreamPlan[Any]) -> NDArray[np.float32]:
+        """Codes [frames, 3] in the voice of `plan`, in one piece."""
+        if not len(codes):
+            return np.zeros(0, np.float32)
+        state = self.decoder.new_state(1)
+        self.decoder.condition(state, plan.voice)
+        samples: NDArray[np.float32] = self.decoder.decode_chunk(
+            torch.from_numpy(codes.T[None].astype(np.int64)), state
+        )[0].numpy()
+        return samples
