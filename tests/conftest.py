@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
@@ -17,11 +16,10 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+from tests.support.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from tools.families.qwen3_tts.onnx_comparison import Loaded
 from tools.families.qwen3_tts.onnx_export import export_all
-
-CheckpointFactory = Callable[[str, int], Path]
 
 hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("no deadline")

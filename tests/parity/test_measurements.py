@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from perf import compare_official, memory, server_cost, stages
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tools.triton_server import MODELS
 
 

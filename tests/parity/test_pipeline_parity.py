@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.official import quiet, qwen_tts
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.audio import decode, resample

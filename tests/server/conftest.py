@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from voice_clone_client import Client
 
-from tests.conftest import CheckpointFactory
 from tests.support.engines import ENGINES, ONNX_GRAPHS
+from tests.support.factories import CheckpointFactory
 from tools.triton_server import TritonServer
 from voice_clone.onnx.session import ONNX_RUNTIME
 

@@ -12,9 +12,10 @@ import pytest
 import torch
 from voice_clone_client import Client
 
-from tests.conftest import CheckpointFactory
 from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, Ask, asking, chunk_inputs
 from tests.support.engines import on_every_engine
+from tests.support.factories import CheckpointFactory
+from tests.support.same_audio import assert_same_audio
 from tests.support.server_metrics import metric
 from tests.support.talker_calls import Call
 from tests.support.waiting import until
@@ -49,13 +50,6 @@ def decoder(checkpoint_folder: CheckpointFactory) -> CodecDecoder:
 def whole(decoder: CodecDecoder, codes: np.ndarray, context: np.ndarray = NO_CODES) -> np.ndarray:
     joined = torch.from_numpy(np.concatenate((context, codes)).T[None].astype(np.int64))
     return np.asarray(decoder(joined)[0, len(context) * FRAME :].numpy())
-
-
-def assert_same_audio(actual: np.ndarray, expected: np.ndarray) -> None:
-    rms = float(np.sqrt(np.mean(expected**2)))
-    assert rms > 0.01, "near silence proves nothing"
-    assert actual.shape == expected.shape
-    assert float(np.sqrt(np.mean((actual - expected) ** 2))) <= 1e-5 * rms
 
 
 @on_every_engine

@@ -24,7 +24,7 @@ import pytest
 from numpy.typing import NDArray
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.hostile.audio import GOOD
 from tests.support.hostile.grpc import GrpcAttacker
 from tests.support.hostile.http import hostile_http

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tools.trace import read_trace
 from tools.triton_server import ROOT
 

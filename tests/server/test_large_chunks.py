@@ -71,7 +71,8 @@ import sys
 import numpy as np
 from voice_clone_client import Client
 embedding = np.array([float(value) for value in sys.argv[3].split()], np.float32)
-for _ in Client(sys.argv[1], model="qwen3_tts").speak(sys.argv[2], speaker_embedding=embedding, max_frames=int(sys.argv[4])):
+client = Client(sys.argv[1], model="qwen3_tts")
+for _ in client.speak(sys.argv[2], speaker_embedding=embedding, max_frames=int(sys.argv[4])):
     print("speaking", flush=True)
 """
     embedding = " ".join(map(str, EMBEDDING))

@@ -18,7 +18,7 @@ import trustme
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from voice_clone_client import Client, ConnectionFailed, PermissionDenied, VoiceNotFound, cli, tls_credentials
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.gateway_process import Gateway
 from tools.triton_server import TritonServer
 

@@ -20,7 +20,7 @@ import pytest
 import soundfile
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.server_metrics import gauges
 from tests.support.server_processes import memory_by_process
 from tools.triton_server import TritonServer

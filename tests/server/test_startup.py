@@ -1,7 +1,7 @@
 """Checkpoints that cannot be served: the server refuses to start, with one line for each model that says why.
 
 Each case is a model of its own, a copy of one of ours under the case's name, so one start tries them all. All that can
-be wrong with a tensor is in tests/unit/test_checkpoint.py; here each stage meets one fault.
+be wrong with a tensor is in tests/unit/families/qwen3_tts/test_checkpoint.py; here each stage meets one fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tools.config_file import ConfigFile
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
-from tests.conftest import CheckpointFactory
 from tests.support.engines import on_every_engine
+from tests.support.factories import CheckpointFactory
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import ServerFailed, TritonServer
 

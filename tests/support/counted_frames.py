@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,10 +144,3 @@ def submit(engine: Engine[Wish], name: str, wish: Wish) -> Collector:
     collector = Collector()
     engine.submit(name, wish, collector)
     return collector
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -164,14 +163,6 @@ class Voices:
         """All files of the directory but those that the store keeps for itself."""
         own = {self.directory / "lock", self.directory / "generation"}
         return sorted(path for path in self.directory.rglob("*") if path.is_file() and path not in own)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until something that happens in another thread has happened."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.002)
 
 
 def together(count: int, action: Callable[[int], Any]) -> list[Any]:

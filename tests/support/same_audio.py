@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-ROUNDING = 1e-3  # of the RMS
+ROUNDING = 1e-3  # of the RMS, where chunks may have been cut in another way
+EXACT = 1e-5  # RMS of the error, of the RMS, where they were not
 
 
 def is_same_audio(got: NDArray[np.float32], expected: NDArray[np.float32]) -> bool:
@@ -18,3 +19,11 @@ def is_same_audio(got: NDArray[np.float32], expected: NDArray[np.float32]) -> bo
         return False
     rms = np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
     return bool(np.abs(got - expected).max() <= ROUNDING * rms)
+
+
+def assert_same_audio(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    """Same length and type, and errors of rounding alone; the expected audio must be louder than near silence."""
+    rms = float(np.sqrt(np.mean(expected**2)))
+    assert rms > 0.01, "near silence proves nothing"
+    assert actual.shape == expected.shape and actual.dtype == np.float32
+    assert float(np.sqrt(np.mean((actual - expected) ** 2))) <= EXACT * rms

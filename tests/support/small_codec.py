@@ -1,8 +1,17 @@
-"""A codec decoder small enough to be decoded often."""
+"""A codec decoder small enough to be decoded often, its codes, and what it makes of them in one piece."""
 
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tests.support.random_weights import fill_random
 from voice_clone.batching.payload import PayloadForm
+from voice_clone.codec.chunk import Chunk
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 SMALL = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than most chunkings
     codebook_dim=16,
@@ -20,4 +29,38 @@ SMALL = CodecDecoderConfig(  # 24 samples a frame; the window is shorter than mo
     upsampling_ratios=(2, 2),
     decoder_dim=32,
 )
-FORM = CodecFormat(PayloadForm(SMALL.num_quantizers), frame_samples=24, sample_rate=24000, limits=SMALL.codebook_size)
+SAMPLES = 24  # a frame
+FORM = CodecFormat(
+    PayloadForm(SMALL.num_quantizers), frame_samples=SAMPLES, sample_rate=24000, limits=SMALL.codebook_size
+)
+NO_CODES = np.zeros((0, SMALL.num_quantizers), np.int32)
+
+Codes = NDArray[np.int32]
+
+
+def small_decoder() -> CodecDecoder:
+    """A decoder with random weights, always the same."""
+    decoder = CodecDecoder(SMALL)
+    fill_random(decoder, seed=0)
+    return decoder
+
+
+def random_codes(frames: int, seed: int) -> Codes:
+    """Codes of a stream, int32 [frames, codebooks]."""
+    return np.random.default_rng(seed).integers(0, SMALL.codebook_size, (frames, 4), dtype=np.int32)
+
+
+def whole(decoder: CodecDecoder, codes: Codes, context: Codes = NO_CODES) -> NDArray[np.float32]:
+    """The samples of `codes` in one causal decode of the context and them."""
+    joined = torch.from_numpy(np.concatenate((context, codes)).T[None].astype(np.int64))
+    with torch.inference_mode():
+        return np.asarray(decoder(joined)[0, len(context) * SAMPLES :].numpy())
+
+
+def chunks_of(stream_id: str, codes: Codes, sizes: list[int], context: Codes = NO_CODES) -> list[Chunk]:
+    """`codes` cut into chunks of `sizes`; what is left over belongs to the last one."""
+    cuts = np.cumsum(sizes)[:-1]
+    parts = np.split(codes, cuts)
+    return [
+        Chunk(stream_id, i, part, context if i == 0 else NO_CODES, i == len(parts) - 1) for i, part in enumerate(parts)
+    ]

@@ -5,10 +5,12 @@ What the true server does is tested in tests/server.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -153,3 +155,15 @@ def empty_final() -> Any:
     message.infer_response.model_name = "any"
     message.infer_response.parameters["triton_final_response"].bool_param = True
     return message
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Server]:
+    """A double that listens on a free port."""
+    servicer = Server()
+    server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", -1)])  # as Triton
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+    servicer.url = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield servicer
+    server.stop(grace=0).wait()

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import torch
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.talkers import read_config
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache

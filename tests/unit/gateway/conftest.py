@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import httpx2
 import pytest
-import uvicorn
-from voice_clone_gateway import Settings, create_app
-from voice_clone_gateway.app import server_options
 
-from tests.unit.client.conftest import triton  # noqa: F401  a fixture
+from tests.support.gateway_thread import Serve, serving
+from tests.support.triton_double import Server, listening
 
-Serve = Callable[..., httpx2.Client]
+
+@pytest.fixture
+def triton() -> Iterator[Server]:
+    """The double, listening on a free port."""
+    with listening() as server:
+        yield server
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serves a gateway with these settings; returns a client of it."""
-    with contextlib.ExitStack() as stack:
-
-        def start(url: str, **settings: Any) -> httpx2.Client:
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            chosen = Settings(triton=url, **settings)
-            options = {**server_options(chosen), "lifespan": "on", "timeout_graceful_shutdown": 5}
-            server = uvicorn.Server(uvicorn.Config(create_app(chosen), **options))
-            thread = threading.Thread(target=server.run, args=([listener],))
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(setattr, server, "should_exit", True)
-            base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            return stack.enter_context(httpx2.Client(base_url=base, timeout=30, trust_env=False))
-
-        yield start
+    """Serves a gateway with an address of Triton and settings; returns a client of it."""
+    with serving() as serve:
+        yield serve

@@ -14,8 +14,8 @@ import grpc
 import httpx2
 import pytest
 
+from tests.support.gateway_thread import Serve
 from tests.support.triton_double import Failure, Server, chunk, speech
-from tests.unit.gateway.conftest import Serve
 
 SPEECH = {"input": "A secret sentence.", "voice": "ada", "response_format": "pcm"}
 STATUS = grpc.StatusCode

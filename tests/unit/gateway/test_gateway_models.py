@@ -18,11 +18,11 @@ from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.families import REFRESH_SECONDS, RETRY_SECONDS, Families
 from voice_clone_gateway.http_errors import HTTPFailure
 
+from tests.support.gateway_thread import Serve
 from tests.support.speech_double import FRAME, Double
 from tests.support.triton_double import FAMILY, Failure, Server, chunk, speech
 from tests.support.triton_double import samples_of as chunk_samples
 from tests.support.websocket_calls import Gateway, audio_of, pcm_of, run, told
-from tests.unit.gateway.conftest import Serve
 
 RATES = {FAMILY: 24000, "made_up": 44100}
 SPEECH = {"input": "Hello there.", "voice": "ada"}

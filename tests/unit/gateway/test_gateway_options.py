@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.support.gateway_thread import Serve
 from tests.support.triton_double import Failure, Server
-from tests.unit.gateway.conftest import Serve
 
 SPEECH = {"input": "Hello there.", "voice": "ada"}
 JSON = {"Content-Type": "application/json"}

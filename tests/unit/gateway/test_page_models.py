@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.support.gateway_thread import Serve
 from tests.support.triton_double import FAMILY, Server, chunk, speech
-from tests.unit.gateway.conftest import Serve
 
 RATES = {FAMILY: 24000, "made_up": 44100}
 VOICES = b'{"speakers": [{"name": "ada", "artifacts": [{"model_type": "made_up", "mode": "icl", "state": "ready"}]}]}'
@@ -122,3 +123,14 @@ def test_the_language_is_any(page: Page, triton: Server, serve: Serve) -> None:
     page.get_by_label("Language").fill("Esperanto")
     speak(page)
     assert triton.speeches[-1][1]["language"] == b"Esperanto"
+
+
+def test_a_voice_that_no_model_supports_says_why(page: Page, triton: Server, serve: Serve) -> None:
+    reason = "made_up in mode best needs reference_text"
+    artifacts = {"model_type": "made_up", "mode": "best", "state": "unsupported", "reason": reason}
+    voices = json.dumps({"speakers": [{"name": "ada", "artifacts": [artifacts]}]}).encode()
+    triton.model_types = ["made_up"]
+    triton.answer = lambda inputs: {"result": voices}
+    page.goto(str(serve(triton.url).base_url))
+    expect(page.locator(".voice .what")).to_have_text(f"Clip, cannot be spoken here; {reason}")
+    expect(page.get_by_role("button", name="Try again")).to_have_count(0)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fakes import eventually, together
+from tests.support.fakes import together
+from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded
 from voice_clone.speakers.flight import Flight, Flights, Superseded
 
@@ -43,7 +44,7 @@ def test_all_who_ask_share_one_run(flights: Flights[int]) -> None:  # B9
 
     results = together(50, ask)
     assert set(results) == set(range(1, gate.runs + 1)) and gate.runs < 50
-    eventually(lambda: len(flights) == 0)
+    until(lambda: len(flights) == 0)
 
 
 def test_an_error_reaches_everybody_as_an_exception_of_its_own(flights: Flights[int]) -> None:
@@ -62,7 +63,7 @@ def test_an_error_reaches_everybody_as_an_exception_of_its_own(flights: Flights[
             flights.wait(first, 30.0)
         errors.append(caught.value)
     assert errors[0] is not errors[1]
-    eventually(lambda: len(flights) == 0)
+    until(lambda: len(flights) == 0)
 
 
 def test_an_unexpected_exception_becomes_internal_without_its_text(
@@ -103,7 +104,7 @@ def test_abandoned_flights_wake_those_who_wait(flights: Flights[int]) -> None:
     gate = Gate()
     flight = flights.start("a", "key", gate)
     other = flights.start("b", "key", gate)
-    eventually(lambda: flight.running and other.running)
+    until(lambda: flight.running and other.running)
     queued = flights.start("a", "queued", gate)
     flights.abandon("a")
     for each in (flight, queued):
@@ -112,7 +113,7 @@ def test_abandoned_flights_wake_those_who_wait(flights: Flights[int]) -> None:
     assert flight.over and not other.over and flights.of("a") == []
     gate.opened.set()
     assert flights.wait(other, 30.0) in (1, 2)
-    eventually(lambda: len(flights) == 0)
+    until(lambda: len(flights) == 0)
     assert gate.runs == 2  # what was queued never ran
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.fakes import FAMILIES, MODES, FakeEncoder, Voices, clip, eventually
+from tests.support.fakes import FAMILIES, MODES, FakeEncoder, Voices, clip
+from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, Unsupported
 from voice_clone.speakers import Extraction
 from voice_clone.speakers.modes import check_modes
@@ -54,7 +55,7 @@ def test_a_voice_that_meets_no_mode_is_unsupported_and_not_failed(make_voices: M
             voices.call(operation, options, name="Ada", model_type="fish_speech")
     assert set(voices.encoder.calls) == {("qwen3_tts", "x_vector")} and voices.stats()["extraction_failures"] == 0
     voices.restart()  # nothing of it is written down
-    eventually(lambda: states(voices)["fish_speech"] == ("icl", "unsupported"))
+    until(lambda: states(voices)["fish_speech"] == ("icl", "unsupported"))
     assert voices.call("list").result["speakers"][0]["artifacts"] == voices.get()["artifacts"]
     voices.upload(reference_text="Hello.")
     assert states(voices) == {"fish_speech": ("icl", "ready"), "qwen3_tts": ("icl", "ready")}
@@ -223,9 +224,9 @@ def test_a_registration_does_not_wait_for_a_slow_encoder(make_voices: Make, work
     shown = voices.call("upload", {"wait": True, "timeout": 0.05}, name="Cid", audio=clip(2)).result
     assert {a["state"] for a in shown["artifacts"]} == {"pending"}
     encoder.go.set()
-    eventually(lambda: states(voices) == {"qwen3_tts": ("x_vector", "ready"), "fish_speech": ("icl", "unsupported")})
-    eventually(lambda: states(voices, "Bob") == {"qwen3_tts": ("icl", "ready"), "fish_speech": ("icl", "ready")})
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: states(voices) == {"qwen3_tts": ("x_vector", "ready"), "fish_speech": ("icl", "unsupported")})
+    until(lambda: states(voices, "Bob") == {"qwen3_tts": ("icl", "ready"), "fish_speech": ("icl", "ready")})
+    until(lambda: voices.stats()["in_flight"] == 0)
     assert encoder.extractions == 4  # Ada, Bob twice, Cid
 
 
@@ -235,7 +236,7 @@ def test_a_deleted_voice_whose_encoder_is_still_asked_is_not_made(make_voices: M
     voices.upload(wait=False)
     voices.call("delete", name="Ada")
     encoder.go.set()
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.stats()["in_flight"] == 0)
     assert encoder.extractions == 0 and voices.on_disk() == []
 
 

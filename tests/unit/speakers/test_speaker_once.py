@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import voice_clone.audio
-from tests.support.fakes import FakeEncoder, Voices, clip, eventually
+from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.speakers import CacheConfig, Request, SpeakerCache
 from voice_clone.speakers.memory import DecodedClips
@@ -37,9 +38,9 @@ def test_an_upload_is_decoded_once_for_all_families(make_voices: Make, decoded: 
     families = ("qwen3_tts", "fish_speech", "omnivoice")
     voices = make_voices(defaults=families)
     voices.upload(reference_text="Hello.", wait=wait)
-    eventually(lambda: {a["state"] for a in voices.get()["artifacts"]} == {"ready"})
+    until(lambda: {a["state"] for a in voices.get()["artifacts"]} == {"ready"})
     assert voices.encoder.extractions == 3 and len(decoded) == 1
-    eventually(lambda: not voices.cache._memory.clips._waiting)
+    until(lambda: not voices.cache._memory.clips._waiting)
     voices.resolve(mode="x_vector")  # later needs are read from disk
     assert len(decoded) == 2
 
@@ -54,9 +55,9 @@ def test_clips_that_wait_are_bounded(make_voices: Make, decoded: list[bytes]) ->
     waiting = voices.cache._memory.clips._waiting
     assert sum(each.waveform.nbytes for each in waiting) <= 2 * size
     opened.set()
-    eventually(lambda: all(voices.state(f"v{seed}")["state"] == "ready" for seed in range(5)))
+    until(lambda: all(voices.state(f"v{seed}")["state"] == "ready" for seed in range(5)))
     assert len(decoded) == 5 + 3 and encoder.extractions == 5
-    eventually(lambda: not waiting)
+    until(lambda: not waiting)
     for seed in range(5):
         again = decode(clip(seed))
         made = FakeEncoder().encode("qwen3_tts", again.waveform, again.sample_rate, "x_vector")

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from tests.support.fakes import FakeEncoder, Voices, clip, eventually
+from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.speakers import CacheConfig, Extraction, Request
 
@@ -282,7 +283,7 @@ def test_texts_never_reach_the_log(voices: Voices, caplog: pytest.LogCaptureFixt
 def test_an_upload_without_wait_is_made_ready_in_the_background(voices: Voices) -> None:  # B19
     speaker = voices.upload("Ada", wait=False)
     assert speaker["artifacts"][0]["state"] in ("pending", "processing", "ready")
-    eventually(lambda: voices.state()["state"] == "ready")
+    until(lambda: voices.state()["state"] == "ready")
     reply = voices.resolve().result
     assert (reply["status"], reply["extraction_ms"], voices.encoder.extractions) == ("hit", 0.0, 1)
 
@@ -303,7 +304,7 @@ def test_an_upload_that_somebody_waits_for_goes_before_those_that_nobody_does(ma
         voices.upload(f"unwaited {number}", number, wait=False)
     waiting = threading.Thread(target=voices.upload, args=("Ada",), kwargs={"audio": clip(9, 2.0)})
     waiting.start()
-    eventually(lambda: len(voices.cache._memory.flights) == 5)
+    until(lambda: len(voices.cache._memory.flights) == 5)
     opened.set()
     waiting.join()
     assert sizes[1] == max(sizes), "the first one ran already"

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import RATE, FakeEncoder, Voices, clip, eventually, together
+from tests.support.fakes import RATE, FakeEncoder, Voices, clip, together
+from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import Overloaded, SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts
@@ -61,7 +62,7 @@ def test_an_extraction_that_ends_after_a_delete_writes_nothing(make_voices: Make
     assert not thread.is_alive()  # who waited is told at once
     assert results == [None] or isinstance(results[0], SpeakerNotFound)
     encoder.go.release()
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.stats()["in_flight"] == 0)
     time.sleep(0.02)
     assert voices.on_disk() == [] and voices.stats()["entries"] == 0
     voices.restart()
@@ -81,7 +82,7 @@ def test_an_extraction_that_ends_after_a_replace_writes_nothing(make_voices: Mak
     encoder.go.release(2)
     reader.join(10)
     assert results[0].result["generation"] == 2 and results[0].artifacts == made_of(2)
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.stats()["in_flight"] == 0)
     voices.restart()
     assert voices.resolve().artifacts == made_of(2)
 
@@ -119,8 +120,8 @@ def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> Non
         assert all(not isinstance(r, Exception) or isinstance(r, SpeakerNotFound) for r in results), results
         assert voices.call("list").result["count"] == 0 and voices.on_disk() == []
         assert voices.stats()["entries"] == 0
-    eventually(lambda: voices.stats()["in_flight"] == 0)
-    eventually(lambda: voices.cache._registry._changes == {})  # B9: no lock is left behind
+    until(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.cache._registry._changes == {})  # B9: no lock is left behind
     assert voices.cache._memory.failures == {}
 
 
@@ -239,10 +240,10 @@ def test_eight_writers_and_sixteen_readers(make_voices: Make, seconds: float) ->
 
 def _check_rest(voices: Voices) -> None:
     """Afterwards memory and disk agree, and nothing else is left."""
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.stats()["in_flight"] == 0)
     listed = voices.call("list").result
     assert len(voices.on_disk()) == listed["count"]
-    eventually(lambda: voices.cache._registry._changes == {})  # abandoned work may still be asking for its lock
+    until(lambda: voices.cache._registry._changes == {})  # abandoned work may still be asking for its lock
     before = {s["name"]: voices.resolve(s["name"]).artifacts for s in listed["speakers"]}
     voices.restart()
     assert voices.call("list").result["count"] == listed["count"]
@@ -274,6 +275,6 @@ def test_artifacts_read_before_a_delete_do_not_enter_the_memory_after_it(
     monkeypatch.setattr("voice_clone.speakers.extraction.pack_artifacts", delete_then_pack)
     with pytest.raises(SpeakerNotFound):
         voices.resolve()
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.stats()["in_flight"] == 0)
     time.sleep(0.02)
     assert voices.stats()["entries"] == 0

@@ -16,7 +16,8 @@ import soundfile
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from tests.support.fakes import FakeEncoder, Voices, clip, eventually, together
+from tests.support.fakes import FakeEncoder, Voices, clip, together
+from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNotFound, Unsupported
 from voice_clone.speakers import Extraction
@@ -60,7 +61,7 @@ def test_a_hit_opens_no_file_and_copies_nothing(voices: Voices, monkeypatch: pyt
 
     for module, name in ((builtins, "open"), (io, "open"), (os, "open"), (os, "stat")):
         monkeypatch.setattr(module, name, refuse)
-    monkeypatch.setattr("voice_clone.speakers.voice_file.safe_open", refuse)
+    monkeypatch.setattr("voice_clone.speakers.disk.voice_file.safe_open", refuse)
     for _ in range(100):
         reply = voices.resolve()
         assert reply.result["status"] == "hit" and reply.artifacts is first.artifacts
@@ -81,7 +82,7 @@ def test_fifty_cold_calls_are_one_extraction(make_voices: Make) -> None:  # B9, 
     assert {reply.artifacts for reply in replies[1::2]} == {expected(voices, clip(0))}
     assert voices.encoder.extractions == 1
     assert voices.stats()["extractions"] == 1
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.stats()["in_flight"] == 0)
 
 
 def test_a_thousand_calls_are_one_extraction_and_after_a_restart_none(voices: Voices) -> None:  # C9
@@ -318,7 +319,7 @@ def test_an_extraction_that_hangs_goes_back_after_its_time(
             voices.call("prepare", {"force": True}, name="Ada")
     else:
         speaker = voices.upload(wait=False)
-        eventually(lambda: voices.state()["state"] == "processing" and voices.stats()["in_flight"] == 1)
+        until(lambda: voices.state()["state"] == "processing" and voices.stats()["in_flight"] == 1)
         [[flight]] = [by_key.values() for by_key in flights._flights.values()]
         flight.deadline = time.monotonic()
         assert voices.state()["state"] == "pending"
@@ -327,7 +328,7 @@ def test_an_extraction_that_hangs_goes_back_after_its_time(
     hung, encoder.hang = encoder.hang, None
     assert voices.resolve().result["status"] == ("hit" if force else "miss")
     hung.set()  # what hung comes to an end, and changes nothing any more
-    eventually(lambda: voices.stats()["in_flight"] == 0)
+    until(lambda: voices.stats()["in_flight"] == 0)
     assert voices.get()["generation"] == generation and voices.resolve().result["status"] == "hit"
 
 
@@ -350,11 +351,11 @@ def test_cold_voices_do_not_hold_up_warm_ones(make_voices: Make) -> None:
     encoder.hang = threading.Event()
     for index in range(5):
         voices.upload(f"cold {index}", 10 + index, wait=False)
-    eventually(lambda: encoder.extractions == 3)
+    until(lambda: encoder.extractions == 3)
     for _ in range(50):
         assert voices.resolve("Warm").result["status"] == "hit"
     encoder.hang.set()
-    eventually(lambda: encoder.extractions == 6)
+    until(lambda: encoder.extractions == 6)
 
 
 def test_a_model_type_without_encoder_is_unsupported_and_changes_nothing(voices: Voices) -> None:  # B17, C16, A14

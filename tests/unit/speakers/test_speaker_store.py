@@ -21,7 +21,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load, load_file, save_file
 
-from tests.support.fakes import FakeEncoder, Voices, clip, eventually
+from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.waiting import until
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
 from voice_clone.speakers.disk.files import Files
@@ -361,7 +362,7 @@ def test_a_new_owner_waits_for_the_old_one_and_sees_all_that_it_did(
     old = make_voices()
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.INFO):
         new = pool.submit(make_voices, directory_wait=30.0)
-        eventually(lambda: f"in use by process {os.getpid()} on " in caplog.text)
+        until(lambda: f"in use by process {os.getpid()} on " in caplog.text)
         old.upload("Ada")
         assert not new.done()
         old.cache.close()
@@ -404,7 +405,7 @@ def test_restoring_reads_no_tensor(voices: Voices, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a tensor was read")
 
-    monkeypatch.setattr("voice_clone.speakers.voice_file.read", refuse)
+    monkeypatch.setattr("voice_clone.speakers.disk.voice_file.read", refuse)
     voices.restart()
     assert voices.call("list").result["count"] == 5
 

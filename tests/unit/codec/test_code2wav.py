@@ -12,61 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.random_weights import fill_random
-from tests.support.small_codec import FORM
-from tests.support.small_codec import SMALL as CONFIG
+from tests.support.clock import Clock
+from tests.support.same_audio import assert_same_audio
+from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, random_codes, whole
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import PIECE_FRAMES, Code2Wav
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.streaming import StreamState
 
-SAMPLES = 24
-NO_CODES = np.zeros((0, 4), np.int32)
-STATE_BYTES = CodecDecoder(CONFIG).new_state(1).nbytes
-
-Codes = NDArray[np.int32]
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture(scope="module")
-def decoder() -> CodecDecoder:
-    decoder = CodecDecoder(CONFIG)
-    fill_random(decoder, seed=0)
-    return decoder
+STATE_BYTES = CodecDecoder(SMALL).new_state(1).nbytes
 
 
 def make(decoder: CodecDecoder, **given: Any) -> Code2Wav:
     return Code2Wav(decoder, FORM, **given)
-
-
-def random_codes(frames: int, seed: int) -> Codes:
-    return np.random.default_rng(seed).integers(0, CONFIG.codebook_size, (frames, 4), dtype=np.int32)
-
-
-def whole(decoder: CodecDecoder, codes: Codes, context: Codes = NO_CODES) -> NDArray[np.float32]:
-    """The samples of `codes` in one causal decode of the context and them."""
-    joined = torch.from_numpy(np.concatenate((context, codes)).T[None].astype(np.int64))
-    with torch.inference_mode():
-        return np.asarray(decoder(joined)[0, len(context) * SAMPLES :].numpy())
-
-
-def chunks_of(stream_id: str, codes: Codes, sizes: list[int], context: Codes = NO_CODES) -> list[Chunk]:
-    """`codes` cut into chunks of `sizes`; what is left over belongs to the last one."""
-    cuts = np.cumsum(sizes)[:-1]
-    parts = np.split(codes, cuts)
-    return [
-        Chunk(stream_id, i, part, context if i == 0 else NO_CODES, i == len(parts) - 1) for i, part in enumerate(parts)
-    ]
 
 
 def decode_one(code2wav: Code2Wav, chunk: Chunk) -> Decoded:
@@ -83,13 +42,6 @@ def decode_error(code2wav: Code2Wav, chunk: Chunk) -> VoiceCloneError:
 
 def stream(code2wav: Code2Wav, chunks: list[Chunk]) -> NDArray[np.float32]:
     return np.concatenate([decode_one(code2wav, chunk).waveform for chunk in chunks])
-
-
-def assert_same_audio(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
-    rms = float(np.sqrt(np.mean(expected**2)))
-    assert rms > 0.01, "near silence proves nothing"
-    assert actual.shape == expected.shape and actual.dtype == np.float32
-    assert float(np.sqrt(np.mean((actual - expected) ** 2))) <= 1e-5 * rms
 
 
 @pytest.mark.parametrize("reference", [0, 1, 65])

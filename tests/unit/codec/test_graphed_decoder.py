@@ -9,8 +9,7 @@ from torch import Tensor
 
 from tests.support.graph_safety import NoSynchronisation, Recorder
 from tests.support.random_weights import fill_random
-from tests.support.small_codec import FORM
-from tests.support.small_codec import SMALL as CONFIG
+from tests.support.small_codec import FORM, SAMPLES, SMALL
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.graphed_decoder import GraphedDecoder
@@ -18,15 +17,7 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.layers.streaming import StreamState
 
-SAMPLES = 24
 FRAMES = (1, 2, 4, 8)
-
-
-@pytest.fixture(scope="module")
-def decoder() -> CodecDecoder:
-    decoder = CodecDecoder(CONFIG)
-    fill_random(decoder, seed=0)
-    return decoder
 
 
 def graphed(decoder: CodecDecoder, runner: GraphRunner | None = None, max_batch: int = 5) -> GraphedDecoder:
@@ -35,7 +26,7 @@ def graphed(decoder: CodecDecoder, runner: GraphRunner | None = None, max_batch:
 
 def random_codes(batch: int, frames: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(CONFIG.codebook_size, (batch, CONFIG.num_quantizers, frames), generator=generator)
+    return torch.randint(SMALL.codebook_size, (batch, SMALL.num_quantizers, frames), generator=generator)
 
 
 def close(got: Tensor, expected: Tensor) -> None:
@@ -114,7 +105,7 @@ def test_no_step_waits_for_the_device(decoder: CodecDecoder) -> None:
 def test_steps_need_no_values() -> None:
     """On a device without values: whatever wants one raises, and so does what mixes it with the CPU."""
     with torch.device("meta"):
-        empty = CodecDecoder(CONFIG).bfloat16().requires_grad_(False)
+        empty = CodecDecoder(SMALL).bfloat16().requires_grad_(False)
     runner = GraphRunner()
     graphed(empty, runner).prepare()
     with torch.inference_mode():
@@ -124,7 +115,7 @@ def test_steps_need_no_values() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_graphs_equal_eager_on_a_gpu() -> None:
-    decoder = CodecDecoder(CONFIG).requires_grad_(False)
+    decoder = CodecDecoder(SMALL).requires_grad_(False)
     fill_random(decoder, seed=0)
     decoder.cuda()
     runner = GraphRunner.on(decoder.device)

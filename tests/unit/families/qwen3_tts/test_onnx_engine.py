@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tools.families.qwen3_tts.onnx_comparison import (
     FRAMES,
     SECONDS,
@@ -158,7 +158,7 @@ def test_the_graphs_fit_the_onnx_runtime_of_the_image(onnx_folder: Path) -> None
 
 
 def test_the_pinned_onnx_runtime_is_that_of_the_image_and_installed() -> None:
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    project = (Path(__file__).parents[4] / "pyproject.toml").read_text()
     assert set(re.findall(r'"onnxruntime(?:-gpu)?==([^"]+)"', project)) == {ONNX_RUNTIME}
     assert onnxruntime.__version__ == ONNX_RUNTIME
 

@@ -8,22 +8,16 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tools.triton_server import free_ports
 from voice_clone.triton.server_stop import RESERVE, HttpEndpoint, ServerStop
 
 WAIT = 20.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Door:

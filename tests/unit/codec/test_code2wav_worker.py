@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.unit.test_code2wav import CONFIG, NO_CODES, assert_same_audio, chunks_of, make, random_codes, whole
-from tests.unit.test_code2wav import decoder as decoder
+from tests.support.same_audio import assert_same_audio
+from tests.support.small_codec import FORM, NO_CODES, SMALL, chunks_of, random_codes, whole
+from tests.support.waiting import until
 from voice_clone.codec import worker as code2wav_worker
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.chunk_queue import FIRST_CHUNK_LEAD
@@ -24,13 +24,6 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 WAIT = 20.0
 FRAME_SECONDS = 0.08
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Ticket:
@@ -128,7 +121,7 @@ def bench(decoder: CodecDecoder) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def new(max_batch: int = 4, max_queue: int = 1000, **given: Any) -> Bench:
-        made.append(Bench(make(decoder, **given), max_batch, max_queue))
+        made.append(Bench(Code2Wav(decoder, FORM, **given), max_batch, max_queue))
         return made[-1]
 
     yield new
@@ -282,9 +275,7 @@ def test_an_idle_worker_drops_an_abandoned_stream(bench: Callable[..., Bench], m
     one = bench()
     heard(one.submit(Chunk("s", 0, random_codes(1, 0), NO_CODES, False)))
     one.worker.abandon("s")
-    deadline = time.monotonic() + WAIT
-    while not one.ended() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: one.ended())
     assert one.ended() == ["cancelled"] and one.reports[-1].open_streams == 0
 
 
@@ -342,7 +333,7 @@ def test_an_intruder_is_refused_and_the_stream_goes_on(decoder: CodecDecoder, be
     for intruder in (
         Chunk("s", 0, random_codes(2, 1), NO_CODES, True),
         Chunk("s", 2, random_codes(2, 1), NO_CODES, True),
-        Chunk("s", 1, np.full((2, 4), CONFIG.codebook_size, np.int32), NO_CODES, True),
+        Chunk("s", 1, np.full((2, 4), SMALL.codebook_size, np.int32), NO_CODES, True),
         Chunk("s", 1, np.zeros((2, 5), np.int32), NO_CODES, True),
     ):
         [refused] = one.submit(intruder)
@@ -385,9 +376,7 @@ def test_idle_streams_are_swept_without_a_request(bench: Callable[..., Bench], m
     monkeypatch.setattr(code2wav_worker, "SWEEP_SECONDS", 0.02)
     one = bench(idle_seconds=0.05)
     heard(one.submit(Chunk("s", 0, random_codes(1, 0), NO_CODES, False)))
-    deadline = time.monotonic() + WAIT
-    while not one.lost_streams and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: one.lost_streams)
     [ticket] = one.submit(Chunk("s", 1, random_codes(1, 0), NO_CODES, True))
     assert isinstance(ticket.wait(), DeadlineExceeded)
     one.worker.close()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from perf import gpu
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 
 SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers"]

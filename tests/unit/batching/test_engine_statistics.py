@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tests.support.counted_frames import WAIT, Collector, Counter, Wish, submit, until
+from tests.support.counted_frames import WAIT, Collector, Counter, Wish, submit
+from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.errors import Overloaded

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, language_id

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.fakes import Voices
 from voice_clone.families.qwen3_tts.known_voices import known_prompts, known_references
 from voice_clone.families.qwen3_tts.text import Tokenizer

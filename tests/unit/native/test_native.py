@@ -14,7 +14,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba import njit
 from torch import Tensor, nn
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack

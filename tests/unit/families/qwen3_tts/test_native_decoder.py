@@ -13,7 +13,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tests.support.random_weights import fill_random
 from tests.support.small_codec import SMALL as TINY
 from voice_clone.families.qwen3_tts import decoder_stage

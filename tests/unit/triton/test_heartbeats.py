@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from tests.support.counted_frames import Counter, Wish
 from tests.support.talker_inputs import read
 from tests.support.talkers import read_config
+from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.triton.stages.last_chunks import LastChunks
@@ -49,13 +49,6 @@ class Ensemble:
 
     def fail(self, error: BaseException) -> None:
         self.ended.set()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("made", [0, 1, 39, 40, 70])

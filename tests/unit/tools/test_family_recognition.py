@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import CheckpointFactory
+from tests.support.factories import CheckpointFactory
 from tools import serve
 from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, models_of, owner
 from tools.triton_server import MODELS, TritonServer, free_ports
