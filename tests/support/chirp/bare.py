@@ -38,7 +38,8 @@ class BareChirp:
         self.encoder = load_encoder(settings)
         self.prompt = load_prompt(settings)
         self.talker = load_talker(settings)
-        self.decoder = load_decoder(settings).decoder
+        stage = load_decoder(settings)
+        self.decoder, self.form = stage.decoder, stage.form
 
     def timbre(self, clip: bytes) -> NDArray[np.float16]:
         """Of an audio file."""

@@ -1,0 +1,237 @@
+"""The stages of chirp, the made-up second family, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.chirp.bare import BareChirp
+from tests.support.chirp.checkpoint_maker import CONFIG, make_checkpoint
+from tests.support.chirp.config import load_config
+from tests.support.chirp.encoder_stage import load_encoder
+from tests.support.chirp.talker_stage import load_network
+from tools.families.recognition import FamilyError, families_of, models_of
+from tools.triton_server import MODELS, ROOT
+from voice_clone.autoregressive.warm_up import warm_up
+from voice_clone.batching.stream import Chunk, Timing
+from voice_clone.codec.chunk import Chunk as CodecChunk
+from voice_clone.codec.chunk import Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.settings import Settings
+from voice_clone.stages import StreamPlan
+from voice_clone.triton.packing import pack, unpack
+from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.talker_call import TalkerStream
+from voice_clone.triton.stages.talker_sink import TalkerSink
+
+SIZES = CONFIG["codebook_sizes"]
+TIMING = Timing(queue=1.0, prefill=1.0, generate=1.0, first_frame=1.0, gap=1.0)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(3, tmp_path_factory.mktemp("chirp") / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def bare(checkpoint: Path) -> BareChirp:
+    return BareChirp(checkpoint)
+
+
+def timbre(seed: int, rows: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, 8)).astype(np.float16)
+
+
+def random_codes(frames: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.integers(0, size, frames) for size in SIZES], axis=1).astype(np.uint16)
+
+
+def plan(bare: BareChirp, seed: int, **more: Any) -> StreamPlan[Any]:
+    return bare.plan("Hello there.", timbre(seed), "Some words.", seed=seed, **more)
+
+
+@pytest.mark.parametrize("lengths", [[30], [1] * 30, [2, 4, 8, 8, 8], [29, 1], [3, 11, 16]])
+def test_chunks_joined_equal_the_whole(bare: BareChirp, lengths: list[int]) -> None:
+    asked = plan(bare, 1)
+    whole = bare.decode(random_codes(30), asked)
+    assert whole.shape == (30 * 441,) and np.sqrt((whole**2).mean()) > 0.01
+    code2wav = Code2Wav(bare.decoder, bare.form)
+    parts = []
+    for index, codes in enumerate(np.split(random_codes(30), np.cumsum(lengths)[:-1])):
+        final = index == len(lengths) - 1
+        voice = asked.voice if index == 0 else {}
+        [decoded] = code2wav.decode([CodecChunk("s", index, codes, codes[:0], final, voice=voice)])
+        assert isinstance(decoded, Decoded), decoded
+        parts.append(decoded.waveform)
+    assert np.abs(np.concatenate(parts) - whole).max() <= 1e-6
+    assert code2wav.streams == 0
+
+
+def test_streams_in_one_batch_keep_their_own_voices(bare: BareChirp) -> None:
+    plans = [plan(bare, seed) for seed in range(4)]
+    code2wav, codes = Code2Wav(bare.decoder, bare.form), random_codes(8)
+    chunks = [CodecChunk(str(n), 0, codes, codes[:0], True, voice=each.voice) for n, each in enumerate(plans)]
+    for each, decoded in zip(plans, code2wav.decode(chunks), strict=True):
+        assert isinstance(decoded, Decoded)
+        assert np.abs(decoded.waveform - bare.decode(codes, each)).max() <= 1e-6
+    assert np.abs(bare.decode(codes, plans[0]) - bare.decode(codes, plans[1])).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("voice", "message"),
+    [
+        ({}, "this decoder needs the voice with chunk 0"),
+        ({"colour": timbre(0)}, "voice lacks timbre"),
+        ({"timbre": timbre(0).astype(np.float32)}, "must be FP16"),
+        ({"timbre": timbre(0)[:, :5]}, r"\[rows, 8\]"),
+        ({"timbre": timbre(0, rows=0)}, "at least one row"),
+        ({"timbre": np.full((2, 8), np.nan, np.float16)}, "must be finite"),
+    ],
+)
+def test_a_wrong_voice_opens_no_stream(bare: BareChirp, voice: Mapping[str, np.ndarray], message: str) -> None:
+    code2wav, codes = Code2Wav(bare.decoder, bare.form), random_codes(2)
+    [refused] = code2wav.decode([CodecChunk("s", 0, codes, codes[:0], False, voice=voice)])
+    with pytest.raises(InvalidArgument, match=message):
+        raise refused if isinstance(refused, Exception) else AssertionError(refused)
+    assert code2wav.streams == 0
+
+
+@pytest.mark.parametrize("book", range(3))
+def test_each_codebook_has_its_own_limit(bare: BareChirp, book: int) -> None:
+    codes = random_codes(2)
+    codes[1, book] = SIZES[book]
+    with pytest.raises(InvalidArgument, match="codes must lie in"):
+        bare.form.check(codes, "codes", 512)
+
+
+class Sent:
+    """The responses to a talker's request."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Mapping[str, Any]] = []
+
+    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
+        self.outputs.append(outputs)
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+    def cancelled(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("lengths", [[0], [2, 0], [2, 3]])
+def test_the_voice_goes_with_chunk_0_alone(bare: BareChirp, lengths: list[int]) -> None:
+    """Not with a heartbeat, and with a last chunk without frames if that is the first one."""
+    asked, sent, now = plan(bare, 1), Sent(), [0.0]
+    stream = TalkerStream("s", asked.context, {}, pack(asked.voice))
+    sink = TalkerSink(stream, sent, LastChunks(), lambda: now[0])
+    for index, frames in enumerate(lengths):
+        now[0] += 1.0
+        assert not sink.cancelled()  # a heartbeat
+        finish = "stop" if index == len(lengths) - 1 else None
+        sink.chunk(Chunk(index, random_codes(frames), sum(lengths[: index + 1]), finish, 9, TIMING))
+    beats, chunks = sent.outputs[::2], sent.outputs[1::2]
+    assert [bool(each["voice"]) for each in beats] == [False] * len(beats)
+    assert [bool(each["voice"]) for each in chunks] == [True] + [False] * (len(chunks) - 1)
+    code2wav = Code2Wav(bare.decoder, bare.form)
+    for each in chunks:
+        voice = unpack("voice", each["voice"])
+        chunk = CodecChunk("s", each["chunk_index"], each["codes"], each["context_codes"], each["final"], voice=voice)
+        [decoded] = code2wav.decode([chunk])
+        assert isinstance(decoded, Decoded) and decoded.waveform.size == 441 * len(each["codes"])
+
+
+def test_a_prompt_is_as_long_as_its_embedding(bare: BareChirp) -> None:
+    for options in ({}, {"breath": True}):
+        prompt = plan(bare, 1, options=options).request.prompt
+        talker = bare.talker.generator.talker
+        embeds = talker.embed_prompt(prompt).embeds
+        assert embeds.shape == (talker.prompt_length(prompt), 32)
+        prefix = talker.prefix(prompt)
+        assert prefix.length < talker.prompt_length(prompt)
+        other = bare.plan("Another text.", timbre(1), "Some words.", seed=9).request.prompt
+        assert talker.prefix(other) == prefix
+        torch.testing.assert_close(talker.embed_prompt(other).embeds[: prefix.length], embeds[: prefix.length])
+
+
+def test_streams_at_once_equal_those_alone(bare: BareChirp) -> None:
+    generator = bare.talker.generator
+    wanted = [
+        bare.speak("Hello there.", timbre(seed), "Some words.", seed=seed, max_frames=30, top_k=5) for seed in range(4)
+    ]
+    for slot in range(4):
+        generator.start(slot, plan(bare, slot, max_frames=30, top_k=5).request)
+    frames = [generator.step(range(4)) for _ in range(30)]
+    for slot in range(4):
+        codes = generator.payload.join([step[slot].payload for step in frames if step[slot].payload is not None])
+        np.testing.assert_array_equal(codes, wanted[slot].codes)
+        generator.free(slot)
+
+
+def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
+    warm_up(bare.talker.generator, bare.talker.example, 32, 1.0)
+    assert not bare.talker.generator.live
+
+
+def test_repositories_tell_the_families_apart(checkpoint: Path, tmp_path: Path) -> None:
+    repositories = [MODELS, ROOT / "tests" / "support" / "chirp" / "models"]
+    assert families_of([checkpoint], repositories) == {"chirp": checkpoint}
+    names = ("", "_code2wav", "_prompt", "_talker", "_voice_encoder")
+    assert set(models_of(["chirp"], repositories)) == {"speaker_cache", *(f"chirp{name}" for name in names)}
+    with pytest.raises(FamilyError, match=r"chirp has chirp\.json with model_type = chirp"):
+        families_of([tmp_path], repositories)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_type": "crow"}, "model_type is 'crow', not 'chirp'"),
+        ({"sample_rate": "high"}, "sample_rate: unexpected value 'high'"),
+        ({"talker": {}}, "talker: the key 'hidden_size' is missing"),
+        ({"timbre_samples": 11025}, "timbre_samples must be a multiple"),
+        ({"codebook_sizes": [40, 24, 25]}, r"chirp\.safetensors: talker\.codes\.weight: shape"),
+    ],
+)
+def test_a_wrong_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    (tmp_path / "chirp.json").write_text(json.dumps({**CONFIG, **changed}), encoding="utf-8")
+    (tmp_path / "chirp.safetensors").symlink_to(checkpoint / "chirp.safetensors")
+    with pytest.raises(CheckpointError, match=message):
+        load_network(Settings({}, {"VOICE_CLONE_CHIRP_CHECKPOINT_DIR": str(tmp_path)}, "chirp"))
+
+
+def test_settings_of_the_family(checkpoint: Path, tmp_path: Path) -> None:
+    environment = {"VOICE_CLONE_CHECKPOINT_DIR": str(tmp_path), "VOICE_CLONE_CHIRP_CHECKPOINT_DIR": str(checkpoint)}
+    settings = Settings({}, {**environment, "VOICE_CLONE_PRECISION": "int4", "VOICE_CLONE_DEVICE": "cpu"}, "chirp")
+    with pytest.raises(Unsupported, match="fp32 or bf16 alone"):
+        load_network(settings)
+    assert load_config(settings.checkpoint_dir).codebook_sizes == tuple(SIZES)
+
+
+def test_the_fingerprint_is_of_the_encoder(checkpoint: Path, tmp_path: Path) -> None:
+    def fingerprint(folder: Path) -> str:
+        return load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)})).fingerprint
+
+    same, other = make_checkpoint(3, tmp_path / "same"), make_checkpoint(4, tmp_path / "other")
+    assert fingerprint(checkpoint) == fingerprint(same) != fingerprint(other)
+    encoder = load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint)}))
+    assert encoder.encode(np.zeros(0, np.float32), None)["timbre"].shape == (0, 8)
+    made = encoder.encode(np.random.default_rng(0).normal(size=44100).astype(np.float32), "clone")["timbre"]
+    assert made.shape == (4, 8) and made.dtype == np.float16
+
+
+def test_the_checkpoint_has_the_defaults(bare: BareChirp) -> None:
+    request = plan(bare, 1).request
+    assert request.max_frames == CONFIG["sampling"]["max_frames"]
+    assert request.sampling.first == request.sampling.others == (1.0, CONFIG["sampling"]["temperature"], 0, 1.0)
+    assert request.sampling.repetition_penalty == 1.0
+    with pytest.raises(Unsupported, match="no repetition_penalty"):
+        plan(bare, 1, repetition_penalty=1.0)
