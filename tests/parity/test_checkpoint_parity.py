@@ -67,7 +67,7 @@ def shapes_of(module: torch.nn.Module) -> Shapes:
 
 
 def test_signals_of_the_official_model_are_alive(official: Any, reference_clip: bytes, tmp_path: Path) -> None:
-    """On silence, or on one code for ever, every comparison would pass."""
+    """Every comparison would pass on silence, or on one code that repeats."""
     clip = tmp_path / "clip.wav"
     clip.write_bytes(reference_clip)
     torch.manual_seed(0)

@@ -91,7 +91,7 @@ def test_chunks_sent_ahead_come_back_in_order(server: TritonServer, decoder: Cod
 
 
 @on_every_engine
-def test_a_beat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None:
+def test_a_heartbeat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None:
     codes, parts = random_codes(9, 6), []
     for index in range(3):
         assert direct("beaten", index, NO_CODES) is None
@@ -101,8 +101,8 @@ def test_a_beat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None:
 
 
 @on_every_engine
-def test_strangers_do_not_harm_a_stream(direct: Ask, decoder: CodecDecoder) -> None:
-    """Whoever knows a stream's id and sends nonsense in its name gets an error, and nothing else happens."""
+def test_a_foreign_chunk_does_not_harm_a_stream(direct: Ask, decoder: CodecDecoder) -> None:
+    """A caller that knows a stream's id and sends a wrong chunk of it gets an error, and nothing else happens."""
     codes = random_codes(8, 4)
     parts = [direct("victim", 0, codes[:3], random_codes(7, 5))]
     nonsense: list[dict[str, Any]] = [
@@ -145,7 +145,7 @@ def test_the_state_after_a_reference_is_computed_once(direct: Ask, server: Trito
     assert metric(server, "code2wav_state_bytes", of="primed") > 0
 
 
-def test_a_talker_that_fails_tells_so_with_its_last_chunk(direct: Ask) -> None:
+def test_the_last_chunk_of_a_failed_talker_carries_its_error(direct: Ask) -> None:
     direct("failing", 0, random_codes(2, 0))
     told = json.dumps({"error": "deadline_exceeded: too late"})
     assert direct("failing", 1, NO_CODES, final=True, info=told) == "deadline_exceeded: too late"
@@ -174,7 +174,7 @@ def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice:
     assert metric(server, "code2wav_streams") == 0 and metric(server, "code2wav_frame_ms_sum") > 0
 
 
-def test_a_stream_that_nobody_feeds_is_dropped(checkpoint_folder: CheckpointFactory, tmp_path: Any) -> None:
+def test_a_stream_without_chunks_is_dropped(checkpoint_folder: CheckpointFactory, tmp_path: Any) -> None:
     """And bounds hold: as many states as memory was set apart for, references forgotten in time."""
     environment = {
         "VOICE_CLONE_STREAM_IDLE_SECONDS": "1.5",

@@ -171,7 +171,7 @@ def test_a_request_without_text(server: TritonServer) -> None:
 
 
 def test_inner_models_called_wrongly(server: TritonServer, client: Client, voice: str) -> None:
-    """The stages are reachable too; nonsense there harms nobody."""
+    """The stages are reachable too; wrong requests there do no harm."""
     import tritonclient.grpc as triton
 
     inner = triton.InferenceServerClient(server.url)

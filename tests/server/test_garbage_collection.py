@@ -33,7 +33,7 @@ output [ { name: "told" data_type: TYPE_STRING dims: [ 1 ] } ]
 """
 
 
-def test_what_is_loaded_is_not_collected(tmp_path: Path) -> None:
+def test_loaded_objects_are_not_collected(tmp_path: Path) -> None:
     write_model(tmp_path / "models", MODEL, CONFIG)
     with (
         TritonServer(models=tmp_path / "models", log=tmp_path / "log") as server,

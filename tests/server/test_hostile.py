@@ -1,10 +1,10 @@
-"""Thousands of malformed and hostile requests at every model, while others speak: nobody is harmed, nothing is told.
+"""Thousands of malformed and hostile requests at every model beside speech: no speech is harmed, no secret revealed.
 
-What is known to take a Triton 2.51 itself down, whatever its models are, is left out:
+Requests that are known to crash Triton 2.51 itself, whatever its models are, are left out:
 
 - the header `triton_grpc_error` (see README);
-- hanging up on a gRPC stream while an error is answered to it: the model stays loaded, the server waits for it when it
-  stops, and exits with status 1 (streams that go well are hung up on here, at any moment);
+- closing a gRPC stream while the server answers it with an error: the model stays loaded, and the server waits for it
+  when it stops and exits with status 1 (streams without errors are closed here, at any moment);
 - bodies in thousands of HTTP chunks, which overflow a stack (fixed in 25.07: CVE-2025-23310).
 """
 
@@ -53,7 +53,7 @@ LEAKS = (
 
 @pytest.fixture
 def server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> Iterator[TritonServer]:
-    """A server on which the same seed gives the same codes, and streams that nobody feeds end soon."""
+    """A server on which the same seed gives the same codes, and streams without chunks end soon."""
     server = TritonServer(
         checkpoint_folder("tiny", 0),
         tmp_path / "voices",

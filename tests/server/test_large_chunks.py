@@ -1,4 +1,4 @@
-"""A server that speaks in large chunks: the audio is the same, and who leaves ends a speech before its next chunk."""
+"""A server with large chunks: the audio is the same, and a client that leaves ends its speech before the next chunk."""
 
 from __future__ import annotations
 

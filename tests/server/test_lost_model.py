@@ -1,4 +1,4 @@
-"""The process of a model dies: its server ends, instead of letting everybody wait, and the next one has all voices."""
+"""The process of a model dies: its server ends instead of letting its callers wait, and the next one has all voices."""
 
 from __future__ import annotations
 

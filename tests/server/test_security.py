@@ -1,4 +1,4 @@
-"""A server among strangers: gRPC is TLS, management wants a key, and what changes voices or takes them away a token."""
+"""A server in an open network: gRPC is TLS, management needs a key, and changing or exporting voices needs a token."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_speech_wants_neither_key_nor_token(guarded: Guarded, voice: str) -> Non
 
 @pytest.mark.parametrize("token", [None, "another", TOKEN + "x"])
 @pytest.mark.parametrize("operation", CHANGES)
-def test_what_changes_voices_or_takes_them_away_wants_the_token(
+def test_operations_that_change_or_export_voices_need_the_token(
     guarded: Guarded, voice: str, operation: str, token: str | None
 ) -> None:
     with guarded.client(token) as client:
@@ -119,7 +119,7 @@ def test_what_changes_voices_or_takes_them_away_wants_the_token(
         np.testing.assert_array_equal(client.speaker_embedding(voice), EMBEDDING)
 
 
-def test_with_the_token_all_of_it_works(guarded: Guarded, voice: str, reference_clip: bytes) -> None:
+def test_all_operations_work_with_the_token(guarded: Guarded, voice: str, reference_clip: bytes) -> None:
     with guarded.client(TOKEN) as client:
         client.upload(voice, reference_clip, wait=True)
         bundle = client.export(voice)

@@ -81,7 +81,7 @@ def refused(client: Client, within: float) -> str:
     raise AssertionError("new requests are still taken")
 
 
-def test_streams_end_when_the_server_is_told_to(server: TritonServer) -> None:
+def test_streams_end_on_a_signal_to_stop(server: TritonServer) -> None:
     assert server.process is not None
     begun = threading.Semaphore(0)
     with Client(server.url) as client, ThreadPoolExecutor(8) as pool:

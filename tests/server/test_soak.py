@@ -32,7 +32,7 @@ FRAME = 1920  # samples
 GROWTH = 0.03  # of the memory, over the last two thirds
 EXPECTED = {"whole", "closed", "DeadlineExceeded", "VoiceNotFound", "managed"}
 VOICES = [f"Voice {number}" for number in range(12)]
-# Caches so small that they are full after the first third: what grows after that grows for ever.
+# Caches so small that they are full after the first third: memory that grows after that is a leak.
 SMALL = {
     "VOICE_CLONE_CACHE_BYTES": str(1 << 20),
     "VOICE_CLONE_CACHE_ENTRIES": "32",

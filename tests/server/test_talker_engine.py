@@ -51,7 +51,7 @@ def talker(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
 def nothing_is_left(talker: TritonServer) -> Iterator[None]:
     """Every test frees all it took."""
     yield
-    time.sleep(3 * POLL_SECONDS)  # who has just come is in the gauges with the next poll
+    time.sleep(3 * POLL_SECONDS)  # a new stream is in the gauges after the next poll
     until(lambda: metric(talker, "talker_live_streams") == 0 and metric(talker, "talker_waiting_streams") == 0)
 
 

@@ -100,7 +100,7 @@ def _with(value: float) -> bytes:
         (_with(np.inf), "NaN or infinity"),
     ],
 )
-def test_what_is_refused(data: bytes, words: str) -> None:
+def test_bad_audio_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         decode(data)
 

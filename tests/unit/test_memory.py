@@ -53,7 +53,7 @@ def test_a_cache_takes_memory_as_it_is_written_to(tmp_path: Path) -> None:
     assert not cache.keys.any() and not cache.values[:, ::7].any()
 
 
-def test_of_the_checkpoint_only_the_text_embedding_stays_mapped(checkpoint_folder: CheckpointFactory) -> None:
+def test_only_the_text_embedding_of_the_checkpoint_stays_mapped(checkpoint_folder: CheckpointFactory) -> None:
     folder = checkpoint_folder("tiny", 0)
     talker, _ = talker_stage.load_network(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)}))
     areas = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())

@@ -76,7 +76,7 @@ def test_a_secret_comes_from_the_environment_alone() -> None:
 
 
 @pytest.mark.parametrize("value", ["s3cret\n", "s3 cret", "s3crét", "s3cret\x7f"])
-def test_a_secret_that_no_header_carries_is_refused_and_not_told(value: str) -> None:
+def test_a_secret_that_no_header_carries_is_refused_and_not_repeated(value: str) -> None:
     with pytest.raises(InvalidArgument, match="VOICE_CLONE_WRITE_TOKEN must be printable ASCII") as caught:
         settings({"VOICE_CLONE_WRITE_TOKEN": value}).secret("write_token")
     assert "s3" not in str(caught.value)

@@ -160,7 +160,7 @@ def test_a_misspelt_field_is_corrected(http: httpx2.Client, voice: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"null", b"\xff", b'{"input": NaN}', b"[" * 100_000])
-def test_what_is_no_json_object(http: httpx2.Client, content: bytes) -> None:
+def test_a_body_that_is_no_json_object(http: httpx2.Client, content: bytes) -> None:
     answer = http.post("/v1/audio/speech", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400 and answer.json()["error"]["type"] == "invalid_request_error"
 
@@ -180,7 +180,9 @@ def idle(server: TritonServer, gateway: Gateway) -> bool:
 
 
 @pytest.mark.parametrize("more", [{}, {"stream_format": "sse"}, {"stream": False}])
-def test_who_leaves_frees_the_talker(server: TritonServer, gateway: Gateway, voice: str, more: dict[str, Any]) -> None:
+def test_a_client_that_leaves_frees_the_talker(
+    server: TritonServer, gateway: Gateway, voice: str, more: dict[str, Any]
+) -> None:
     until(lambda: idle(server, gateway))
     asked = body(voice, input="The boats lay still on the silver water.", seed=2, max_new_tokens=4000, do_sample=True)
     asked |= more

@@ -39,7 +39,7 @@ def test_the_saved_files_hold_the_speech(gateway: Gateway, client: Client, voice
     assert run(gateway, "--reference", CLIP, "-o", tmp_path / "b.wav", "Good morning.") == (0, "")
 
 
-def test_what_the_server_refuses_is_said(gateway: Gateway, voice: str, tmp_path: Path) -> None:
+def test_the_server_s_refusal_is_printed(gateway: Gateway, voice: str, tmp_path: Path) -> None:
     code, told = run(gateway, "--voice", "nobody", "-o", tmp_path / "a.wav", "Good morning.")
     assert (code, told) == (1, "tts-stream: no voice is registered under the name 'nobody' (HTTP 404)\n")
     code, told = run(gateway, "--voice", voice, "--set", "sped=2", "-o", tmp_path / "a.wav", "Good morning.")

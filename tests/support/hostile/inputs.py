@@ -195,7 +195,7 @@ def _spoil_array(rng: random.Random, prompt: dict[str, NDArray[Any]]) -> None:
 
 
 def good_code2wav(rng: random.Random, world: World) -> list[Tensor]:
-    """A chunk of a stream of its own, or one that comes amiss in a stream of somebody else."""
+    """A chunk of a stream of its own, or a wrong one of a stream of another client."""
     own = not world.live or rng.random() < 0.5
     index = rng.choice([0, 0, 0, *INTEGERS]) if own else rng.choice([-1, 10**6, 2**31 - 1, -(2**31)])
     return [

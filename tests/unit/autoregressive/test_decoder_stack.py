@@ -133,7 +133,7 @@ def test_fixed_shapes_and_extensions_follow_the_formula(options: dict[str, Any])
 
 
 @pytest.mark.parametrize("window", [None, 6])
-def test_without_causality_positions_of_a_call_see_each_other(window: int | None) -> None:
+def test_positions_of_a_call_see_each_other_without_causality(window: int | None) -> None:
     stack = make(replace(PLAIN, causal=False, window=window))
     embeds = inputs()
     torch.testing.assert_close(stack.prefill(stack.new_cache(1, LENGTH), 0, embeds), by_formula(stack, embeds)[-1])

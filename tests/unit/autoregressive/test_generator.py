@@ -48,7 +48,7 @@ def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:
     codes: dict[int, list[npt.NDArray[np.int32]]] = {i: [] for i in range(8)}
     step = 0
     while waiting or live:
-        while waiting and len(live) < 4 and step >= waiting[0]:  # one newcomer a step at first
+        while waiting and len(live) < 4 and step >= waiting[0]:  # one new stream a step at first
             slot = next(slot for slot in (2, 0, 3, 1) if slot not in live)
             live[slot] = waiting.pop(0)
             generator.start(slot, TalkerRequest(*cases[live[slot]]))

@@ -1,4 +1,4 @@
-"""How streams of the frame model end, and who is harmed by whom."""
+"""How streams of the frame model end, and that none harms another."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_reset_forgets_streams_in_any_state(config: Qwen3TTSConfig) -> None:
         np.testing.assert_array_equal(codes_of(generator, slot), expected)
 
 
-def test_who_has_stopped_needs_no_code_predictor(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_stream_needs_no_code_predictor(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     widths = []
     talker = make_talker(config, 3)
     make_restless(talker.codec_head, 3)
@@ -154,7 +154,7 @@ def test_stop_comes_after_two_frames_at_least(config: Qwen3TTSConfig) -> None:
 
 
 @pytest.mark.parametrize("broken", ["from the start", "later", "freed before it shows"])
-def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig, broken: str) -> None:
+def test_a_broken_stream_harms_no_other(config: Qwen3TTSConfig, broken: str) -> None:
     """Neither the streams beside it nor the next one in its slot."""
     talker = make_talker(config, 0)
     healthy, successor, how = make_prompt(config, 0, icl=True), make_prompt(config, 5), SamplingParameters(seed=3)

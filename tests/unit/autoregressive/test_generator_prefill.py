@@ -38,7 +38,7 @@ def test_prefill_length(
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
 def test_prefill_in_chunks_between_steps(talker: Talker, config: Qwen3TTSConfig, chunk: int) -> None:
-    """A newcomer whose prompt is read between the steps of another stream; both are as if alone."""
+    """A new stream's prompt is read between the steps of another stream; both are as if alone."""
     generator = Generator(talker, 2, MAX_LENGTH)
     prompts, how = [make_prompt(config, 1), make_prompt(config, 2, icl=True)], SamplingParameters(seed=8)
     generator.start(0, TalkerRequest(prompts[0], how, 60))
@@ -82,7 +82,7 @@ def test_cached_equals_uncached(talker: Talker, config: Qwen3TTSConfig) -> None:
             torch.testing.assert_close(hidden[row], expected, rtol=0, atol=1e-5)
 
 
-def test_what_does_not_fit_is_refused(talker: Talker, config: Qwen3TTSConfig) -> None:
+def test_a_prompt_that_does_not_fit_is_refused(talker: Talker, config: Qwen3TTSConfig) -> None:
     generator = Generator(talker, 1, MAX_LENGTH)
     prompt = make_prompt(config, 0)
     room = MAX_LENGTH - prefill_length(prompt)

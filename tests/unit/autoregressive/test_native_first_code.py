@@ -95,7 +95,7 @@ def test_codes_are_those_of_tensors() -> None:
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-def test_what_is_not_finite_is_seen_and_spoils_no_other_row(bad: float) -> None:
+def test_values_that_are_not_finite_are_detected_and_spoil_no_other_row(bad: float) -> None:
     rows = Rows.random(0)
     expected, _ = native(rows)
     rows.logits[3, 7], rows.logits[5, CODES - 1] = bad, bad  # one of them suppressed
@@ -104,7 +104,7 @@ def test_what_is_not_finite_is_seen_and_spoils_no_other_row(bad: float) -> None:
     assert torch.equal(codes[finite], expected[finite]) and ((codes >= 0) & (codes < CODES)).all()
 
 
-def test_what_the_penalty_makes_infinite_is_seen() -> None:
+def test_infinity_by_the_penalty_is_detected() -> None:
     rows = Rows.random(0).at(slice(0, 2))
     rows.logits[1, 9], rows.used[1, 9], rows.penalty[1] = -3e38, True, 2.0
     assert native(rows)[1].tolist() == in_tensors(rows)[1].tolist() == [True, False]

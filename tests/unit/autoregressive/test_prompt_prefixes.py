@@ -93,7 +93,7 @@ def test_a_transcript_longer_than_its_clip(talker: NativeTalker, config: Qwen3TT
     assert [unread(generator, short), unread(generator, short)] == [prefill_length(short), 1]
 
 
-def test_whatever_is_of_the_voice_tells_it_from_others(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
+def test_every_part_of_a_voice_distinguishes_its_prefix(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
     prompt = make_prompt(config, 3, icl=True, language="english")
     generator = generator_of(talker, config, 1 << 20)
     others = [

@@ -112,7 +112,7 @@ def test_rows_are_independent() -> None:
     assert torch.equal(backwards.flip(0), together)
 
 
-def test_rows_that_are_not_finite_harm_nobody() -> None:
+def test_rows_that_are_not_finite_harm_no_other_row() -> None:
     logits = random_logits(4)
     rows = [(True, 0.9, 5, 0.9), (True, 0.9, 5, 0.9), (False, 0.9, 5, 0.9), (True, 0.9, 0, 1.0)]
     uniform = torch.full((4,), 0.7, dtype=torch.float64)

@@ -140,7 +140,7 @@ def test_streams_that_stop(config: Qwen3TTSConfig) -> None:
     assert min(map(len, got)) == 2
 
 
-def test_a_broken_stream_harms_nobody(config: Qwen3TTSConfig) -> None:
+def test_a_broken_stream_harms_no_other(config: Qwen3TTSConfig) -> None:
     """NaN in one slot: its stream ends, its neighbour goes on, and the slot, empty for a while, serves again."""
     talker = make_talker(config, 0)
     case = TalkerRequest(make_prompt(config, 0), SamplingParameters(seed=3), 8)
@@ -212,7 +212,7 @@ def test_recording_moves_no_stream(talker: Talker, config: Qwen3TTSConfig) -> No
     assert not any(tensor.any() for tensor in memory)
 
 
-def test_what_cannot_be_recorded_runs_without(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_cannot_be_recorded_runs_without_a_graph(caplog: pytest.LogCaptureFixture) -> None:
     made: list[str] = []
 
     def capture(step: Step) -> Step:

@@ -53,7 +53,7 @@ def chunks(clock: list[float], step: Callable[[], float], frames: int, frame_sec
 
 
 def stalls(made: list[tuple[float, int]], transport: float) -> int:
-    """Chunks that come after a listener has run dry; each takes `transport` seconds to reach him."""
+    """Chunks that come after playback has run dry; each takes `transport` seconds to arrive."""
     found, heard_until = 0, made[0][0] + transport
     for sent, count in made:
         found += sent + transport > heard_until

@@ -79,7 +79,7 @@ def test_an_id_names_one_live_stream(engine: Engine[Wish], source: Counter) -> N
     first.wait()
 
 
-def test_a_newcomer_holds_the_others_up_for_one_chunk_of_its_prompt(engine: Engine[Wish], source: Counter) -> None:
+def test_a_new_stream_delays_the_others_by_one_chunk_of_its_prompt(engine: Engine[Wish], source: Counter) -> None:
     source.free_running = False
     first = submit(engine, "a", Wish(0, 10, prompt=1))
     until(lambda: ("prefill", 0, 1) in source.log)

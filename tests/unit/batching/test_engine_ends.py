@@ -32,7 +32,7 @@ def test_cancel_frees_the_slot_of_a_live_and_of_a_waiting_stream(engine: Engine[
     live[1].wait()
 
 
-def test_a_stream_that_nobody_wants_is_freed(engine: Engine[Wish], source: Counter) -> None:
+def test_an_abandoned_stream_is_freed(engine: Engine[Wish], source: Counter) -> None:
     collectors = [submit(engine, str(n), Wish(0, 10**9)) for n in range(3)]
     collectors[2].left = True
     assert isinstance(collectors[2].wait().error, Cancelled)

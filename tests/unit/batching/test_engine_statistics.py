@@ -41,7 +41,7 @@ class Meter:
         self.seen.append((self.name, value))
 
 
-def test_who_sees_that_a_stream_has_ended_sees_the_rest_of_it(source: Counter) -> None:
+def test_the_end_of_a_stream_is_published_last(source: Counter) -> None:
     Meter.made, Meter.seen = {}, []
     engine: Engine[Wish] = Engine(source, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter, 0.5))
     for name, wish in (("a", Wish(0, 4)), ("b", Wish(0, 9, fail_at=3))):

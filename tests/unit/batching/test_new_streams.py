@@ -54,13 +54,13 @@ class MadeFrame:
 
 @dataclass
 class Model:
-    """Moves the clock on with every step and every piece of a prompt; submits `newcomers` at step 3."""
+    """Advances the clock with every step and every piece of a prompt; submits `arrivals` at step 3."""
 
     payload = PayloadForm(2)
 
     step_seconds: float
     read_seconds: float
-    newcomers: list[Listener]
+    arrivals: list[Listener]
     pieces: int
     now: float = 100.0
     slots: int = 4
@@ -79,7 +79,7 @@ class Model:
         self.now += self.step_seconds
         self.steps += 1
         if self.steps == 3 and self.engine is not None:
-            for number, listener in enumerate(self.newcomers):
+            for number, listener in enumerate(self.arrivals):
                 self.engine.submit(f"new {number}", 30, listener)
         frames = []
         for slot in slots:
@@ -123,28 +123,28 @@ class Speak:
 
 
 def test_no_stream_runs_dry_while_prompts_are_read(speak: Speak) -> None:
-    newcomers = [Listener(), Listener()]
-    first = speak(Model(step_seconds=0.03, read_seconds=0.06, newcomers=newcomers, pieces=4))
-    assert [listener.stalls() for listener in (first, *newcomers)] == [0, 0, 0]
+    arrivals = [Listener(), Listener()]
+    first = speak(Model(step_seconds=0.03, read_seconds=0.06, arrivals=arrivals, pieces=4))
+    assert [listener.stalls() for listener in (first, *arrivals)] == [0, 0, 0]
 
 
-def test_without_a_pace_prompts_are_read_at_every_step(speak: Speak) -> None:
+def test_prompts_are_read_at_every_step_without_a_pace(speak: Speak) -> None:
     """The streams run dry then: this is what the pace avoids."""
-    newcomers = [Listener(), Listener()]
-    first = speak(Model(step_seconds=0.03, read_seconds=0.06, newcomers=newcomers, pieces=4), frame_seconds=0.0)
+    arrivals = [Listener(), Listener()]
+    first = speak(Model(step_seconds=0.03, read_seconds=0.06, arrivals=arrivals, pieces=4), frame_seconds=0.0)
     assert first.stalls() > 0
 
 
 def test_a_new_stream_waits_for_a_limited_time(speak: Speak) -> None:
-    newcomer = Listener()
-    model = Model(step_seconds=0.0795, read_seconds=0.06, newcomers=[newcomer], pieces=2)
+    arrival = Listener()
+    model = Model(step_seconds=0.0795, read_seconds=0.06, arrivals=[arrival], pieces=2)
     speak(model)
-    newcomer.stalls()
-    assert newcomer.chunks[0].timing.prefill <= 1e3 * (PATIENCE + 2 * 0.15)
+    arrival.stalls()
+    assert arrival.chunks[0].timing.prefill <= 1e3 * (PATIENCE + 2 * 0.15)
 
 
 def test_a_new_stream_does_not_wait_where_all_run_dry_anyway(speak: Speak) -> None:
-    newcomer = Listener()
-    speak(Model(step_seconds=0.2, read_seconds=0.06, newcomers=[newcomer], pieces=2))
-    newcomer.stalls()
-    assert newcomer.chunks[0].timing.prefill <= 1e3 * (2 * 0.06 + 2 * 0.2) + 1e-3
+    arrival = Listener()
+    speak(Model(step_seconds=0.2, read_seconds=0.06, arrivals=[arrival], pieces=2))
+    arrival.stalls()
+    assert arrival.chunks[0].timing.prefill <= 1e3 * (2 * 0.06 + 2 * 0.2) + 1e-3

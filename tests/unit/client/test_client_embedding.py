@@ -66,7 +66,7 @@ def test_equal_directions_blend_their_lengths() -> None:
         ([1, 2], [2, 1], 0.5, "cubic", "linear or spherical"),
     ],
 )
-def test_what_cannot_be_blended(first: Any, second: Any, weight: float, method: Any, message: str) -> None:
+def test_embeddings_that_cannot_be_blended(first: Any, second: Any, weight: float, method: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         blend(first, second, weight, method)
 

@@ -51,7 +51,7 @@ def test_status_decides_without_a_slug(status: str, error: type[client.VoiceClon
         ("Server is stopping, scheduler for model has stopped accepting new requests", client.ConnectionFailed),
     ],
 )
-def test_what_triton_says_on_a_stream_without_a_code(details: str, error: type[client.VoiceCloneError]) -> None:
+def test_triton_s_errors_on_a_stream_without_a_code(details: str, error: type[client.VoiceCloneError]) -> None:
     caught = client.from_status("INVALID_ARGUMENT", details)
     assert type(caught) is error and details in str(caught)
 

@@ -353,7 +353,7 @@ def test_both_clients_have_the_same_methods() -> None:
     assert face(vc.Client) == face(vc.AsyncClient)
 
 
-def test_what_the_voices_allow_besides(triton: Server, client: Any) -> None:
+def test_options_of_the_voice_operations(triton: Server, client: Any) -> None:
     answer(triton, {**RECORD, "speakers": [RECORD]}, save({"speaker_embedding": np.array([1.5, 2.0], np.float16)}))
     client.prepare("Ada", mode="x_vector", timeout=2.5)
     assert sent(triton)["options"] == {"mode": "x_vector", "timeout": 2.5}

@@ -286,7 +286,7 @@ def test_known_references_are_forgotten_in_time(decoder: CodecDecoder) -> None:
     clock.now += 500
     assert primed(code2wav, 1) == "hit"
     clock.now += 200
-    code2wav.sweep()  # nobody has to ask for a voice for it to be forgotten
+    code2wav.sweep()  # a voice is forgotten without a request for it
     assert code2wav.primed_bytes == STATE_BYTES
     assert [primed(code2wav, 1), primed(code2wav, 2)] == ["hit", "miss"]
     clock.now += 601
@@ -304,7 +304,7 @@ def test_references_of_different_shapes_never_meet(decoder: CodecDecoder) -> Non
     assert decode_one(code2wav, Chunk("d", 0, codes, np.asfortranarray(context), True)).primed == "hit"
 
 
-def test_a_stream_tells_its_time(decoder: CodecDecoder) -> None:
+def test_a_stream_reports_its_time(decoder: CodecDecoder) -> None:
     code2wav, codes = make(decoder), random_codes(9, 0)
     first, second, third = (decode_one(code2wav, chunk) for chunk in chunks_of("s", codes, [1, 3, 5]))
     assert 0 < first.spent_ms < second.spent_ms < third.spent_ms
@@ -338,7 +338,7 @@ def test_a_reference_prepared_for_a_stream_gives_it_the_same_audio(decoder: Code
     np.testing.assert_array_equal(later.waveform, plain.waveform)
 
 
-def test_what_is_known_is_not_prepared_again(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_reference_is_not_prepared_again(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     code2wav, none_fits = make(decoder), make(decoder, primed_bytes=STATE_BYTES - 1)
     assert primed(code2wav, 1) == "miss"
     monkeypatch.setattr(decoder, "prime", None)

@@ -193,7 +193,7 @@ def test_a_streams_own_chunks_never_share_a_batch(bench: Callable[..., Bench]) -
     assert one.batches[1:] == [[("s", i)] for i in range(4)]
 
 
-def test_first_chunks_go_ahead_but_nobody_starves(bench: Callable[..., Bench]) -> None:
+def test_first_chunks_go_ahead_but_no_stream_starves(bench: Callable[..., Bench]) -> None:
     one = bench(max_batch=1)
     heard(one.submit(Chunk("old", 0, random_codes(1, 0), NO_CODES, False)))
     one.hold()
@@ -210,7 +210,7 @@ def test_first_chunks_go_ahead_but_nobody_starves(bench: Callable[..., Bench]) -
     assert one.order[2:] == [("new", 0), ("old", 1), ("new", 1), ("newer", 0)]
 
 
-def test_who_has_least_left_to_hear_comes_first(bench: Callable[..., Bench]) -> None:
+def test_the_stream_with_the_least_audio_left_comes_first(bench: Callable[..., Bench]) -> None:
     one = bench(max_batch=1)
     heard(one.submit(Chunk("much", 0, random_codes(50, 0), NO_CODES, False)))
     heard(one.submit(Chunk("little", 0, random_codes(5, 0), NO_CODES, False)))
@@ -224,7 +224,9 @@ def test_who_has_least_left_to_hear_comes_first(bench: Callable[..., Bench]) -> 
     assert not one.worker._waiting._playback
 
 
-def test_a_cancelled_stream_is_dropped_and_its_talker_told(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+def test_a_cancelled_stream_is_dropped_and_its_talker_notified(
+    decoder: CodecDecoder, bench: Callable[..., Bench]
+) -> None:
     """The error waits for the final chunk: see the worker's docstring."""
     one = bench()
     codes = random_codes(8, 0)
@@ -279,7 +281,7 @@ def test_an_idle_worker_drops_an_abandoned_stream(bench: Callable[..., Bench], m
     assert one.ended() == ["cancelled"] and one.reports[-1].open_streams == 0
 
 
-def test_to_abandon_what_is_not_open_harms_nobody(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
+def test_abandoning_a_stream_that_is_not_open_does_no_harm(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
     one = bench()
     for _ in range(2):
         one.worker.abandon("s")
@@ -314,9 +316,7 @@ def test_the_id_of_a_broken_stream_can_be_used_again(decoder: CodecDecoder, benc
     assert_same_audio(heard(one.submit(*chunks_of("s", codes, [2, 4]))), whole(decoder, codes))
 
 
-def test_what_is_remembered_of_broken_streams_is_bounded(
-    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_broken_streams_is_bounded(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code2wav_worker, "MAX_BROKEN", 3)
     one = bench()
     late = [Chunk(f"s{i}", 0, NO_CODES, NO_CODES, False, Internal("broken")) for i in range(10)]
@@ -344,7 +344,7 @@ def test_an_intruder_is_refused_and_the_stream_goes_on(decoder: CodecDecoder, be
     assert one.lost_streams == [] and one.ended() == ["finished"]
 
 
-def test_a_stream_that_is_not_open_is_told_to_its_talker(bench: Callable[..., Bench]) -> None:
+def test_the_talker_of_a_stream_that_is_not_open_is_notified(bench: Callable[..., Bench]) -> None:
     one = bench()
     [ticket] = one.submit(Chunk("lost", 3, random_codes(1, 0), NO_CODES, False))
     assert isinstance(ticket.wait(), InvalidArgument)

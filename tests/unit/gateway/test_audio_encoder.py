@@ -40,7 +40,9 @@ from tests.support.encoded_sound import CHUNK, EXACT, RATE, SOUND, decode, encod
         (("wav", RATE, None, -1.0), ("0.25 to 4", "-1")),
     ),
 )
-def test_what_cannot_be_done_is_refused_with_what_can(arguments: tuple[str, int], words: tuple[str, ...]) -> None:
+def test_an_unsupported_format_is_refused_with_the_supported_ones(
+    arguments: tuple[str, int], words: tuple[str, ...]
+) -> None:
     with pytest.raises(InvalidArgument) as caught:
         Encoder(*arguments)
     assert all(word in str(caught.value) for word in words)
@@ -55,7 +57,7 @@ def test_samples_that_are_no_numbers_are_an_error(value: float, speed: float) ->
         encoder.encode([0.0, value, 0.0])
 
 
-def test_what_is_too_loud_is_clipped() -> None:
+def test_samples_that_are_too_loud_are_clipped() -> None:
     loud = np.array([2.0, -2.0, 1.0, -1.0, 0.5, 1e30, -1e30], np.float32)
     wanted = [32767, -32767, 32767, -32767, 16384, 32767, -32767]
     for name in ("pcm", "flac"):

@@ -145,7 +145,7 @@ def test_lossless_formats_hold_the_pcm_stream(rate: int) -> None:
         assert np.array_equal(soundfile.read(io.BytesIO(data), dtype="int16")[0], wanted)
 
 
-def test_a_whole_wav_tells_its_true_size_and_a_streamed_one_that_it_is_unknown() -> None:
+def test_a_whole_wav_states_its_size_and_a_streamed_one_states_none() -> None:
     whole, streamed = file("wav", streaming=False), file("wav")
     assert whole[4:8] == (len(whole) - 8).to_bytes(4, "little")
     assert whole[40:44] == (len(whole) - 44).to_bytes(4, "little")
@@ -187,7 +187,7 @@ def test_media_types(name: str, rate: int | None, media_type: str) -> None:
     assert Encoder(name, RATE, rate).media_type == media_type
 
 
-def test_without_a_wish_the_rate_is_the_source_s_or_the_next_that_the_format_has() -> None:
+def test_the_default_rate_is_the_source_s_or_the_next_that_the_format_has() -> None:
     assert [Encoder("wav", rate).sample_rate for rate in (24000, 12000, 96000)] == [24000, 16000, 48000]
     assert [Encoder("opus", rate).sample_rate for rate in (22050, 44100)] == [24000, 48000]
     assert Encoder("mulaw", 24000).sample_rate == 8000

@@ -72,7 +72,7 @@ def test_every_route_of_the_api_needs_a_key(triton: Server, serve: Serve, keys_f
         assert http.get(path).status_code == 200
 
 
-def test_consent_and_transcript_are_for_those_who_manage(triton: Server, serve: Serve, keys_file: str) -> None:
+def test_only_managers_see_consent_and_transcript(triton: Server, serve: Serve, keys_file: str) -> None:
     triton.answer = lambda inputs: {"result": RECORD}
     http = serve(triton.url, api_keys_file=keys_file)
 
@@ -132,7 +132,7 @@ def test_the_gateway_sends_the_write_token_of_the_server_and_never_shows_it(
     assert parse([]).triton_token == "s3cret"
 
 
-def test_what_the_gateway_is_told_of_the_server_must_make_sense(tmp_path: Path) -> None:
+def test_settings_of_the_server_are_checked(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").touch()
     for wrong in ({"triton": "http://localhost"}, {"triton_token": "a b"}, {"triton_ca": str(tmp_path / "empty.pem")}):
         with pytest.raises(InvalidArgument):

@@ -58,7 +58,7 @@ def test_errors_before_the_first_byte(
     assert answer.headers.get("retry-after") == ("7" if status == 503 else None)
     if status == 500:
         assert "/srv" not in told["message"] and answer.headers["x-request-id"] in told["message"]
-    elif status == 403:  # whoever runs the gateway can do something about it, its callers cannot
+    elif status == 403:  # the operator of the gateway can mend it, its callers cannot
         assert "s3cret" not in told["message"] and told["type"] == "permission_error"
     else:
         assert told["message"] == details.partition(": ")[2]
@@ -98,7 +98,7 @@ def test_a_raw_stream_that_fails_is_broken_off(triton: Server, serve: Serve, pla
 
 
 @pytest.mark.parametrize("play", [broken, truncated])
-def test_a_stream_of_events_tells_of_the_failure(triton: Server, serve: Serve, play: Any) -> None:
+def test_a_stream_of_events_reports_the_failure(triton: Server, serve: Serve, play: Any) -> None:
     triton.play = play
     answer = serve(triton.url).post("/v1/audio/speech", json={**SPEECH, "stream_format": "sse"})
     *deltas, last = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
@@ -116,7 +116,9 @@ def test_a_whole_answer_that_fails_late_has_a_status(triton: Server, serve: Serv
 
 @pytest.mark.parametrize("given", [{}, {"stream": False}, {"stream_format": "sse"}])
 @pytest.mark.parametrize("begun", [False, True])
-def test_who_leaves_stops_the_server(triton: Server, serve: Serve, begun: bool, given: dict[str, Any]) -> None:
+def test_a_client_that_leaves_stops_the_server(
+    triton: Server, serve: Serve, begun: bool, given: dict[str, Any]
+) -> None:
     waiting, leave = threading.Event(), threading.Event()
 
     def slow(context: Any) -> Iterator[Any]:
@@ -142,7 +144,7 @@ def test_who_leaves_stops_the_server(triton: Server, serve: Serve, begun: bool, 
     assert "voice_clone_gateway_live_speeches 0.0" in http.get("/metrics").text
 
 
-def test_who_takes_nothing_stops_the_server(triton: Server, serve: Serve) -> None:
+def test_a_client_that_reads_nothing_stops_the_server(triton: Server, serve: Serve) -> None:
     def endless(context: Any) -> Iterator[Any]:
         for index in itertools.count():
             yield chunk(index, count=200_000, info={"cache": "hit"})

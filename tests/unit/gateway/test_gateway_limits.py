@@ -67,7 +67,7 @@ def test_a_refusal_before_the_body_is_read_arrives(triton: Server, serve: Serve)
 
 
 def test_the_parser_is_the_one_that_was_attacked() -> None:
-    """The tests below pass with it; uvicorn would take httptools, with which they fail, if somebody installed it."""
+    """The tests below pass with it; uvicorn would take httptools, with which they fail, if it were installed."""
     assert issubclass(server_options(Settings())["http"].func, H11Protocol)
 
 

@@ -97,7 +97,7 @@ def test_the_next_sentences_are_made_while_one_is_taken_and_no_more() -> None:
         text = " ".join(f"Sentence number {index}." for index in range(50, 80))
         speech = started(double, Plan(min_characters=0, prefetch=2), text)
         await settle()
-        assert len(double.speeches) == 3, "the first one and two ahead, though nobody takes a chunk"
+        assert len(double.speeches) == 3, "the first one and two ahead, though no chunk is taken"
         assert double.most_live == 1
         while not (await anext(speech)).final:
             pass
@@ -207,7 +207,7 @@ def test_pauses() -> None:
     run(test())
 
 
-def test_the_report_tells_how_far_it_came() -> None:
+def test_the_report_states_its_progress() -> None:
     async def test() -> None:
         speech = started(Double(), CUT, TEXT)
         nothing = speech.report()

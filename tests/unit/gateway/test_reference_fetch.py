@@ -212,7 +212,7 @@ URLS = {
 
 
 @pytest.mark.parametrize("case", URLS)
-def test_what_is_no_public_url_is_refused(listener: Listener, case: str) -> None:
+def test_a_url_that_is_not_public_is_refused(listener: Listener, case: str) -> None:
     names = Names(public_example=[["127.0.0.1"]])
     with pytest.raises(HTTPFailure) as failure:
         load(URLS[case], listener, names)
@@ -232,8 +232,8 @@ def test_a_public_clip_is_fetched(listener: Listener) -> None:
     assert names.asked == ["public.example"]
 
 
-def test_a_name_that_changes_its_address_is_asked_once(listener: Listener) -> None:
-    """DNS rebinding: the second answer would be private, and nobody asks for it."""
+def test_a_name_that_changes_its_address_is_resolved_once(listener: Listener) -> None:
+    """DNS rebinding: the second answer would be private, and the gateway does not ask for it."""
     names = Names(rebind_example=[["127.0.0.1"], ["10.0.0.1"]])
     assert load("http://rebind.example:PORT/", listener, names, **OPEN) == CLIP
     assert names.asked == ["rebind.example"]

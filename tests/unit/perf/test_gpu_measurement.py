@@ -35,7 +35,7 @@ def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypa
         }
 
 
-def test_what_differs_does_not_pass(
+def test_a_difference_does_not_pass(
     checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exact = NativeStack.decode_first

@@ -62,7 +62,7 @@ def test_one_voice_serves_all_families(voices: Voices) -> None:  # A9, B18, C1, 
     assert voices.stats()["entries"] == len(MODES)
 
 
-def test_families_are_extracted_in_the_background_and_one_that_is_not_loaded_hurts_nobody(
+def test_families_are_extracted_in_the_background_and_one_that_is_not_loaded_harms_no_other(
     make_voices: Callable[..., Voices],
 ) -> None:
     voices = make_voices("other", defaults=("qwen3_tts", "cosyvoice3", "moshi"))

@@ -1,4 +1,4 @@
-"""Single flight: one run for all who want it, time limits, priority, giving up."""
+"""Single flight: one run for all callers, time limits, priority, giving up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Gate:
         return self.runs
 
 
-def test_all_who_ask_share_one_run(flights: Flights[int]) -> None:  # B9
+def test_all_callers_share_one_run(flights: Flights[int]) -> None:  # B9
     gate = Gate()
 
     def ask(index: int) -> int:
@@ -47,7 +47,7 @@ def test_all_who_ask_share_one_run(flights: Flights[int]) -> None:  # B9
     until(lambda: len(flights) == 0)
 
 
-def test_an_error_reaches_everybody_as_an_exception_of_its_own(flights: Flights[int]) -> None:
+def test_an_error_reaches_every_caller_as_its_own_exception(flights: Flights[int]) -> None:
     opened = threading.Event()
 
     def fail(flight: Flight[int]) -> int:
@@ -77,7 +77,7 @@ def test_an_unexpected_exception_becomes_internal_without_its_text(
     assert "secret" not in str(caught.value) and "/secret/path" in caplog.text
 
 
-def test_one_who_stops_waiting_does_not_stop_the_flight(flights: Flights[int]) -> None:
+def test_a_caller_that_stops_waiting_does_not_stop_the_flight(flights: Flights[int]) -> None:
     gate = Gate()
     flight = flights.start("a", "key", gate)
     with pytest.raises(DeadlineExceeded, match="not ready in time"):
@@ -100,7 +100,7 @@ def test_a_flight_that_hangs_is_over_and_the_next_one_runs() -> None:  # B3
     flights.close()
 
 
-def test_abandoned_flights_wake_those_who_wait(flights: Flights[int]) -> None:
+def test_abandoned_flights_wake_their_callers(flights: Flights[int]) -> None:
     gate = Gate()
     flight = flights.start("a", "key", gate)
     other = flights.start("b", "key", gate)
@@ -117,7 +117,7 @@ def test_abandoned_flights_wake_those_who_wait(flights: Flights[int]) -> None:
     assert gate.runs == 2  # what was queued never ran
 
 
-def test_what_somebody_waits_for_goes_first() -> None:
+def test_a_flight_with_a_waiting_caller_goes_first() -> None:
     flights: Flights[str] = Flights(workers=1, timeout=30.0)
     order: list[str] = []
     opened = threading.Event()
@@ -131,7 +131,7 @@ def test_what_somebody_waits_for_goes_first() -> None:
     flights.start("x", "first", lambda _: work("first", opened))
     background = [flights.start("x", n, lambda _, n=n: work(n), background=True) for n in ("b1", "b2", "b3")]  # type: ignore[misc]
     urgent = flights.start("x", "urgent", lambda _: work("urgent"))
-    assert flights.start("x", "b3", lambda _: work("not run")) is background[2]  # now somebody waits for it
+    assert flights.start("x", "b3", lambda _: work("not run")) is background[2]  # now a caller waits for it
     opened.set()
     for flight in (*background, urgent):
         flights.wait(flight, 30.0)

@@ -61,7 +61,7 @@ def test_a_voice_that_meets_no_mode_is_unsupported_and_not_failed(make_voices: M
     assert states(voices) == {"fish_speech": ("icl", "ready"), "qwen3_tts": ("icl", "ready")}
 
 
-def test_a_mode_that_is_asked_for_must_be_one_of_the_familys(voices: Voices) -> None:
+def test_a_requested_mode_must_be_one_of_the_family(voices: Voices) -> None:
     voices.upload(reference_text="Hello.")
     for operation in ("resolve", "prepare"):
         with pytest.raises(Unsupported, match="qwen3_tts has no mode 'whisper'; it has icl, x_vector"):
@@ -72,7 +72,7 @@ def test_a_mode_that_is_asked_for_must_be_one_of_the_familys(voices: Voices) -> 
         voices.call("resolve", {"mode": "x_vector"}, audio=clip(1), model_type="fish_speech")
 
 
-def test_a_mode_that_is_asked_for_must_get_what_it_needs(voices: Voices) -> None:
+def test_a_requested_mode_must_get_what_it_needs(voices: Voices) -> None:
     voices.upload()
     words = (
         "qwen3_tts in mode icl needs reference_text, and the voice 'Ada' was uploaded without; "

@@ -40,7 +40,7 @@ def test_an_upload_answers_what_was_uploaded_and_no_path(voices: Voices) -> None
     assert str(voices.directory) not in text and ".safetensors" not in text and "digest" not in text
 
 
-def test_what_was_not_given_has_no_key(voices: Voices) -> None:  # A1
+def test_fields_that_were_not_given_have_no_key(voices: Voices) -> None:  # A1
     assert not {"reference_text", "consent", "description"} & set(voices.upload("Ada"))
     assert not {"reference_text", "consent", "description"} & set(voices.get("Ada"))
 
@@ -288,7 +288,7 @@ def test_an_upload_without_wait_is_made_ready_in_the_background(voices: Voices) 
     assert (reply["status"], reply["extraction_ms"], voices.encoder.extractions) == ("hit", 0.0, 1)
 
 
-def test_an_upload_that_somebody_waits_for_goes_before_those_that_nobody_does(make_voices: Make) -> None:
+def test_an_upload_with_a_waiting_caller_goes_first(make_voices: Make) -> None:
     opened = threading.Event()
     sizes = []
 

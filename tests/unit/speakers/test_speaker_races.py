@@ -59,7 +59,7 @@ def test_an_extraction_that_ends_after_a_delete_writes_nothing(make_voices: Make
     encoder.wait_inside()
     voices.call("delete", name="Ada")
     thread.join(10)
-    assert not thread.is_alive()  # who waited is told at once
+    assert not thread.is_alive()  # a caller that waited gets its answer at once
     assert results == [None] or isinstance(results[0], SpeakerNotFound)
     encoder.go.release()
     until(lambda: voices.stats()["in_flight"] == 0)
@@ -87,7 +87,7 @@ def test_an_extraction_that_ends_after_a_replace_writes_nothing(make_voices: Mak
     assert voices.resolve().artifacts == made_of(2)
 
 
-def test_who_waits_for_a_voice_that_is_replaced_gets_the_new_one(make_voices: Make) -> None:
+def test_a_caller_that_waits_for_a_replaced_voice_gets_the_new_one(make_voices: Make) -> None:
     encoder = Paused()
     voices = make_voices(encoder=encoder, defaults=())
     voices.upload("Ada", 1)
@@ -251,7 +251,7 @@ def _check_rest(voices: Voices) -> None:
     assert voices.encoder.extractions == 0
 
 
-def test_one_who_looked_a_voice_up_before_it_was_extracted_does_not_extract_it_again(
+def test_a_caller_that_looked_a_voice_up_before_its_extraction_does_not_extract_it_again(
     make_voices: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # B9
     voices = make_voices(defaults=(), max_entries=0)

@@ -106,7 +106,7 @@ def test_a_voice_pushed_out_of_memory_comes_back_from_disk(make_voices: Make) ->
 
 
 @pytest.mark.parametrize("config", [{"max_bytes": 0}, {"max_entries": 0}, {"max_bytes": 100}])
-def test_without_memory_everything_still_works(make_voices: Make, config: dict[str, int]) -> None:  # A18, C2
+def test_everything_works_without_memory(make_voices: Make, config: dict[str, int]) -> None:  # A18, C2
     voices = make_voices(**config)
     voices.upload()
     assert [voices.resolve().result["status"] for _ in range(3)] == ["restored"] * 3
@@ -290,7 +290,7 @@ def test_a_failed_extraction_restores_the_previous_state(make_voices: Make) -> N
     assert voices.stats()["extraction_failures"] == 3
 
 
-def test_a_failure_in_the_background_is_told_and_the_next_use_tries_again(make_voices: Make) -> None:  # B3, A2
+def test_a_failure_in_the_background_is_reported_and_the_next_use_tries_again(make_voices: Make) -> None:  # B3, A2
     encoder = Fault()
     encoder.error = Overloaded("no memory on the GPU")
     voices = make_voices(encoder=encoder)

@@ -188,7 +188,7 @@ def test_damaged_artifacts_are_made_again_from_the_audio(voices: Voices) -> None
     assert voices.resolve().result["status"] == "restored" and voices.resolve("Intact").artifacts
 
 
-def test_damaged_audio_is_told_and_ready_artifacts_still_serve(voices: Voices) -> None:  # B7
+def test_damaged_audio_is_reported_and_ready_artifacts_still_serve(voices: Voices) -> None:  # B7
     voices.upload(reference_text="Hello.")
     voices.cache.close()
     _flip(file_of(voices), clip(0))
@@ -346,7 +346,7 @@ def test_a_damaged_generation_counter_is_not_fatal_and_generations_still_grow(
     assert voices.upload()["generation"] > before + 1_000_000 and "counter is damaged" in caplog.text
 
 
-def test_a_second_owner_is_refused_and_told_who_the_first_is(voices: Voices) -> None:  # C1
+def test_a_second_owner_is_refused_and_the_error_names_the_first(voices: Voices) -> None:  # C1
     with pytest.raises(Overloaded, match=f"in use by process {os.getpid()} on ") as caught:
         Voices(voices.directory)
     assert str(voices.directory) not in str(caught.value)
@@ -370,7 +370,7 @@ def test_a_new_owner_waits_for_the_old_one_and_sees_all_that_it_did(
     assert caplog.text.count("waiting for it, 30 s at most") == 1
 
 
-def test_a_new_owner_waits_no_longer_than_it_was_told(make_voices: Make) -> None:
+def test_a_new_owner_waits_no_longer_than_its_setting(make_voices: Make) -> None:
     make_voices()
     began = time.monotonic()
     with pytest.raises(Overloaded, match=f"in use by process {os.getpid()} on "):

@@ -14,7 +14,7 @@ TOKEN = "correct-horse-battery-staple"
 READS = {"get", "list", "stats", "resolve", "prepare"}
 
 
-def test_what_writes_or_takes_voices_away_wants_the_token_and_nothing_else_does(voices: Voices) -> None:
+def test_only_operations_that_write_or_export_voices_need_the_token(voices: Voices) -> None:
     """Of all operations that there are: a new one is guarded until it is known to read."""
     guard = WriteToken(TOKEN)
     operations = set(voices.cache._operations)
@@ -28,7 +28,7 @@ def test_what_writes_or_takes_voices_away_wants_the_token_and_nothing_else_does(
 
 
 @pytest.mark.parametrize("force", [True, 1, "yes"])
-def test_to_build_a_voice_anew_is_to_write(force: Any) -> None:
+def test_extracting_a_voice_again_is_a_write(force: Any) -> None:
     guard = WriteToken(TOKEN)
     guard.check("prepare", {"force": False}, None)
     guard.check("prepare", {"force": force}, TOKEN)
@@ -37,13 +37,13 @@ def test_to_build_a_voice_anew_is_to_write(force: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "", TOKEN[:-1], TOKEN + " ", TOKEN.upper(), "\ud800", "ключ", 7, True, 0.5])
-def test_anything_else_is_refused_and_nothing_of_it_is_told(given: Any) -> None:
+def test_any_other_token_is_refused_and_not_repeated(given: Any) -> None:
     with pytest.raises(PermissionDenied) as caught:
         WriteToken(TOKEN).check("delete", {}, given)
     assert TOKEN not in str(caught.value) and "x-voice-token" in str(caught.value)
     assert not given or str(given) not in str(caught.value)
 
 
-def test_without_a_token_everything_passes() -> None:
+def test_every_operation_passes_without_a_token() -> None:
     for given in (None, "anything"):
         WriteToken("").check("delete", {}, given)

@@ -231,7 +231,7 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
         (["--checkpoint", str(ROOT)], "config.json"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_one_line(
+def test_a_repository_that_cannot_be_built_is_refused_in_one_line(
     checkpoint: Path, tmp_path: Path, options: list[str], message: str, capsys: Any
 ) -> None:
     assert main(["--checkpoint", str(checkpoint), "--output", str(tmp_path / "models"), *options]) == 1
@@ -254,11 +254,11 @@ def test_the_readme_s_commands_are_understood(checkpoint: Path, tmp_path: Path, 
     assert [dict(plan.precisions) for plan in plans] == [{"talker": "int8"}, {}]
 
 
-def test_what_is_there_is_not_overwritten(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:
+def test_existing_files_are_not_overwritten(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:
     output = tmp_path / "models"
     output.mkdir()
     command = ["--checkpoint", str(checkpoint), "--output", str(output)]
-    assert main(command) == 0  # an empty folder is in nobody's way
+    assert main(command) == 0  # an empty folder is no obstacle
     assert main(command) == 1 and "is not empty" in capsys.readouterr().err
     assert main([*command, "--force", "--served-checkpoint", "/elsewhere"]) == 0
     assert setting(output, "qwen3_tts_prompt", "checkpoint_dir") == "/elsewhere"

@@ -47,7 +47,7 @@ def asked(file: Path) -> set[str]:
     return found
 
 
-def test_what_the_code_reads_is_what_the_configurations_offer() -> None:
+def test_the_configurations_offer_exactly_the_settings_that_the_code_reads() -> None:
     assert read_settings() == {name for _, name, _, _ in parameters()} | set(VARIABLES_ONLY)
 
 

@@ -1,4 +1,4 @@
-"""Last chunks on their way to listeners: a server that stops waits for those, and for no others."""
+"""Last chunks on their way to clients: a server that stops waits for those, and for no others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as NotYet
 
 import pytest
 
-from voice_clone.triton.stages import last_chunks
+from tests.support.clock import Clock
 from voice_clone.triton.stages.last_chunks import PATIENCE, LastChunks
 
 
@@ -38,17 +38,18 @@ def test_an_answer_may_come_before_the_sender_is_back() -> None:
     assert chunks.wait()
 
 
-def test_who_never_answers_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_chunks, "PATIENCE", 0.1)
-    chunks = LastChunks()
+def test_a_chunk_without_an_answer_is_not_waited_for_long() -> None:
+    clock = Clock()
+    chunks = LastChunks(clock)
     chunks.sent("a")
+    clock.now += PATIENCE - 0.1
     assert not chunks.wait()
 
 
-def test_what_nobody_answers_is_forgotten() -> None:
-    now = 0.0
-    chunks = LastChunks(lambda: now)
+def test_a_chunk_without_an_answer_is_forgotten() -> None:
+    clock = Clock()
+    chunks = LastChunks(clock)
     for number in range(1000):
-        now += 1.0
+        clock.now += 1.0
         chunks.sent(str(number))
     assert len(chunks._sent) <= PATIENCE + 1

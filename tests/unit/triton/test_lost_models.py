@@ -64,7 +64,7 @@ def test_a_lost_model_ends_its_server() -> None:
     assert watched(RENAME + LIVES, RENAME + DIES) == -signal.SIGTERM
 
 
-def test_what_is_no_model_may_die() -> None:
+def test_a_process_that_is_no_model_may_die() -> None:
     assert watched(DIES, RENAME + LIVES, seconds=2.0) is None
 
 

@@ -21,12 +21,12 @@ WAIT = 20.0
 
 
 class Door:
-    """Takes connections as Triton's HTTP endpoint does: each request is answered; once it is shut, nobody gets in."""
+    """Takes connections as Triton's HTTP endpoint does: each request is answered; once it is shut, it takes no more."""
 
     def __init__(self, port: int) -> None:
         self.open = True
         self.asked = 0
-        self.held: set[socket.socket] = set()  # connections that nobody has closed
+        self.held: set[socket.socket] = set()  # connections that are still open
         self._listener = socket.create_server(("127.0.0.1", port))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -104,7 +104,7 @@ def test_a_server_that_stops_is_held_until_all_is_done(door: Door, port: int) ->
 
 
 def test_a_model_that_is_unloaded_looks_no_longer(door: Door, port: int) -> None:
-    stop = ServerStop(HttpEndpoint("127.0.0.1", port, 30.0), lambda _: pytest.fail("nobody stops"))
+    stop = ServerStop(HttpEndpoint("127.0.0.1", port, 30.0), lambda _: pytest.fail("it does not stop"))
     until(lambda: door.asked > 0)
     stop.close()
     until(lambda: not door.held)
@@ -150,7 +150,7 @@ def test_a_machine_without_ports_or_files_is_no_server_that_stops(
 
 
 def test_a_server_that_never_listens(port: int) -> None:
-    ServerStop(HttpEndpoint("127.0.0.1", port, 3.0), lambda _: pytest.fail("nobody stops")).close()
+    ServerStop(HttpEndpoint("127.0.0.1", port, 3.0), lambda _: pytest.fail("it does not stop")).close()
 
 
 COMMANDS: dict[str, tuple[str, HttpEndpoint | None]] = {

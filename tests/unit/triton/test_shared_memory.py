@@ -39,7 +39,7 @@ def send(memory: SharedMemory, size: int) -> None:
         pass
 
 
-def test_what_does_not_fit_is_refused_with_what_would_help(machine: Machine) -> None:
+def test_an_answer_that_does_not_fit_is_refused_with_a_remedy(machine: Machine) -> None:
     memory = SharedMemory()
     send(memory, 60 * MB)
     machine.free = 4 * MB
@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_refused_with_what_would_help(machine: Machine) -> 
         send(memory, 80 * MB)
 
 
-def test_what_a_region_has_room_for_is_never_refused(machine: Machine) -> None:
+def test_an_answer_that_fits_the_region_is_never_refused(machine: Machine) -> None:
     memory = SharedMemory()
     send(memory, 40 * MB)
     machine.free = 0  # the region has grown

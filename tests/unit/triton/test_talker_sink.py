@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.talker_inputs import Answer, Inputs, read, stage_of
 from tests.support.talkers import make_prompt, read_config
 from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.triton.stages import talker_sink
 from voice_clone.triton.stages.last_chunks import LastChunks
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import HEARTBEAT_SECONDS, TalkerSink
@@ -68,7 +68,7 @@ def test_nonsense(config: Qwen3TTSConfig, given: dict[str, Any]) -> None:
         read(config, **given)[0].request.prompt.check(config)
 
 
-def test_what_is_missing_is_named(config: Qwen3TTSConfig) -> None:
+def test_a_missing_tensor_is_named(config: Qwen3TTSConfig) -> None:
     with pytest.raises(InvalidArgument, match="prompt lacks reference_codes"):
         read(config, without="reference_codes")
     inputs = Inputs(make_prompt(config, 1))
@@ -129,14 +129,14 @@ def test_a_failure_before_the_first_chunk_is_an_error_and_later_a_last_chunk(
 
 def test_heartbeats(config: Qwen3TTSConfig) -> None:
     """Chunks without frames that are not final, between the chunks, with the index of the next one."""
-    (_, stream, _), answer, now = read(config), Answer(), [0.0]
-    sink = TalkerSink(stream, answer, LastChunks(), clock=lambda: now[0])
+    (_, stream, _), answer, clock = read(config), Answer(), Clock(0.0)
+    sink = TalkerSink(stream, answer, LastChunks(), clock)
 
     def cancelled() -> bool:
-        now[0] += HEARTBEAT_SECONDS
+        clock.now += HEARTBEAT_SECONDS
         return sink.cancelled()
 
-    now[0] += 0.9 * HEARTBEAT_SECONDS
+    clock.now += 0.9 * HEARTBEAT_SECONDS
     assert not sink.cancelled() and not answer.sent, "too early to ask"
     assert not cancelled() and len(answer.sent) == 1
     sink.chunk(chunk(0, 1))
@@ -155,26 +155,27 @@ def test_heartbeats(config: Qwen3TTSConfig) -> None:
     assert len(contexts[0]) > 0 and all(context.shape == (0, 16) for context in contexts[2:])
 
 
-def test_a_caller_that_has_gone_gets_no_heartbeat(config: Qwen3TTSConfig) -> None:
+def test_a_caller_that_has_left_gets_no_heartbeat(config: Qwen3TTSConfig) -> None:
     answer = Answer()
     answer.left = True
     assert TalkerSink(read(config)[1], answer, LastChunks()).cancelled() and not answer.sent
 
 
 def test_a_heartbeat_that_cannot_be_sent_ends_the_stream(
-    config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch
+    config: Qwen3TTSConfig,
 ) -> None:
-    monkeypatch.setattr(talker_sink, "HEARTBEAT_SECONDS", 0.0)
-    sink = TalkerSink(read(config)[1], Answer(broken=True), LastChunks())
+    clock = Clock(0.0)
+    sink = TalkerSink(read(config)[1], Answer(broken=True), LastChunks(), clock)
     sink.chunk(chunk(0, 1))
+    clock.now += HEARTBEAT_SECONDS
     assert sink.cancelled()
 
 
-def test_a_failure_after_a_heartbeat_is_a_last_chunk(config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For code2wav may be at work on the heartbeat."""
-    monkeypatch.setattr(talker_sink, "HEARTBEAT_SECONDS", 0.0)
-    answer = Answer()
-    sink = TalkerSink(read(config)[1], answer, LastChunks())
+def test_a_failure_after_a_heartbeat_is_a_last_chunk(config: Qwen3TTSConfig) -> None:
+    """code2wav may be at work on the heartbeat."""
+    answer, clock = Answer(), Clock(0.0)
+    sink = TalkerSink(read(config)[1], answer, LastChunks(), clock)
+    clock.now += HEARTBEAT_SECONDS
     sink.cancelled()
     sink.fail(Cancelled("gone"))
     last = answer.sent[-1]

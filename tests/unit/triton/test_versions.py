@@ -44,7 +44,7 @@ def test_a_source_folder_pins_nothing() -> None:
 
 
 @pytest.mark.parametrize("missing", ["MetricFamily.HISTOGRAM", "is_model_ready"])
-def test_an_older_server_is_told_what_it_lacks(missing: str) -> None:
+def test_the_error_for_an_older_server_says_what_it_lacks(missing: str) -> None:
     backend = SimpleNamespace()
     for name in BACKEND:
         owner, _, attribute = name.rpartition(".")

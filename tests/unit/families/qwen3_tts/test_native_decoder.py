@@ -1,4 +1,4 @@
-"""The native codec decoder: torch's samples, and a stream's own bits however it is cut and whoever is beside it."""
+"""The native codec decoder: torch's samples, and a stream's own bits, however it is cut and whatever is beside it."""
 
 from __future__ import annotations
 

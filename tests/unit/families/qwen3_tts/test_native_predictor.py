@@ -61,7 +61,9 @@ def test_top_k_keeps_ties_of_the_last() -> None:
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("knobs", KNOBS)
-def test_what_is_not_finite_is_seen_and_gives_some_code(bad: float, knobs: tuple[bool, float, int, float]) -> None:
+def test_values_that_are_not_finite_are_detected_and_give_some_code(
+    bad: float, knobs: tuple[bool, float, int, float]
+) -> None:
     logits = torch.randn(300, generator=torch.Generator().manual_seed(0))
     assert is_finite(logits.numpy()) and is_finite(np.float32([3e38, -3e38, 0]))
     for place in (0, 299, slice(None)):

@@ -72,7 +72,7 @@ def test_control_tokens_are_refused(folder: Path, token: str, text: str) -> None
 
 
 @pytest.mark.parametrize("text", ["<|im_end|", "|im_end|>", "<|IM_END|>", "< |im_end|>", "im_end", "<"])
-def test_what_only_resembles_a_control_token_is_text(folder: Path, text: str) -> None:
+def test_text_that_resembles_a_control_token_stays_text(folder: Path, text: str) -> None:
     assert text_of(folder, Tokenizer(folder).text_ids(text)) == text
 
 
