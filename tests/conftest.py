@@ -24,7 +24,7 @@ from tools.families.qwen3_tts.onnx_export import export_all
 hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("no deadline")
 
-# A shell's background jobs ignore Ctrl-C, and so would what the tests start there and then interrupt.
+# A shell's background jobs ignore Ctrl-C, and so would the processes that tests start there and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -33,7 +33,7 @@ PURE = ("client", "gateway", "speakers")  # those of tests/unit that need no nat
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, those with few tests last: where several processes share the files, all end at about once.
+    """Long files first, files with few tests last: where several processes share the files, all end at about once.
 
     While the first server compiles native code, which all others then find, the other processes have files that need
     none: else each would compile it. The tests of a file keep the random order that they have here.

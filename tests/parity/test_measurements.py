@@ -1,4 +1,4 @@
-"""The measurements of perf/ run, and what they say is whole; how fast anything was is no business of a test."""
+"""The measurements of perf/ run, and their reports are complete; no test asserts how fast anything was."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_server_cost(measure: Measure) -> None:
         assert set(found[side]) == {*server_cost.MEASURES, *server_cost.PARTS}
         parts = sum(found[side][part]["p50"] for part in server_cost.PARTS)
         assert parts == pytest.approx(found[side]["first chunk"]["p50"], abs=0.01)
-    # All but the beats; code2wav is also asked for each chunk.
+    # All but the heartbeats; code2wav is also called for each chunk.
     requests = {model: spent["requests"] for model, spent in found["triton"].items()}
     assert requests["qwen3_tts"] == requests["qwen3_tts_prompt"] == requests["speaker_cache"] == 1
     assert requests["qwen3_tts_code2wav"] >= 3

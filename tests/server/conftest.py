@@ -1,7 +1,6 @@
 """A real tritonserver with the tiny checkpoint, shared by the tests of this folder.
 
-A graceful stop takes Triton about 5 s. So where it is not what is tested, and nothing that it logs is looked at, the
-servers of the tests are killed at the end.
+A graceful stop takes Triton about 5 s. So servers are killed at the end, unless a test is about the stop or its log.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice:
 
 
 def test_a_stream_without_chunks_is_dropped(checkpoint_folder: CheckpointFactory, tmp_path: Any) -> None:
-    """And bounds hold: as many states as memory was set apart for, references forgotten in time."""
+    """Bounds hold too: as many states as fit the memory set for them, and references are forgotten in time."""
     environment = {
         "VOICE_CLONE_STREAM_IDLE_SECONDS": "1.5",
         "VOICE_CLONE_PRIMED_SECONDS": "1.5",

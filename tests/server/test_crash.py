@@ -1,4 +1,4 @@
-"""A stop of the real server, and kill -9 at random moments: what was acknowledged stays, and nothing half is there."""
+"""A stop of the real server, and kill -9 at random moments: acknowledged changes stay, no change is there in part."""
 
 from __future__ import annotations
 

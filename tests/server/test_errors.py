@@ -1,4 +1,4 @@
-"""Whatever a client sends: the right error, no path of the server, and a server that goes on."""
+"""Bad requests of every kind: the right error, no path of the server in it, and the server goes on."""
 
 from __future__ import annotations
 

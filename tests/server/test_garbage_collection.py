@@ -1,4 +1,4 @@
-"""What a model has loaded is not looked at again by Python's garbage collector: it would hold up all of its streams."""
+"""Python's garbage collector does not visit objects that a model has loaded: that would delay all of its streams."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> Iterator[Tri
 
 
 class Speakers:
-    """Well-behaved clients that speak all the time and compare what they hear with what they once heard."""
+    """Clients that speak all the time and compare each speech with their first one."""
 
     def __init__(self, server: TritonServer, world: World) -> None:
         self._client = Client(server.url)
@@ -90,7 +90,7 @@ class Speakers:
         self._client.close()
 
     def check(self, seed: int) -> None:
-        """Speak once more; the samples may differ by what the order of floating-point sums makes of them."""
+        """Speak once more; the samples may differ by rounding, which the order of floating-point sums decides."""
         expected, got = self._expected[seed], self._speak(seed)
         assert got.shape == expected.shape
         assert np.sqrt(np.mean((got - expected) ** 2)) <= 1e-4 * np.sqrt(np.mean(expected**2))

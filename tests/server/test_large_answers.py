@@ -1,4 +1,4 @@
-"""An answer for which shared memory has no room is an error, and no end of the service."""
+"""An answer for which shared memory has no room is an error, and the service goes on."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def speak_http(server: TritonServer, frames: int, seed: int, begun: threading.Se
 
 
 def refused(client: Client, within: float) -> str:
-    """What a new request is told, once the server has noticed the signal."""
+    """The error of a new request, once the server has noticed the signal."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""Another checkpoint on the same voice folder: every voice is still there, and made anew of its clip if it has one."""
+"""Another checkpoint on the same voice folder: every voice is there, extracted again from its clip if it has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock for what takes one as an argument."""
+"""A clock for code that takes one as an argument."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Decoded:
 
 
 def decode(name: str, data: bytes, rate: int) -> Decoded:
-    """What FFmpeg makes of a file; only of a headerless one it is told format and rate."""
+    """What FFmpeg makes of a file; format and rate are given only for a file without a header."""
     told = {"format": HEADERLESS[name][0], "options": {"sample_rate": str(rate)}} if name in HEADERLESS else {}
     with av.open(io.BytesIO(data), **told) as container:
         stream = container.streams.audio[0]

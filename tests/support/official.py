@@ -1,7 +1,7 @@
 """The official `qwen_tts` package, importable, for comparison.
 
 It imports torchaudio for its 25 Hz tokenizer, which nothing here uses: an empty module stands in for it. The
-package warns on import and when its models are built; those warnings are its own affair.
+package warns on import and when its models are built; those warnings do not concern our tests.
 
     from tests.support.official import quiet, qwen_tts
 """

@@ -67,13 +67,13 @@ class Call:
     ) -> None:
         self.answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
         self.client = triton.InferenceServerClient(server.url, channel_args=[("grpc.use_local_subchannel_pool", 1)])
-        # Without the header triton_grpc_error: an answer with it takes a server of version 2.51 down now and then.
+        # Without the header triton_grpc_error: with it, an error answer crashes Triton 2.51 now and then.
         self.client.start_stream(lambda result, error: self.answers.put((result, error)), stream_timeout=timeout)
         self._model, self._more = model, {"enable_empty_final_response": empty_final, "parameters": parameters or None}
         self.send(inputs)
 
     def send(self, inputs: Mapping[str, Any]) -> None:
-        """A request on the stream."""
+        """Send a request on the stream."""
         self.client.async_stream_infer(self._model, tensors(**inputs), **self._more)
 
     def next(self) -> Any:
@@ -111,11 +111,11 @@ class Call:
         return error
 
     def close(self) -> None:
-        """After the last answer."""
+        """Close the stream and its connection, after the last answer."""
         self.client.stop_stream()
         self.client.close()
 
     def leave(self) -> None:
-        """Give a running stream up."""
+        """Cancel a running stream."""
         self.client.stop_stream(cancel_requests=True)
         self.client.close()

@@ -1,6 +1,6 @@
 """Malformed and hostile gRPC requests: a good request of some model, then a few things made wrong.
 
-Left out, for they take a Triton 2.51 itself down: see `test_hostile.py`.
+Requests that crash Triton 2.51 itself are left out: see `test_hostile.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Malformed and hostile HTTP requests, byte by byte over a socket.
 
-Left out, for they take a Triton 2.51 itself down: see `test_hostile.py`.
+Requests that crash Triton 2.51 itself are left out: see `test_hostile.py`.
 """
 
 from __future__ import annotations

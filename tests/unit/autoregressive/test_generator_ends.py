@@ -104,7 +104,7 @@ def test_a_stopped_stream_needs_no_code_predictor(config: Qwen3TTSConfig, monkey
 def test_a_runaway_ends(
     config: Qwen3TTSConfig, begin: int, cycle: int, limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Codebook 0 is forced to go round in a cycle; it may do so until the text is used up. The others are drawn."""
+    """Codebook 0 is forced to repeat a cycle; it may do so until the text is used up. The others are drawn."""
     talker, prompt = make_talker(config, 0), make_prompt(config, 0)
     others = config.talker.num_code_groups - 1
 

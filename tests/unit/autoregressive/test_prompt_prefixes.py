@@ -1,4 +1,4 @@
-"""What was read of a voice is not read again, and no bit of a stream shows it."""
+"""The prefix of a voice is read once, and no bit of a stream depends on whether it was read or kept."""
 
 from __future__ import annotations
 

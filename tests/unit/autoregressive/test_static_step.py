@@ -89,7 +89,7 @@ def mixed(config: Qwen3TTSConfig, count: int) -> list[TalkerRequest]:
 
 @pytest.fixture(scope="module")
 def expected(talker: Talker, config: Qwen3TTSConfig) -> list[npt.NDArray[np.int32]]:
-    """What the streams of `mixed` say alone, in steps that follow them."""
+    """The codes of the streams of `mixed`, each alone, in steps of the streams' own shapes."""
     dynamic, codes = Generator(talker, 1, MAX_LENGTH), []
     for case in mixed(config, 8):
         dynamic.start(0, case)

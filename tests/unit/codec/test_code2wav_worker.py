@@ -64,7 +64,7 @@ class Ticket:
 
 
 class Bench:
-    """A worker whose decoder can be held, and all that it tells."""
+    """A worker whose decoder can be held, and all its reports."""
 
     def __init__(self, code2wav: Code2Wav, max_batch: int, max_queue: int) -> None:
         self.code2wav = code2wav
@@ -431,7 +431,7 @@ def test_a_reference_is_prepared_when_nothing_else_is_to_do(bench: Callable[...,
     one, context, codes = bench(), random_codes(20, 1), random_codes(3, 0)
     one.hold()
     one.worker.prepare(context)
-    one.worker.prepare(context + 1000)  # nonsense, which its stream will be told
+    one.worker.prepare(context + 1000)  # a bad chunk; the error comes with the last one
     before = one.submit(Chunk("other", 0, codes, NO_CODES, True))
     one.release()
     assert isinstance(before[0].wait(), Decoded)

@@ -1,4 +1,4 @@
-"""What the gateway's encoder bears: wrong wishes, odd samples, many beside it; in threads and memory."""
+"""The gateway's encoder with bad arguments, odd samples and many encoders at once; its threads and memory."""
 
 from __future__ import annotations
 

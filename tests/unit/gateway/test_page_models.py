@@ -61,8 +61,8 @@ def open_page(page: Page, triton: Server, serve: Serve, *families: str, **settin
 def speak(page: Page) -> int:
     """Speak, and wait until it was played; returns the number of samples."""
     page.get_by_label("Text", exact=True).fill("Hello there.")
+    page.locator("#speech").evaluate("node => node.dataset.state = 'before'")  # a short speech is soon done again
     page.get_by_role("button", name="Speak").click()
-    expect(page.locator("#speech")).not_to_have_attribute("data-state", "done")
     expect(page.locator("#speech")).to_have_attribute("data-state", "done")
     return int(page.locator("#speech").get_attribute("data-samples") or 0)
 

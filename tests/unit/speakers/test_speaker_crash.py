@@ -1,4 +1,4 @@
-"""SIGKILL at every step: what was acknowledged survives, what was not is there whole or not at all."""
+"""SIGKILL at every step: acknowledged changes survive, any other is there as a whole or not at all."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_an_extraction_of_another_checkpoint_drops_the_modes_that_are_kept(voice
 
 
 class Slow(FakeEncoder):
-    """An encoder that does not describe itself before it is let go."""
+    """An encoder that does not describe itself before it is released."""
 
     def __init__(self) -> None:
         super().__init__()

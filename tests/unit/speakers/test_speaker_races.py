@@ -23,7 +23,7 @@ CLIPS = 40  # different ones in the stress
 
 
 class Paused(FakeEncoder):
-    """An encoder that stops in the middle of each extraction until it is let go."""
+    """An encoder that stops in the middle of each extraction until it is released."""
 
     def __init__(self) -> None:
         super().__init__(during=self._pause)

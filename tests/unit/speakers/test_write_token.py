@@ -1,4 +1,4 @@
-"""The write token: which operations want it, and what passes for it."""
+"""The write token: which operations need it, and which tokens pass."""
 
 from __future__ import annotations
 

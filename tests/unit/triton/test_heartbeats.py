@@ -26,7 +26,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 
 
 class Ensemble:
-    """The answer of a talker inside an ensemble: never told of a cancel; each response is a request of code2wav."""
+    """The answer of a talker inside an ensemble: it learns of no cancel; each response is a request of code2wav."""
 
     def __init__(self) -> None:
         self.engine: Engine[Wish]

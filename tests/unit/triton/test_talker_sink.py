@@ -150,7 +150,7 @@ def test_heartbeats(config: Qwen3TTSConfig) -> None:
     for heartbeat in answer.sent[::2]:
         assert heartbeat["codes"].shape == (0, 16) and heartbeat["info"] == ""
     contexts = [sent["context_codes"] for sent in answer.sent]
-    for context in contexts[:2]:  # with the beat before the first chunk, so that code2wav is ready for it
+    for context in contexts[:2]:  # with the heartbeat before the first chunk, so that code2wav is ready for it
         np.testing.assert_array_equal(context, stream.context)
     assert len(contexts[0]) > 0 and all(context.shape == (0, 16) for context in contexts[2:])
 

@@ -1,4 +1,4 @@
-"""Loading weights: what is refused, and that only what is asked for is read."""
+"""Loading weights: bad files are refused, and only the requested tensors are read."""
 
 from __future__ import annotations
 

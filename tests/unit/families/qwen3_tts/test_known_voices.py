@@ -1,4 +1,4 @@
-"""What a starting server makes ready of the voices on disk."""
+"""What a starting server prepares from the voices on disk."""
 
 from __future__ import annotations
 
