@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -14,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
+from ._default_family import DefaultFamily
 from ._requests import Source
 from ._speech import Speech
-from .errors import DeadlineExceeded, Unsupported, VoiceCloneError
+from .errors import Unsupported, VoiceCloneError
 from .types import Knobs, Names, Voice, Voices
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class Client:
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._stream = _channel.stream_of(self._channel)
         self._model = model
-        self._default: str | None = None  # the server's default family, once it is known
-        self._default_lock = threading.Lock()  # held by the thread that asks the server for it
+        self._default = DefaultFamily(self._ask_models)
         self._timeout = timeout
         self._metadata = _channel.metadata(headers, token)
 
@@ -272,23 +271,10 @@ class Client:
         Raises:
             VoiceCloneError: the default is needed, and the server did not answer it.
         """
-        known = model or self._model or self._default
-        if known is not None:
-            return known
-        seconds = _channel.shorter(self._timeout, limit)
-        until = None if seconds is None else time.monotonic() + seconds
-        if not self._default_lock.acquire(timeout=-1 if seconds is None else seconds):
-            raise DeadlineExceeded("the server did not answer in time")
-        try:
-            if self._default is None:  # no other thread got it meanwhile
-                left = None if until is None else until - time.monotonic()
-                answer = self._call(_requests.cache("stats"), left)
-                self._default = _responses.default_model(_responses.models(answer))
-            return self._default
-        except VoiceCloneError as error:
-            raise _responses.without_default(error) from None
-        finally:
-            self._default_lock.release()
+        return model or self._model or self._default.get(_channel.shorter(self._timeout, limit))
+
+    def _ask_models(self, seconds: float | None) -> Names:
+        return _responses.models(self._call(_requests.cache("stats"), seconds))
 
     def _infer(self, request: Any, more: float | None = None) -> Any:
         return self._call(request, _channel.timeout(self._timeout, more))
