@@ -320,7 +320,7 @@ def test_settings_of_one_family(client: Client, folder: Path) -> None:
 
 def test_streams_of_both_at_once(client: Client) -> None:
     wanted: list[dict[str, Any]] = [{"model": family, "seed": seed} for seed in range(3) for family in FAMILIES]
-    frames = {"qwen3_tts": 40, "chirp": 200}
+    frames = {"qwen3_tts": 100, "chirp": 400}
     barrier = threading.Barrier(len(wanted))
 
     def read(given: dict[str, Any], together: bool) -> tuple[np.ndarray, float, float]:
