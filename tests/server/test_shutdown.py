@@ -84,7 +84,7 @@ def refused(client: Client, within: float) -> str:
 def test_streams_end_on_a_signal_to_stop(server: TritonServer) -> None:
     assert server.process is not None
     begun = threading.Semaphore(0)
-    with Client(server.url) as client, ThreadPoolExecutor(8) as pool:
+    with Client(server.url, model="qwen3_tts") as client, ThreadPoolExecutor(8) as pool:
 
         def start(make: Callable[..., Outcome], *arguments: Any) -> Future[Outcome]:
             return pool.submit(make, *arguments, begun)
