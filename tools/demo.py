@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--reference", type=Path, help="a clip of 1 to 30 s of the voice to clone")
     parser.add_argument("--reference-text", help="the words spoken in --reference; enables in-context cloning")
     parser.add_argument("--text", default="Every morning the same boats left, and every evening they came home.")
-    parser.add_argument("--language", default="English")
+    parser.add_argument("--language", help="of the text (default: the model finds out)")
     parser.add_argument("--max-frames", type=int, default=96, help="longest speech in frames (default: 96)")
     parser.add_argument("-o", "--output", type=Path, default=Path("demo.wav"), help="default: demo.wav")
     arguments = parser.parse_args()

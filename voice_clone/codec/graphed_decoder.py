@@ -6,12 +6,14 @@ because a stream is the same however it is cut. A stream's state is one flat vec
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder, VoiceDecoder
 from voice_clone.layers.graphs import GraphRunner, Step, powers_up_to, round_up
 from voice_clone.layers.streaming import StreamState
 
@@ -91,6 +93,13 @@ class GraphedDecoder:
         """Move fresh streams on over frames whose samples are not wanted."""
         apart = StreamState(state.position, self._apart(state.buffers[0]))
         self._decoder.prime(codes, apart)
+        state.position, state.buffers = apart.position, [self._flat(apart.buffers)]
+
+    @torch.inference_mode()
+    def condition(self, state: StreamState, voice: Mapping[str, NDArray[Any]]) -> None:
+        """As of a `VoiceDecoder`, if the decoder in the graphs is one."""
+        apart = StreamState(state.position, self._apart(state.buffers[0]))
+        cast(VoiceDecoder, self._decoder).condition(apart, voice)
         state.position, state.buffers = apart.position, [self._flat(apart.buffers)]
 
     def _step(self, batch: int, frames: int) -> tuple[Hashable, Step]:

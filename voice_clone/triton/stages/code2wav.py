@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from voice_clone import compute
 from voice_clone.codec.chunk import Chunk, Decoded
@@ -39,12 +39,16 @@ class Code2WavModel(Model):
 
     stage = "code2wav"
     single = True  # it holds every stream's decoder state and the order of its chunks
-    load_stage: ClassVar[Callable[[Settings], DecoderStage]]
+
+    @staticmethod
+    def load_stage(settings: Settings) -> DecoderStage:
+        """The family's stage, as the settings ask for it."""
+        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the decoder, warm it up, start its worker."""
         compute.use_threads(settings, share=2)
-        stage = type(self).load_stage(settings)
+        stage = self.load_stage(settings)
         self._sample_rate = stage.form.sample_rate
         code2wav = Code2Wav(
             stage.decoder,

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
 
 from voice_clone import compute
 from voice_clone.audio import check_waveform, resample
@@ -34,12 +33,15 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 class EncoderModel(Model):
     """The base of an encoder's model. A family sets `stage` and `load_stage`, which gets `call` for engine triton."""
 
-    load_stage: ClassVar[Callable[[Settings, compute.Call], EncoderStage]]
+    @staticmethod
+    def load_stage(settings: Settings, call: compute.Call) -> EncoderStage:
+        """The family's stage, as the settings ask for it."""
+        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the network."""
         compute.use_threads(settings)
-        self._stage = type(self).load_stage(settings, call)
+        self._stage = self.load_stage(settings, call)
         self.threads = compute.encoder_threads(settings)
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
@@ -30,11 +30,15 @@ class PromptModel(Model):
 
     stage = "prompt"
     threads = 16  # a cold voice keeps one busy while its clip is encoded
-    load_stage: ClassVar[Callable[[Settings], PromptStage[Any]]]
+
+    @staticmethod
+    def load_stage(settings: Settings) -> PromptStage[Any]:
+        """The family's stage, as the settings ask for it."""
+        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the family's prompt stage."""
-        self._stage = type(self).load_stage(settings)
+        self._stage = self.load_stage(settings)
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Check the request, resolve its voice, make the prompt."""

@@ -14,8 +14,7 @@ their names begin with `voice_clone_talker_`, and the label `family` tells famil
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from voice_clone import compute
 from voice_clone.autoregressive.warm_up import warm_up
@@ -40,12 +39,16 @@ class TalkerModel(Model):
 
     stage = "talker"
     single = True  # one engine batches all streams
-    load_stage: ClassVar[Callable[[Settings], TalkerStage[Any]]]
+
+    @staticmethod
+    def load_stage(settings: Settings) -> TalkerStage[Any]:
+        """The family's stage, as the settings ask for it."""
+        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the talker, warm it up, start its engine."""
         compute.use_threads(settings)
-        self._stage = stage = type(self).load_stage(settings)
+        self._stage = stage = self.load_stage(settings)
         generator = stage.generator
         log.info("%d streams, %.1f MB of KV cache", generator.slots, generator.kv_bytes / 1e6)
         prefill_chunk = compute.prefill_chunk(settings)

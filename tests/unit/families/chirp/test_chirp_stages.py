@@ -16,6 +16,7 @@ from tests.support.chirp.checkpoint_maker import CONFIG, make_checkpoint
 from tests.support.chirp.config import load_config
 from tests.support.chirp.encoder_stage import load_encoder
 from tests.support.chirp.talker_stage import load_network
+from tests.support.graph_safety import Recorder
 from tools.families.recognition import FamilyError, families_of, models_of
 from tools.triton_server import MODELS, ROOT
 from voice_clone.autoregressive.warm_up import warm_up
@@ -23,7 +24,10 @@ from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.codec.chunk import Chunk as CodecChunk
 from voice_clone.codec.chunk import Decoded
 from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.layers.streaming import StreamState
 from voice_clone.settings import Settings
 from voice_clone.stages import StreamPlan
 from voice_clone.triton.packing import pack, unpack
@@ -73,6 +77,25 @@ def test_chunks_joined_equal_the_whole(bare: BareChirp, lengths: list[int]) -> N
         parts.append(decoded.waveform)
     assert np.abs(np.concatenate(parts) - whole).max() <= 1e-6
     assert code2wav.streams == 0
+
+
+def test_a_voice_goes_into_fixed_shapes(bare: BareChirp) -> None:
+    """The decoder in steps that CUDA graphs can hold: the voice is in its flat state, too."""
+    form, plain = bare.form, bare.decoder
+    graphed = GraphedDecoder(plain, form, 3, (1, 4), GraphRunner(Recorder()))
+    graphed.prepare()
+    streams = []
+    for decoder in (plain, graphed):
+        states = [decoder.new_state(1) for _ in range(3)]
+        for seed, state in enumerate(states):
+            decoder.condition(state, {"timbre": timbre(seed)})
+        together = StreamState.stack(states)
+        codes = form.batch([random_codes(9, seed) for seed in range(3)], torch.device("cpu"))
+        streams.append(
+            torch.cat([decoder.decode_chunk(part, together) for part in codes.split([2, 7], dim=-1)], dim=-1)
+        )
+    assert streams[0].std() > 0.01
+    torch.testing.assert_close(*streams, rtol=0, atol=1e-6)
 
 
 def test_streams_in_one_batch_keep_their_own_voices(bare: BareChirp) -> None:
