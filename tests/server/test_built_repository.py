@@ -73,7 +73,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(checkpoint_folder: CheckpointFactory, log: Path) -> Iterator[TritonServer]:
-    """On a built repository with native encoders, told nothing of the checkpoint."""
+    """On a built repository with native encoders, without a setting of the checkpoint."""
     models = log.parent / "models"
     options = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(models), "--provider", "cpu"]
     assert main([*options, "--engine", "code2wav=onnx", "--native-encoders", "onnx"]) == 0

@@ -94,9 +94,9 @@ def test_chunks_sent_ahead_come_back_in_order(server: TritonServer, decoder: Cod
 def test_a_heartbeat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None:
     codes, parts = random_codes(9, 6), []
     for index in range(3):
-        assert direct("beaten", index, NO_CODES) is None
-        parts.append(direct("beaten", index, codes[3 * index : 3 * index + 3], final=index == 2).as_numpy("audio"))
-    assert direct("beaten", 3, NO_CODES) is None
+        assert direct("alive", index, NO_CODES) is None
+        parts.append(direct("alive", index, codes[3 * index : 3 * index + 3], final=index == 2).as_numpy("audio"))
+    assert direct("alive", 3, NO_CODES) is None
     assert_same_audio(np.concatenate(parts), whole(decoder, codes))
 
 
@@ -147,8 +147,8 @@ def test_the_state_after_a_reference_is_computed_once(direct: Ask, server: Trito
 
 def test_the_last_chunk_of_a_failed_talker_carries_its_error(direct: Ask) -> None:
     direct("failing", 0, random_codes(2, 0))
-    told = json.dumps({"error": "deadline_exceeded: too late"})
-    assert direct("failing", 1, NO_CODES, final=True, info=told) == "deadline_exceeded: too late"
+    info = json.dumps({"error": "deadline_exceeded: too late"})
+    assert direct("failing", 1, NO_CODES, final=True, info=info) == "deadline_exceeded: too late"
 
 
 @on_every_engine

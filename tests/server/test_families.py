@@ -194,14 +194,14 @@ def test_metrics_follow_the_statistics(server: TritonServer, cache: Cache) -> No
     cache("upload", name="Metric", audio=clip(4000), reference_text="Some words.", options={"wait": True})
     for _ in range(5):
         cache("resolve", name="Metric")
-    told = cache("stats")[0]
+    stats = cache("stats")[0]
     prefix = "voice_clone_speaker_cache_"
     names = ("hits", "misses", "restores", "extractions", "uploads", "deletes")
-    wanted = {f"{prefix}{name}_total": told[name] for name in names}
+    wanted = {f"{prefix}{name}_total": stats[name] for name in names}
     for pool in ("registered", "inline"):
         for name in ("bytes", "entries"):
-            wanted[f'{prefix}{name}{{pool="{pool}"}}'] = told["pools"][pool][name]
-    wanted |= {f"{prefix}voices": told["speakers"], f"{prefix}extraction_seconds_count": told["extractions"]}
+            wanted[f'{prefix}{name}{{pool="{pool}"}}'] = stats["pools"][pool][name]
+    wanted |= {f"{prefix}voices": stats["speakers"], f"{prefix}extraction_seconds_count": stats["extractions"]}
     url = f"http://127.0.0.1:{server.metrics_port}/metrics"
     deadline = time.monotonic() + 10
     while True:  # they are updated one after the other, some time after the statistics

@@ -23,13 +23,13 @@ class TritonPythonModel(Model):
         self._loaded = [[number] for number in range(100_000)]
 
     def handle(self, request, responder):
-        return {"told": json.dumps({"frozen": gc.get_freeze_count(), "collected": len(gc.get_objects())})}
+        return {"counts": json.dumps({"frozen": gc.get_freeze_count(), "collected": len(gc.get_objects())})}
 '''
 
-CONFIG = """name: "teller"
+CONFIG = """name: "counter"
 backend: "python"
 max_batch_size: 0
-output [ { name: "told" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "counts" data_type: TYPE_STRING dims: [ 1 ] } ]
 """
 
 
@@ -39,7 +39,7 @@ def test_loaded_objects_are_not_collected(tmp_path: Path) -> None:
         TritonServer(models=tmp_path / "models", log=tmp_path / "log") as server,
         triton.InferenceServerClient(server.url) as client,
     ):
-        answer = client.infer("teller", []).as_numpy("told")
+        answer = client.infer("counter", []).as_numpy("counts")
     assert answer is not None
-    told = json.loads(answer[0])
-    assert told["frozen"] > 100_000 > 10 * told["collected"]
+    counts = json.loads(answer[0])
+    assert counts["frozen"] > 100_000 > 10 * counts["collected"]

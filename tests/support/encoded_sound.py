@@ -57,8 +57,8 @@ class Decoded:
 
 def decode(name: str, data: bytes, rate: int) -> Decoded:
     """What FFmpeg makes of a file; format and rate are given only for a file without a header."""
-    told = {"format": HEADERLESS[name][0], "options": {"sample_rate": str(rate)}} if name in HEADERLESS else {}
-    with av.open(io.BytesIO(data), **told) as container:
+    given = {"format": HEADERLESS[name][0], "options": {"sample_rate": str(rate)}} if name in HEADERLESS else {}
+    with av.open(io.BytesIO(data), **given) as container:
         stream = container.streams.audio[0]
         resampler = av.AudioResampler(format="fltp")
         frames = [made for frame in container.decode(stream) for made in resampler.resample(frame)]

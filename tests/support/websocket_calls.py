@@ -92,7 +92,7 @@ def audio_of(messages: list[Any]) -> bytes:
     return b"".join(message for message in messages if isinstance(message, bytes))
 
 
-def told(messages: list[Any]) -> list[dict[str, Any]]:
+def events_of(messages: list[Any]) -> list[dict[str, Any]]:
     return [message for message in messages if isinstance(message, dict)]
 
 

@@ -26,12 +26,12 @@ def test_items_fail_alone(http: httpx2.Client, voice: str) -> None:
     asked = {"voice": voice, "seed": 1, "max_new_tokens": 4, "items": items}
     answer = http.post(BATCH, json=asked)
     assert answer.status_code == 200
-    told = answer.json()
-    [*_, last] = told["results"]
+    report = answer.json()
+    [*_, last] = report["results"]
     assert last["status"] == "success", last
-    assert told["id"].startswith("speech-batch-")
-    assert (told["total"], told["succeeded"], told["failed"]) == (9, 3, 6)
-    results = told["results"]
+    assert report["id"].startswith("speech-batch-")
+    assert (report["total"], report["succeeded"], report["failed"]) == (9, 3, 6)
+    results = report["results"]
     assert [result["index"] for result in results] == list(range(9))
     assert [result["status"] == "success" for result in results] == [True] + [False] * 6 + [True] * 2
     codes = [result["error"]["code"] for result in results if result["status"] == "error"]

@@ -31,7 +31,7 @@ def body(voice: str, seed: int) -> dict[str, Any]:
 
 
 async def one(http: httpx2.AsyncClient, voice: str, number: int, leave: bool) -> tuple[int, bytes]:
-    """The seed and the audio of one stream; none if it is left after its first bytes. Waits when told to."""
+    """The seed and the audio of one stream; none if it is left after its first bytes. It obeys Retry-After."""
     seed = number % SEEDS
     while True:
         async with http.stream("POST", "/v1/audio/speech", json=body(voice, seed)) as answer:

@@ -40,8 +40,8 @@ def test_the_saved_files_hold_the_speech(gateway: Gateway, client: Client, voice
 
 
 def test_the_server_s_refusal_is_printed(gateway: Gateway, voice: str, tmp_path: Path) -> None:
-    code, told = run(gateway, "--voice", "nobody", "-o", tmp_path / "a.wav", "Good morning.")
-    assert (code, told) == (1, "tts-stream: no voice is registered under the name 'nobody' (HTTP 404)\n")
-    code, told = run(gateway, "--voice", voice, "--set", "sped=2", "-o", tmp_path / "a.wav", "Good morning.")
-    assert code == 1 and "do you mean speed?" in told
+    code, stderr = run(gateway, "--voice", "nobody", "-o", tmp_path / "a.wav", "Good morning.")
+    assert (code, stderr) == (1, "tts-stream: no voice is registered under the name 'nobody' (HTTP 404)\n")
+    code, stderr = run(gateway, "--voice", voice, "--set", "sped=2", "-o", tmp_path / "a.wav", "Good morning.")
+    assert code == 1 and "do you mean speed?" in stderr
     assert not (tmp_path / "a.wav").exists()

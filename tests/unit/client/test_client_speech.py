@@ -117,8 +117,8 @@ def test_info_is_the_latest(triton: Server) -> None:
     with vc.Client(triton.url) as client:
         speaking = client.speak("Hi.", voice="ada")
         assert speaking.info is None
-        told = [speaking.info for _ in speaking]
-        assert told == [{"cache": "miss"}, {"cache": "miss"}, {"cache": "miss", "frames": 3}]
+        infos = [speaking.info for _ in speaking]
+        assert infos == [{"cache": "miss"}, {"cache": "miss"}, {"cache": "miss", "frames": 3}]
 
 
 def test_read_async(triton: Server) -> None:

@@ -189,8 +189,8 @@ def test_the_servers_message_is_one_line(gateway: Gateway, tmp_path: Path) -> No
     error = {"message": 'no voice is registered under the name "ada"', "type": "invalid_request_error"}
     gateway.chunks = lambda: iter([json.dumps({"error": error}, indent=1).encode()])
     (tmp_path / "out.wav").write_bytes(b"before")
-    told = 'tts-stream: no voice is registered under the name "ada" (HTTP 404)\n'
-    assert run(gateway, "--voice", "ada", "-o", tmp_path / "out.wav", "Hi.") == (1, told)
+    stderr = 'tts-stream: no voice is registered under the name "ada" (HTTP 404)\n'
+    assert run(gateway, "--voice", "ada", "-o", tmp_path / "out.wav", "Hi.") == (1, stderr)
     assert (tmp_path / "out.wav").read_bytes() == b"before"
 
 

@@ -245,7 +245,7 @@ def test_a_cancelled_stream_is_dropped_and_its_talker_notified(
     assert doomed[1].wait() is None and isinstance(doomed[2].wait(), Cancelled)
     assert_same_audio(heard(tickets), whole(decoder, codes, random_codes(5, 1)))
     one.worker.close()
-    assert one.lost_streams == ["gone"], "told once"
+    assert one.lost_streams == ["gone"], "reported once"
     assert sorted(one.ended()) == ["cancelled", "finished", "finished"]
     assert one.code2wav.streams == 0
 

@@ -103,10 +103,10 @@ def test_libsndfile_reads_what_it_knows(name: str, rate: int, streaming: bool) -
         with pytest.raises(soundfile.LibsndfileError):  # it knows no AAC
             soundfile.info(io.BytesIO(data))
         return
-    told = {"samplerate": rate, "channels": 1, "format": "RAW", "endian": "LITTLE"} if name in HEADERLESS else {}
+    given = {"samplerate": rate, "channels": 1, "format": "RAW", "endian": "LITTLE"} if name in HEADERLESS else {}
     if name in HEADERLESS:
-        told["subtype"] = HEADERLESS[name][1]
-    with soundfile.SoundFile(io.BytesIO(data), **told) as sound:
+        given["subtype"] = HEADERLESS[name][1]
+    with soundfile.SoundFile(io.BytesIO(data), **given) as sound:
         assert (sound.format, sound.subtype) == SNDFILE[name]
         assert (sound.samplerate, sound.channels) == (rate, 1)
         if name == "flac" and streaming:
@@ -124,9 +124,9 @@ def test_ffprobe_agrees(name: str, streaming: bool, tmp_path: Path) -> None:
     encoder = Encoder(name, RATE, streaming=streaming)
     path = tmp_path / f"speech.{encoder.format.extension}"
     path.write_bytes(b"".join(encode(encoder, SOUND)))
-    told = ["-f", HEADERLESS[name][0], "-ar", str(encoder.sample_rate)] if name in HEADERLESS else []
+    given = ["-f", HEADERLESS[name][0], "-ar", str(encoder.sample_rate)] if name in HEADERLESS else []
     shown = ["-show_entries", "stream=codec_name,sample_rate,channels:packet=duration_time", "-of", "json"]
-    probe = subprocess.run(["ffprobe", "-v", "error", *told, *shown, path], capture_output=True, check=True)
+    probe = subprocess.run(["ffprobe", "-v", "error", *given, *shown, path], capture_output=True, check=True)
     report = json.loads(probe.stdout)
     (stream,) = report["streams"]
     assert stream["codec_name"] == CODECS[name].removesuffix("float")

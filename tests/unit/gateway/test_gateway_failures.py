@@ -53,15 +53,15 @@ def test_errors_before_the_first_byte(
 
     triton.play = fail
     answer = serve(triton.url, retry_after=7).post("/v1/audio/speech", json={**SPEECH, "stream": not whole})
-    told = error(answer)
-    assert (answer.status_code, told["code"]) == (status, code)
+    found = error(answer)
+    assert (answer.status_code, found["code"]) == (status, code)
     assert answer.headers.get("retry-after") == ("7" if status == 503 else None)
     if status == 500:
-        assert "/srv" not in told["message"] and answer.headers["x-request-id"] in told["message"]
+        assert "/srv" not in found["message"] and answer.headers["x-request-id"] in found["message"]
     elif status == 403:  # the operator of the gateway can mend it, its callers cannot
-        assert "s3cret" not in told["message"] and told["type"] == "permission_error"
+        assert "s3cret" not in found["message"] and found["type"] == "permission_error"
     else:
-        assert told["message"] == details.partition(": ")[2]
+        assert found["message"] == details.partition(": ")[2]
 
 
 def test_a_server_that_is_away(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

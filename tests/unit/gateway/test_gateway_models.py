@@ -22,7 +22,7 @@ from tests.support.gateway_thread import Serve
 from tests.support.speech_double import FRAME, Double
 from tests.support.triton_double import FAMILY, Failure, Server, chunk, speech
 from tests.support.triton_double import samples_of as chunk_samples
-from tests.support.websocket_calls import Gateway, audio_of, pcm_of, run, told
+from tests.support.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
 
 RATES = {FAMILY: 24000, "made_up": 44100}
 SPEECH = {"input": "Hello there.", "voice": "ada"}
@@ -379,9 +379,9 @@ def test_a_session_in_each_model() -> None:
                 await caller.send("input.text", text=text)
                 await caller.send("input.done")
                 messages = await caller.until("session.done")
-                starts = [message for message in told(messages) if message["type"] == "audio.start"]
+                starts = [message for message in events_of(messages) if message["type"] == "audio.start"]
                 assert [start["sample_rate"] for start in starts] == [rate, rate]
-                done = told(messages)[-1]
+                done = events_of(messages)[-1]
                 assert done["milliseconds"] == round(8 * FRAME / rate * 1000)
                 assert audio_of(messages) == pcm_of(first, 0) + pcm_of(second, 1)
             await caller.configure(model="other")

@@ -10,7 +10,7 @@ import soundfile
 from voice_clone_gateway.long_speech import sentence_seed
 
 from tests.support.speech_double import FRAME
-from tests.support.websocket_calls import Gateway, audio_of, pcm_of, run, told
+from tests.support.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
 
 
 def test_a_text_in_pieces() -> None:
@@ -23,7 +23,7 @@ def test_a_text_in_pieces() -> None:
             await caller.send("input.text", text="ond")
             await caller.send("input.done")
             rest = await caller.until("session.done")
-        assert told(first) == [
+        assert events_of(first) == [
             {
                 "type": "audio.start",
                 "utterance_index": 0,
@@ -44,7 +44,7 @@ def test_a_text_in_pieces() -> None:
             },
         ]
         assert audio_of(first) == pcm_of("The first sentence here.", 0)
-        start, done, end = told(rest)
+        start, done, end = events_of(rest)
         assert (start["sentence_text"], start["start"], start["end"]) == ("Now the second", 25, 39)
         assert start["seed"] == sentence_seed(7, 1)
         assert done["milliseconds"] == 240
@@ -75,8 +75,8 @@ def test_utterances_are_spoken_one_after_another() -> None:
             await caller.send("input.done")
             one, other = await caller.until("session.done"), await caller.until("session.done")
         assert audio_of(one) == pcm_of("One utterance.", 0)
-        assert [message["utterance_index"] for message in told(other)] == [1, 1, 1]
-        start, done = told(other)[:2]
+        assert [message["utterance_index"] for message in events_of(other)] == [1, 1, 1]
+        start, done = events_of(other)[:2]
         assert (start["format"], start["sample_rate"], start["seed"], start["start"]) == ("mulaw", 8000, 8, 2)
         assert len(audio_of(other)) == 2 * FRAME // 3
         assert done["total_bytes"] <= 2 * FRAME // 3, "the resampler looks ahead"
@@ -111,7 +111,7 @@ def test_each_sentence_as_a_file() -> None:
             messages = await caller.until("session.done")
         files = [message for message in messages if isinstance(message, bytes)]
         assert [soundfile.info(io.BytesIO(file)).frames for file in files] == [3 * 2 * FRAME, 2 * 2 * FRAME]
-        assert [message["total_bytes"] for message in told(messages) if message["type"] == "audio.done"] == [
+        assert [message["total_bytes"] for message in events_of(messages) if message["type"] == "audio.done"] == [
             len(file) for file in files
         ]
 
@@ -124,7 +124,7 @@ def test_one_continuous_file_and_base64() -> None:
             await caller.configure(response_format="wav", audio_frames="base64", sentence_pause_ms=100)
             await caller.send("input.text", text="The first sentence. The second.")
             await caller.send("input.done")
-            messages = told(await caller.until("session.done"))
+            messages = events_of(await caller.until("session.done"))
         data = b"".join(
             base64.b64decode(message["audio_b64"]) for message in messages if message["type"] == "audio.chunk"
         )
@@ -142,7 +142,7 @@ def test_halves_of_characters() -> None:
             await caller.connection.send('{"type": "input.text", "text": "Fun \\ud83d"}')
             await caller.connection.send('{"type": "input.text", "text": "\\ude00 it is."}')
             await caller.send("input.done")
-            messages = told(await caller.until("session.done"))
+            messages = events_of(await caller.until("session.done"))
             assert messages[0]["sentence_text"] == "Fun 😀 it is."
 
     run(test)

@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 
 from tests.support.speech_double import FRAME, Double
-from tests.support.websocket_calls import Gateway, audio_of, pcm_of, run, told
+from tests.support.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -108,7 +108,7 @@ def test_a_failing_sentence_ends_its_utterance_only() -> None:
             assert audio_of(after) == pcm_of("It goes on.", 0)
             await caller.send("input.text", text="... !")
             await caller.send("input.done")
-            mute = told(await caller.until("session.done"))
+            mute = events_of(await caller.until("session.done"))
             assert "letter" in mute[0]["error"]["message"] and mute[1]["failed"]
 
     run(test)

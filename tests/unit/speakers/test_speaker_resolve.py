@@ -255,7 +255,7 @@ def test_concurrent_forces_are_one_extraction(voices: Voices) -> None:  # B4, B9
 
 
 class Fault(FakeEncoder):
-    """An encoder that raises or hangs while told to."""
+    """An encoder that raises or hangs while a test wants it."""
 
     def __init__(self) -> None:
         super().__init__()

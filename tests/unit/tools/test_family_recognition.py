@@ -155,7 +155,7 @@ def test_a_server_of_all_there_is(repositories: list[Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--checkpoint=a", "--checkpoint=a"], "a and a are both checkpoints of one"),
         (["--checkpoint=nowhere"], "there is no folder nowhere"),
@@ -171,7 +171,7 @@ def test_serve_says_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b").mkdir()
@@ -179,4 +179,4 @@ def test_serve_says_what_is_wrong(
     monkeypatch.setattr("sys.argv", ["tools/serve", "--models=first", "--repository=second", *ports, *words])
     with pytest.raises(SystemExit):
         serve.main()
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -26,9 +26,9 @@ class Ended:
         self.stopped = True
 
 
-@pytest.mark.parametrize(("status", "told"), [(0, 1), (-9, -9), (3, 3)])
+@pytest.mark.parametrize(("status", "expected"), [(0, 1), (-9, -9), (3, 3)])
 def test_a_server_that_ends_by_itself_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int, told: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int, expected: int
 ) -> None:
     server = Ended(status)
 
@@ -39,5 +39,5 @@ def test_a_server_that_ends_by_itself_is_a_failure(
     monkeypatch.setattr(serve, "TritonServer", start)
     monkeypatch.setattr(serve.signal, "signal", lambda number, handler: None)
     monkeypatch.setattr("sys.argv", ["tools/serve", f"--checkpoint={tmp_path}", *ports])
-    assert serve.main() == told and server.stopped
+    assert serve.main() == expected and server.stopped
     assert f"ended by itself, with status {status}" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def stage(config: Qwen3TTSConfig, checkpoint_folder: CheckpointFactory) -> Qwen3
 def prepared(
     stage: Qwen3TTSPrompt, speech: SpeechRequest, result: dict[str, Any], packed: bytes
 ) -> tuple[Prepared, dict[str, Any]]:
-    """The prompt of a speech with an answer of speaker_cache, and what is told of the voice."""
+    """The prompt of a speech with an answer of speaker_cache, and what its info says of the voice."""
     voice, source = read_reply(speech, {"mode": "icl", **result}, packed)
     return stage.prepare(speech, stage.draft(speech), voice), source
 
