@@ -132,7 +132,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         log = Path(scratch) / "log"
         with (
             TritonServer(folder, Path(scratch) / "voices", log=log, environment=environment) as server,
-            Client(server.url, timeout=600.0) as client,
+            Client(server.url, model=MODELS[0], timeout=600.0) as client,
             Gateway(server.url, Path(scratch) / "gateway.log") as gateway,
         ):
             client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
@@ -150,7 +150,7 @@ def nothing(scratch: Path, folder: Path, runs: int) -> Sequence[float]:
     empty_models.write(models)
     with (
         TritonServer(folder, scratch / "voices", log=scratch / "empty.log", models=models) as server,
-        Client(server.url, timeout=600.0) as client,
+        Client(server.url, model=MODELS[0], timeout=600.0) as client,
     ):
         spent = []
         for _ in range(runs + 1):
