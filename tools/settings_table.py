@@ -1,10 +1,10 @@
-"""Writes the README's tables of settings from where they stand.
+"""Writes the tables of docs/settings.md from where the settings stand.
 
 These are the parameters of all config.pbtxt, with comments, the gateway's `Settings`, and the few variables that are
 read by themselves.
 
 python -m tools.settings_table           writes it
-python -m tools.settings_table --check   exits 1 if the README is behind
+python -m tools.settings_table --check   exits 1 if the file is behind
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from tools.config_file import ConfigFile
 from tools.families.recognition import PARAMETER, families, owner
 from tools.triton_server import MODELS, ROOT
 
-README = ROOT / "README.md"
+DOCUMENT = ROOT / "docs" / "settings.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
-VARIABLES_ONLY = {"write_token": ("speaker_cache", "needed to change voices, see Security; as a variable only")}
+VARIABLES_ONLY = {
+    "write_token": ("speaker_cache", "needed to change voices, see [security.md](security.md); as a variable only")
+}
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
@@ -77,10 +79,18 @@ def others_table() -> str:
 
 
 def tables() -> str:
-    """What stands between the README's marks."""
-    gateway = "The gateway's, each an option of `voice-clone-gateway` (`--max-requests`) and a variable with the prefix"
+    """What stands between the document's marks."""
+    variable = f"{GATEWAY_PREFIX}MAX_REQUESTS"
+    gateway = f"Each is an option of `voice-clone-gateway` (`--max-requests`) and a variable (`{variable}`)."
     return "\n".join(
-        [table(), f"{gateway}\n`{GATEWAY_PREFIX}`:\n", gateway_table(), "And by their whole names:\n", others_table()]
+        [
+            "## Of the server\n",
+            table(),
+            f"## Of the gateway\n\n{gateway}\n",
+            gateway_table(),
+            "## Further variables\n",
+            others_table(),
+        ]
     )
 
 
@@ -89,15 +99,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing")
     check = parser.parse_args().check
-    text = README.read_text(encoding="utf-8")
+    text = DOCUMENT.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     wanted = before + BEGIN + "\n" + tables() + "\n" + END + after
     if check and wanted != text:
-        print("The README's table of settings is behind: python -m tools.settings_table", file=sys.stderr)
+        print("docs/settings.md is behind: python -m tools.settings_table", file=sys.stderr)
         return 1
     if not check:
-        README.write_text(wanted, encoding="utf-8")
+        DOCUMENT.write_text(wanted, encoding="utf-8")
     return 0
 
 

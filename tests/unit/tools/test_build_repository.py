@@ -240,9 +240,9 @@ def test_a_repository_that_cannot_be_built_is_refused_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_readme_s_commands_are_understood(checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [block] = [text for text in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) if "build_repository" in text]
+def test_the_documented_commands_are_understood(checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    document = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    [block] = [text for text in re.findall(r"```bash\n(.*?)```", document, re.DOTALL) if "build_repository" in text]
     monkeypatch.chdir(tmp_path)
     commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", "").splitlines()]
     plans = [parse([str(checkpoint) if word == "DIR" else word for word in command[1:]])[0] for command in commands]

@@ -26,6 +26,7 @@ from voice_clone.onnx.session import ONNX_RUNTIME
 
 MONITORING = ROOT / "tools" / "monitoring"
 TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 IMAGE_PYTHON = "3.10"  # of the pinned NGC image, which is an Ubuntu 22.04
 
@@ -103,7 +104,7 @@ def test_the_image_has_torch_and_the_onnx_runtime_that_the_package_wants() -> No
     assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", ".[server]"]
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
     [torch] = [str(each) for each in required("voice-clone") if each.name == "torch"]
-    builds = re.findall(r"torch==[\w.+]+", TEXT + (ROOT / "README.md").read_text(encoding="utf-8"))
+    builds = re.findall(r"torch==[\w.+]+", TEXT + DOCUMENT)
     assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
     assert any("/wheels/*.whl" in each for each in values("RUN", "server"))
 
@@ -137,10 +138,15 @@ def test_variables_are_settings() -> None:
         assert any(name.startswith("VOICE_CLONE_") for name in given)
 
 
-def test_the_readme_s_containers_are_those_of_the_dockerfile() -> None:
+def commands(containing: str) -> str:
+    """The one block of commands in docs/deployment.md with this text in it."""
+    [block] = [text for text in re.findall(r"```bash\n(.*?)```", DOCUMENT, re.DOTALL) if containing in text]
+    return block
+
+
+def test_the_documented_containers_are_those_of_the_dockerfile() -> None:
     """Build arguments, variables and mounts of its commands, and of those in the Dockerfile's first lines, exist."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [block] = [text for text in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) if "docker run" in text]
+    block = commands("docker build")
     comment = "\n".join(line[1:] for line in TEXT.partition("\nARG")[0].splitlines())
     servers = {f"VOICE_CLONE_{name}".upper() for _, name, _, _ in parameters()}
     [environment] = values("ENV", "server")
@@ -151,6 +157,14 @@ def test_the_readme_s_containers_are_those_of_the_dockerfile() -> None:
         assert set(re.findall(r"--target (\w+)", text)) <= set(stages())
         mounts = set(re.findall(r"-v \S+?:(/\w+)", text))
         assert mounts == {"/checkpoint", "/voices"} and all(f"_DIR={folder}" in environment for folder in mounts)
+
+
+def test_several_families_have_the_dockerfile_s_command_with_their_checkpoints() -> None:
+    [command] = values("CMD", "server")
+    words = shlex.split(commands("tools.serve"))
+    mounts = dict(word.split(":")[:2] for word in words if word.endswith(":ro"))
+    theirs = [f"--checkpoint={folder}" for folder in mounts.values()]
+    assert len(theirs) == 2 and words[words.index("voice-clone") + 1 :] == json.loads(command)[:-1] + theirs
 
 
 def test_health_checks_ask_what_is_there() -> None:

@@ -1,4 +1,4 @@
-"""Settings stand in three places, and these agree: the code that reads them, config.pbtxt, the README."""
+"""Settings stand in three places, and these agree: the code that reads them, config.pbtxt, docs/settings.md."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from voice_clone_gateway.settings import Settings as GatewaySettings
 from tools.families.recognition import families
 from tools.settings_table import (
     BEGIN,
+    DOCUMENT,
     END,
     OTHERS,
-    README,
     VARIABLES_ONLY,
     gateway_table,
     others_table,
@@ -56,8 +56,8 @@ def test_a_setting_is_explained(model: str, name: str, default: str, meaning: st
     assert meaning or not default, f"{model}: {name} has no comment"
 
 
-def test_the_readme_has_them_all() -> None:
-    text = README.read_text(encoding="utf-8")
+def test_the_document_has_them_all() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
     assert text.partition(BEGIN)[2].partition(END)[0].strip() == tables().strip()
 
 
@@ -71,7 +71,8 @@ def test_every_variable_that_the_code_names_is_in_a_table() -> None:
     gateways = {f"{GATEWAY_PREFIX}{each.name}".upper() for each in fields(GatewaySettings)}
     packages = ("voice_clone", "model_repository", "client/voice_clone_client", "client/voice_clone_gateway")
     files = [file for package in packages for file in (ROOT / package).rglob("*.py")]
-    files += [ROOT / "Dockerfile", ROOT / "docker-compose.yml", README, ROOT / "client" / "README.md"]
+    files += [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "README.md", ROOT / "client" / "README.md"]
+    files += (ROOT / "docs").glob("*.md")
     named = {name for file in files for name in VARIABLE.findall(file.read_text(encoding="utf-8"))}
     assert named and named <= servers | gateways | set(OTHERS)
     assert set(VARIABLE.findall(others_table())) == set(OTHERS)
