@@ -100,8 +100,6 @@ def _variables(families: Mapping[str, Path]) -> dict[str, str]:
     found = {f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR": str(path.resolve()) for name, path in families.items()}
     if len(families) == 1:
         found["VOICE_CLONE_CHECKPOINT_DIR"] = next(iter(found.values()))
-    elif families:  # the first one is the default for callers that name none
-        found["VOICE_CLONE_MODEL_TYPES"] = ",".join(families)
     return found
 
 
@@ -149,7 +147,10 @@ class TritonServer:
         if self.families:
             repositories = [_linked(models_of(self.families, repositories), self._scratch / "models")]
         # The models are processes that share the cores: a thread that spins while it waits takes them from the others.
-        self._environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **needed, **(environment or {})}
+        defaults = {"OMP_WAIT_POLICY": "PASSIVE"}
+        if len(self.families) > 1:  # the first one is the default for callers that name none
+            defaults["VOICE_CLONE_MODEL_TYPES"] = ",".join(self.families)
+        self._environment = {**defaults, **os.environ, **needed, **(environment or {})}
         self._environment.update(_variables(self.families))
         if voices is not None:
             self._environment["VOICE_CLONE_VOICE_DIR"] = str(voices.resolve())

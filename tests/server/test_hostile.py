@@ -2,7 +2,7 @@
 
 Requests that are known to crash Triton 2.51 itself, whatever its models are, are left out:
 
-- the header `triton_grpc_error` (see README);
+- the header `triton_grpc_error` (see docs/operations.md);
 - closing a gRPC stream while the server answers it with an error: the model stays loaded, and the server waits for it
   when it stops and exits with status 1 (streams without errors are closed here, at any moment);
 - bodies in thousands of HTTP chunks, which overflow a stack (fixed in 25.07: CVE-2025-23310).
