@@ -97,6 +97,15 @@ def test_plain_tritonclient(server: TritonServer, ada: None, folder: Path) -> No
     assert info.frames % 1920 == 0 and info.samplerate == 24000
 
 
+def test_plain_tritonclient_ends_on_an_error(server: TritonServer, folder: Path) -> None:
+    """A program that raised but had left its stream open would hang."""
+    script = ROOT / "client" / "examples" / "plain_tritonclient.py"
+    command = [sys.executable, str(script), "qwen3_tts", "Hi.", "a voice that is not there", "no.wav", server.url]
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1 and "speaker_not_found" in found.stderr
+    assert not (folder / "no.wav").exists()
+
+
 def test_register_and_speak_over_http(server: TritonServer, gateway: Gateway, folder: Path) -> None:
     answer = run(here(block("docs/http_api.md", "bash", "audio_sample="), server, gateway), folder)
     assert json.loads(answer)["voice"]["name"] == "Ada"
