@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.config_file import ConfigError, ConfigFile
-from tools.families.recognition import FamilyError, family_of, models_of
+from tools.families.recognition import FamilyError, add_repository_option, family_of, models_of
 from tools.families.toolkit import RepositoryOptions, repository_options
 from tools.new_folder import new_folder, refusal
 from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
@@ -135,14 +135,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     """
     parser = argparse.ArgumentParser(prog="tools/build_repository", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the checkpoint")
-    parser.add_argument(
-        "--repository",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a further model repository, for a family from elsewhere; may be repeated",
-    )
+    add_repository_option(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder of the repository; must not be there yet")
     parser.add_argument("--force", action="store_true", help="replace the repository that is there")
     parser.add_argument(

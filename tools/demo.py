@@ -18,7 +18,7 @@ import numpy as np
 from voice_clone_client import Client, VoiceCloneError
 from voice_clone_client.wav import WavWriter
 
-from tools.families.recognition import FamilyError
+from tools.families.recognition import FamilyError, add_repository_option
 from tools.families.toolkit import families_with
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
@@ -56,14 +56,7 @@ def main() -> int:
     made = families_with("checkpoint_maker")
     parser.add_argument("--checkpoint", type=Path, help="folder of a checkpoint (default: a tiny one is made)")
     parser.add_argument("--family", choices=made, default=made[0], help="of the tiny one (default: %(default)s)")
-    parser.add_argument(
-        "--repository",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a further model repository, for a family from elsewhere; may be repeated",
-    )
+    add_repository_option(parser)
     parser.add_argument("--reference", type=Path, help="a clip of 1 to 30 s of the voice to clone")
     parser.add_argument("--reference-text", help="the words spoken in --reference; enables in-context cloning")
     parser.add_argument("--text", default="Every morning the same boats left, and every evening they came home.")

@@ -26,7 +26,7 @@ from rich.tree import Tree
 from voice_clone_client import Client, VoiceCloneError
 
 from tools.demo import DATA
-from tools.families.recognition import FamilyError
+from tools.families.recognition import FamilyError, add_repository_option
 from tools.trace import Span, read_trace
 from tools.triton_server import MODELS, ServerFailed, TritonServer
 
@@ -114,14 +114,7 @@ def main() -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, for a new server")
     source.add_argument("--trace", type=Path, help="a trace file of a server")
-    parser.add_argument(
-        "--repository",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a further model repository, for a family from elsewhere; may be repeated",
-    )
+    add_repository_option(parser)
     parser.add_argument("--text", default="Good morning.")
     parser.add_argument("--reference", type=Path, default=DATA / "reference.wav")
     parser.add_argument("--reference-text", help="transcript of the reference; without it: speaker embedding alone")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.families.recognition import FamilyError
+from tools.families.recognition import FamilyError, add_repository_option
 from tools.stopping import Stopped, stoppable
 from tools.triton_server import MODELS, ServerFailed, TritonServer
 
@@ -31,14 +31,7 @@ def main() -> int:
         help="folder of a checkpoint; may be given once for each family",
     )
     parser.add_argument("--models", type=Path, default=MODELS, metavar="DIR", help="model repository (default: ours)")
-    parser.add_argument(
-        "--repository",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a further model repository, for families from elsewhere; may be repeated",
-    )
+    add_repository_option(parser)
     parser.add_argument("--voices", type=Path, help="folder of the registered voices (default: the user's data folder)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (0.0.0.0: all; default: %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.onnx.session import Runtime
 from voice_clone.settings import Settings
-
-Call = Callable[[str, Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
-"""Asks a model of this server: its name and its inputs -> its outputs, both by name."""
 
 
 def device(settings: Settings) -> str:

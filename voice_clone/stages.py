@@ -10,7 +10,7 @@ docs/adding_a_family.md goes through them one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's pro
     from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 
 Arrays = Mapping[str, NDArray[Any]]
+Call = Callable[[str, Arrays], Arrays]
+"""Asks a model of this server: its name and its inputs -> its outputs, both by name."""
+
 D = TypeVar("D")
 P = TypeVar("P")
 

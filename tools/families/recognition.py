@@ -10,6 +10,7 @@ A family's models are the folder of its name and those whose names begin with it
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -153,3 +154,15 @@ def owner(model: str, known: Collection[str]) -> str | None:
 
 def _listed(repositories: Sequence[Path]) -> str:
     return " and ".join(map(str, repositories))
+
+
+def add_repository_option(parser: argparse.ArgumentParser) -> None:
+    """The option `--repository` of the tools that serve or build: a list of folders, empty by default."""
+    parser.add_argument(
+        "--repository",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a further model repository, for families from elsewhere; may be repeated",
+    )

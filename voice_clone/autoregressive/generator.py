@@ -27,7 +27,7 @@ from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.prefixes import PromptPrefixes
 from voice_clone.autoregressive.repetition import Repetition
 from voice_clone.autoregressive.rows import Row, knobs_of
-from voice_clone.autoregressive.sampling import Knobs, knobs
+from voice_clone.autoregressive.sampling import knobs
 from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.talker import Prefix, Talker, TalkerInput, TalkerRequest
 from voice_clone.batching.payload import PayloadForm
@@ -54,20 +54,12 @@ class Frame:
     finish: Finish | None
 
 
-_MOST_LIKELY = knobs(False, 1.0, 0, 1.0)
-
-
-@dataclass(frozen=True)
 class _Greedy:
-    """Sampling of a stream whose frames are not used."""
+    """Sampling of a stream that makes no frames: `restore` only reads its prompt."""
 
-    seed: int = 0
-    repetition_penalty: float = 1.0
-    first: Knobs = _MOST_LIKELY
-    others: Knobs = _MOST_LIKELY
-
-
-_ANY_SAMPLING = _Greedy()
+    seed = 0
+    repetition_penalty = 1.0
+    first = others = knobs(False, 1.0, 0, 1.0)
 
 
 @dataclass
@@ -172,7 +164,7 @@ class Generator(Generic[P]):
             if time.monotonic() > deadline or not self._prefixes.has_room(prefix):
                 break
             with contextlib.suppress(InvalidArgument):  # a prompt of another checkpoint
-                self.start(0, TalkerRequest(prompt, _ANY_SAMPLING, 1))
+                self.start(0, TalkerRequest(prompt, _Greedy(), 1))
                 if unread := prefix.length - self._streams[0].read:
                     self.prefill(0, unread)
                 del self._streams[0]

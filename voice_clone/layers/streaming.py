@@ -6,6 +6,7 @@ network together are a `StreamState`; it can be forked, batched and split, becau
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +15,16 @@ import torch
 from torch import Tensor, nn
 
 
-class StreamingModule(nn.Module):
+class StreamingModule(nn.Module, ABC):
     """A module whose outputs for the chunks of a signal, joined, equal its output for the whole signal."""
 
+    @abstractmethod
     def new_state(self, batch: int) -> Tensor:
         """The state at the start of `batch` signals; the signals are its first dimension."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stream(self, x: Tensor, state: Tensor, *context: Any) -> tuple[Tensor, Tensor]:
         """A chunk and the state before it -> the output and the state after it. Does not write into `state`."""
-        raise NotImplementedError
 
 
 @dataclass

@@ -10,9 +10,9 @@
     extraction  from memory, else the file, else the encoder; single flight    extraction.py, flight.py, memory.py
     encoders    what a family declares: modes, fingerprint, form of artifacts  encoding.py, modes.py
     registry    records in memory and files on disk, kept in step              registry.py, record.py, draft.py, name.py
-    store       one safetensors file for each voice                            store.py, voice_file.py, files.py
+    store       one safetensors file for each voice                            disk/store.py, voice_file.py, files.py
     LRU cache   the artifacts in memory                                        lru.py
-    transfer    bundles of voices; a look from another process                 transfer.py, bundle.py, latest.py
+    transfer    bundles of voices; a look from another process                 transfer.py, disk/bundle.py, latest.py
     metrics     counters                                                       metrics.py
 
 Nothing here knows a model family: a model type is a name, a mode is a word, artifacts are named arrays.

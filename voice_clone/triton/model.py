@@ -17,6 +17,7 @@ import logging
 import os
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -40,7 +41,7 @@ YIELD = 1e-6  # seconds; a sleep releases the GIL for 0.1 ms, or until a busy th
 WORTH_ASKING = 0.02  # seconds that a request waited; a question whether its client has left takes half a millisecond
 
 
-class Model:
+class Model(ABC):
     """Base of every `TritonPythonModel`.
 
     Class attributes:
@@ -127,15 +128,15 @@ class Model:
         except BaseException as error:
             responder.fail(error)
 
+    @abstractmethod
     def load(self, settings: Settings) -> None:
         """Make the model ready to serve."""
-        raise AssertionError("a model implements load")
 
+    @abstractmethod
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value] | None:
         """Answer with the outputs, or return None and see to it that `responder` ends the request later."""
-        raise AssertionError("a model implements handle")
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a model that opens nothing needs none
         """Release what `load` opened."""
 
 

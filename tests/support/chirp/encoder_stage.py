@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from tests.support.chirp.config import WEIGHTS, ChirpConfig, load_config
 from tests.support.chirp.prompt import TIMBRE
-from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.settings import Settings
-from voice_clone.stages import Arrays
+from voice_clone.stages import Arrays, Call
 
 MODES = {"clone": ("reference_text",)}
 
@@ -54,7 +53,7 @@ class ChirpEncoderStage:
         return {TIMBRE: self._encoder(torch.from_numpy(waveform)).numpy().astype(np.float16)}
 
 
-def load_encoder(settings: Settings, call: compute.Call | None = None) -> ChirpEncoderStage:
+def load_encoder(settings: Settings, call: Call | None = None) -> ChirpEncoderStage:
     """The encoder stage as the settings ask for it; always on the CPU."""
     config, files = load_config(settings.checkpoint_dir), CheckpointFiles(settings.checkpoint_dir)
     with torch.device("meta"):

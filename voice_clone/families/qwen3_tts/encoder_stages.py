@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from voice_clone import compute
-from voice_clone.compute import Call
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import CodecConfig, Qwen3TTSConfig, SpeakerEncoderConfig
@@ -20,7 +19,7 @@ from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.settings import Settings
-from voice_clone.stages import Arrays
+from voice_clone.stages import Arrays, Call
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""

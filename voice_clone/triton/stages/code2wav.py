@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,9 +42,9 @@ class Code2WavModel(Model):
     single = True  # it holds every stream's decoder state and the order of its chunks
 
     @staticmethod
+    @abstractmethod
     def load_stage(settings: Settings) -> DecoderStage:
         """The family's stage, as the settings ask for it."""
-        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the decoder, warm it up, start its worker."""

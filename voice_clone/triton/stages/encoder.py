@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import os
+from abc import abstractmethod
 from collections.abc import Mapping
 
 from voice_clone import compute
 from voice_clone.audio import check_waveform, resample
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
-from voice_clone.stages import EncoderStage
+from voice_clone.stages import Call, EncoderStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
@@ -34,9 +35,9 @@ class EncoderModel(Model):
     """The base of an encoder's model. A family sets `stage` and `load_stage`, which gets `call` for engine triton."""
 
     @staticmethod
-    def load_stage(settings: Settings, call: compute.Call) -> EncoderStage:
+    @abstractmethod
+    def load_stage(settings: Settings, call: Call) -> EncoderStage:
         """The family's stage, as the settings ask for it."""
-        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the network."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,9 +33,9 @@ class PromptModel(Model):
     threads = 16  # a cold voice keeps one busy while its clip is encoded
 
     @staticmethod
+    @abstractmethod
     def load_stage(settings: Settings) -> PromptStage[Any]:
         """The family's stage, as the settings ask for it."""
-        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the family's prompt stage."""

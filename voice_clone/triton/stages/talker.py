@@ -14,6 +14,7 @@ their names begin with `voice_clone_talker_`, and the label `family` tells famil
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from typing import Any
 
 from voice_clone import compute
@@ -41,9 +42,9 @@ class TalkerModel(Model):
     single = True  # one engine batches all streams
 
     @staticmethod
+    @abstractmethod
     def load_stage(settings: Settings) -> TalkerStage[Any]:
         """The family's stage, as the settings ask for it."""
-        raise NotImplementedError
 
     def load(self, settings: Settings) -> None:
         """Load the talker, warm it up, start its engine."""
