@@ -14,12 +14,14 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.security import HTTPBearer
 from voice_clone_client import AsyncClient, VoiceCloneError, __version__, tls_credentials
 
-from . import batch, http_errors, metrics, models, page, speech, voices, websocket
-from .auth import Keys
+from . import page
 from .families import Families
-from .http_protocol import TimedProtocol
-from .limits import BodyLimit, Gate
+from .http import errors, metrics
+from .http.auth import Keys
+from .http.limits import BodyLimit, Gate
+from .http.protocol import TimedProtocol
 from .reference_fetch import References
+from .routes import batch, models, speech, voices, websocket
 from .settings import Settings, parse
 
 
@@ -67,7 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.gate = Gate(settings.max_requests)
     app.state.references = References(settings)
     app.state.metrics = metrics.Metrics()
-    http_errors.install(app)
+    errors.install(app)
 
     app.add_middleware(
         BodyLimit, most=settings.max_body_bytes, exceptions={"/v1/audio/bundle": settings.max_bundle_bytes}

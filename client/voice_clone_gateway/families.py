@@ -10,7 +10,7 @@ from typing import Protocol
 
 from voice_clone_client import DeadlineExceeded, Internal, Unsupported, VoiceCloneError
 
-from .http_errors import HTTPFailure
+from .http.errors import HTTPFailure
 from .settings import parse_alias
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
 
-from .http_errors import HTTPFailure
+from .http.errors import HTTPFailure
 from .settings import Network, Settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from voice_clone_client import AsyncClient, Chunk
 
 from .audio import find_format
-from .http_errors import HTTPFailure
-from .long_speech import LongSpeech, Plan
+from .http.errors import HTTPFailure
+from .long_text.long_speech import LongSpeech, Plan
 from .schemas import SpeechOptions
 from .settings import Settings
 

@@ -16,7 +16,7 @@ from voice_clone_client.wav import pcm16
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.families import Families
-from voice_clone_gateway.long_speech import sentence_seed
+from voice_clone_gateway.long_text.long_speech import sentence_seed
 
 from tests.support.speech_double import Double, samples_of
 

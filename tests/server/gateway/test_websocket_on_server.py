@@ -12,7 +12,7 @@ import httpx2
 import numpy as np
 from voice_clone_client import Client
 from voice_clone_client.wav import pcm16
-from voice_clone_gateway.long_speech import sentence_seed
+from voice_clone_gateway.long_text.long_speech import sentence_seed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.support.gateway_process import Gateway

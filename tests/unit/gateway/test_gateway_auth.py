@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from voice_clone_client import InvalidArgument
 from voice_clone_gateway import Settings, create_app
-from voice_clone_gateway.auth import Keys
+from voice_clone_gateway.http.auth import Keys
 from voice_clone_gateway.settings import parse
 
 from tests.support.gateway_thread import Serve

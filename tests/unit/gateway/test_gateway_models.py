@@ -16,7 +16,7 @@ import soundfile
 from voice_clone_client import ConnectionFailed, Unsupported, VoiceCloneError, pcm16
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.families import REFRESH_SECONDS, RETRY_SECONDS, Families
-from voice_clone_gateway.http_errors import HTTPFailure
+from voice_clone_gateway.http.errors import HTTPFailure
 
 from tests.support.gateway_thread import Serve
 from tests.support.speech_double import FRAME, Double

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from voice_clone_client import Cancelled, InvalidArgument, Overloaded
-from voice_clone_gateway.long_speech import LongSpeech, Plan, sentence_seed
-from voice_clone_gateway.sentence_speech import SentenceChunk
+from voice_clone_gateway.long_text.long_speech import LongSpeech, Plan, sentence_seed
+from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
 
 from tests.support.speech_double import Double, samples_of
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from voice_clone_gateway import Settings
-from voice_clone_gateway.http_errors import HTTPFailure
+from voice_clone_gateway.http.errors import HTTPFailure
 from voice_clone_gateway.reference_fetch import References, is_public, resolve
 
 CLIP = b"RIFF-not-really-audio" * 100

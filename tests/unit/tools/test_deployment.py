@@ -172,7 +172,7 @@ def test_health_checks_ask_what_is_there() -> None:
     assert "http://localhost:8000/v2/health/ready" in server and "8000" in values("EXPOSE", "server")[0].split()
     port = gateway_settings.Settings().port
     assert f"http://localhost:{port}/health'" in gateway and values("EXPOSE", "gateway") == [str(port)]
-    routes = (ROOT / "client" / "voice_clone_gateway" / "models.py").read_text(encoding="utf-8")
+    routes = (ROOT / "client" / "voice_clone_gateway" / "routes" / "models.py").read_text(encoding="utf-8")
     assert '@health_router.get("/health"' in routes
 
 

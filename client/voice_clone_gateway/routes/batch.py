@@ -10,12 +10,12 @@ from typing import Any, Literal
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel
 
-from .audio import Encoder
-from .auth import guarded
-from .connection import while_connected
-from .http_errors import ErrorDetail, HTTPFailure, documented, failure
-from .schemas import BatchRequest, SpeechRequest
-from .synthesis import check_format, open_speech, usage
+from ..audio import Encoder
+from ..http.auth import guarded
+from ..http.connection import while_connected
+from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
+from ..schemas import BatchRequest, SpeechRequest
+from ..synthesis import check_format, open_speech, usage
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
-from .http_errors import HTTPFailure
-from .schemas import FormatName, SpeechOptions, Strict
-from .sentences import Granularity
+from ..http.errors import HTTPFailure
+from ..long_text.sentences import Granularity
+from ..schemas import FormatName, SpeechOptions, Strict
 
 _Pause = Annotated[int, Field(ge=0, le=10_000)]
 

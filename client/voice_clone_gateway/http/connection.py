@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from starlette.types import Receive
 
-from .http_errors import CLIENT_CLOSED, HTTPFailure
+from .errors import CLIENT_CLOSED, HTTPFailure
 
 T = TypeVar("T")
 

@@ -48,8 +48,8 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, WebSocket
 from starlette.requests import HTTPConnection
 
-from .http_errors import HTTPFailure
-from .stream_session import Session
+from ..http.errors import HTTPFailure
+from ..live.session import Session
 
 router = APIRouter()
 

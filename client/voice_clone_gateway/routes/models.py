@@ -10,9 +10,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 from voice_clone_client import VoiceCloneError
 
-from .auth import guarded
-from .families import unknown_model
-from .http_errors import HTTPFailure, documented
+from ..families import unknown_model
+from ..http.auth import guarded
+from ..http.errors import HTTPFailure, documented
 
 router = APIRouter(route_class=guarded("speak"), tags=["models"])
 health_router = APIRouter(tags=["operation"])

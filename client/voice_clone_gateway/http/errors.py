@@ -27,7 +27,7 @@ from voice_clone_client import (
     VoiceNotFound,
 )
 
-from .schemas import SpeechRequest
+from ..schemas import SpeechRequest
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voice_clone_client import Overloaded
 
-from .http_errors import HTTPFailure
+from .errors import HTTPFailure
 
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
 

@@ -17,8 +17,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
-from .http_errors import HTTPFailure
-from .settings import PREFIX
+from ..settings import PREFIX
+from .errors import HTTPFailure
 
 Scope = Literal["speak", "manage"]
 SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))

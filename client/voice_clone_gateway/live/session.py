@@ -13,11 +13,11 @@ from typing import Any
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from .http_errors import HTTPFailure, failure
-from .long_speech import LongSpeech
-from .stream_messages import Cancel, Close, InputDone, InputText, StreamConfig, parse
-from .stream_output import Output, Utterance
-from .synthesis import arguments, check_format, long_plan, usage
+from ..http.errors import HTTPFailure, failure
+from ..long_text.long_speech import LongSpeech
+from ..synthesis import arguments, check_format, long_plan, usage
+from .messages import Cancel, Close, InputDone, InputText, StreamConfig, parse
+from .output import Output, Utterance
 
 log = logging.getLogger(__name__)
 

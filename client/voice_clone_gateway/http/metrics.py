@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .http_errors import CLIENT_CLOSED, failure
+from .errors import CLIENT_CLOSED, failure
 
 log = logging.getLogger(__name__)
 router = APIRouter()

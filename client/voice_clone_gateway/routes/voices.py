@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from safetensors.numpy import load
 from voice_clone_client import Voice
 
-from .auth import guarded
-from .connection import while_connected
-from .http_errors import HTTPFailure, documented
-from .schemas import Embedding
+from ..http.auth import guarded
+from ..http.connection import while_connected
+from ..http.errors import HTTPFailure, documented
+from ..schemas import Embedding
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])

@@ -14,12 +14,12 @@ from anyio import fail_after
 from fastapi import APIRouter, Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from .audio import FORMATS, Encoder
-from .auth import guarded
-from .connection import ClientGone, while_connected
-from .http_errors import documented, failure
-from .schemas import SpeechRequest
-from .synthesis import Spoken, check_format, open_speech, usage
+from ..audio import FORMATS, Encoder
+from ..http.auth import guarded
+from ..http.connection import ClientGone, while_connected
+from ..http.errors import documented, failure
+from ..schemas import SpeechRequest
+from ..synthesis import Spoken, check_format, open_speech, usage
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .audio import Encoder
-from .long_speech import LongSpeech
-from .sentence_speech import SentenceChunk
-from .stream_messages import StreamConfig
+from ..audio import Encoder
+from ..long_text.long_speech import LongSpeech
+from ..long_text.sentence_speech import SentenceChunk
+from .messages import StreamConfig
 
 
 @dataclass(eq=False)

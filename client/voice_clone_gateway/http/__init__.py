@@ -1,0 +1,1 @@
+"""What every request passes: keys, limits, errors, metrics, the connection."""

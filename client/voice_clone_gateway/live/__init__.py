@@ -1,0 +1,1 @@
+"""A WebSocket session: text comes in while its speech goes out."""

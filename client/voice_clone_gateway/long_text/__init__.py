@@ -1,0 +1,1 @@
+"""Long texts: sentences, each spoken by itself, as one audio."""
