@@ -48,6 +48,17 @@ make_environment() { # $1: extras of pyproject.toml to install
     ) 9>"$ROOT/.venv.lock"
 }
 
+make_apps_environment() { # apps that speak through the gateway, for its tests; their pins contradict the server's
+    local stamp="$ROOT/.venv/apps/.installed" wanted="livekit-plugins-openai==1.8.9 pipecat-ai==1.14.0"
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
+    echo "Installing the apps of the gateway's tests into .venv/apps ..." >&2
+    rm -rf "$ROOT/.venv/apps"
+    "$ROOT/.venv/bin/python" -m venv "$ROOT/.venv/apps"
+    # shellcheck disable=SC2086 # a list of packages
+    "$ROOT/.venv/apps/bin/pip" install --quiet --disable-pip-version-check $wanted
+    echo "$wanted" >"$stamp"
+}
+
 run() { # $1: a module of this repository, then its arguments
     local module="$1"
     shift

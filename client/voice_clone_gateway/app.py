@@ -23,6 +23,7 @@ from .http.protocol import TimedProtocol
 from .reference_fetch import References
 from .routes import batch, models, speech, voices, websocket
 from .settings import Settings, parse
+from .voice_names import VoiceNames
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -31,6 +32,7 @@ def create_app(settings: Settings) -> FastAPI:
         settings     the Settings
         client       the AsyncClient of the Triton server, one for all requests and families
         families     the Families
+        voice_names  the VoiceNames
         keys         the Keys
         gate         the Gate of the speeches that run
         references   loads reference audio
@@ -65,6 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.client = client
     app.state.families = Families(client, settings.model, settings.model_aliases)
+    app.state.voice_names = VoiceNames(client, settings.default_voice, settings.voice_aliases)
     app.state.keys = Keys.load(settings.api_keys_file)
     app.state.gate = Gate(settings.max_requests)
     app.state.references = References(settings)
@@ -80,7 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
             allow_origins=settings.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["X-Request-ID", "X-Speech-Info", "Retry-After"],
+            expose_headers=["X-Request-ID", "X-Speech-Info", "X-Speech-Warning", "Retry-After"],
         )
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 

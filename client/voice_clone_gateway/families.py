@@ -154,7 +154,8 @@ class Families:
 def unknown_model(name: str, known: Iterable[str]) -> HTTPFailure:
     """The answer to a request for a model that is not there."""
     message = f"there is no model {name!r}; this gateway has {', '.join(known) or 'none'}"
-    return HTTPFailure(404, message, "model_not_found", param="model")
+    hint = "leave model out for the first of them, or start the gateway with --model-aliases NAME"
+    return HTTPFailure(404, message, "model_not_found", param="model", hint=hint)
 
 
 def _copy(error: VoiceCloneError) -> VoiceCloneError:

@@ -224,4 +224,4 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
 
 
 def _refusal(why: str) -> HTTPFailure:
-    return HTTPFailure(400, f"ref_audio cannot be used: {why}", "invalid_reference", param="ref_audio")
+    return HTTPFailure(400, f"reference_audio cannot be used: {why}", "invalid_reference", param="reference_audio")

@@ -9,9 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from .compatibility import translate
+
 MAX_EMBEDDING = 8192  # values of a speaker embedding; the server knows the exact number
 MAX_OPTIONS_BYTES = 4096  # of the JSON of a family's options
 MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
+
+SOURCES = ("voice", "reference_audio", "speaker_embedding")  # of a voice
 
 FormatName = Literal["wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw"]
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
@@ -38,37 +42,36 @@ class SpeechOptions(Strict):
     model: Text | None = None
     """One of /v1/models; by default the first of them."""
     voice: Text | VoiceId | None = None
-    """A registered voice. Exactly one of voice, ref_audio and speaker_embedding."""
-    speaker: Text | None = None
-    """Another name of `voice`."""
-    ref_audio: Text | None = None
-    """A clip of 1 to 30 s as `data:audio/...;base64,` URL, or the http(s) URL of one."""
+    """A registered voice, or an alias of one. At most one of voice, reference_audio and speaker_embedding; without any,
+    the gateway's default voice speaks. Another name: speaker."""
     reference_audio: Text | None = None
-    """Another name of `ref_audio`."""
-    ref_text: Text | None = None
-    """The words spoken in ref_audio; with them the voice is cloned in context, else by its speaker embedding alone."""
+    """A clip of 1 to 30 s as `data:audio/...;base64,` URL, or the http(s) URL of one. Another name: ref_audio."""
     reference_text: Text | None = None
-    """Another name of `ref_text`."""
-    x_vector_only_mode: bool | None = None
-    """True clones by the speaker embedding alone, false requires in-context cloning."""
+    """The words spoken in reference_audio; with them the voice is cloned in context, else by its speaker embedding
+    alone. Another name: ref_text."""
+    x_vector_only: bool | None = None
+    """True clones by the speaker embedding alone, false requires in-context cloning. Another name:
+    x_vector_only_mode."""
     speaker_embedding: Embedding | None = None
     """A speaker embedding of the model's size."""
-    response_format: FormatName = "wav"
+    response_format: FormatName = "mp3"
     """The audio's format. `pcm` is signed 16-bit little-endian; `mulaw` and `alaw` have 8000 Hz."""
     sample_rate: SampleRate | None = None
     """Hz; by default the model's own, or the nearest one that the format supports."""
     speed: Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)] = 1.0
     """Factor of the tempo; the pitch is unchanged."""
     instructions: Annotated[str, Field(max_length=4096)] | None = None
-    """Not supported: anything but an empty text is an error."""
+    """No model of this server can follow any: they are ignored, with a warning. A strict gateway refuses them."""
     task_type: Literal["Base"] | None = None
     """The kind of speech; `Base` is cloning, the only one."""
     language: Text | None = None
     """A language of the model, or `Auto`."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """The same seed gives the same audio."""
-    max_new_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    """Maximum length of the speech, in frames of the model."""
+    max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    """Maximum length of the speech, in frames of the model. Another name: max_new_tokens."""
+    initial_codec_chunk_frames: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """vLLM-Omni's length of the first chunk. Here it is always one frame; more is ignored, with a warning."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
@@ -98,22 +101,9 @@ class SpeechOptions(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _fold_aliases(cls, values: Any) -> Any:
-        """Rename aliases."""
-        if not isinstance(values, dict):
-            return values
-        values = dict(values)
-        for alias, name in (("speaker", "voice"), ("reference_audio", "ref_audio"), ("reference_text", "ref_text")):
-            value = values.get(alias)
-            if isinstance(value, str):
-                del values[alias]
-                if values.get(name) is None:
-                    values[name] = value
-                elif values[name] not in (value, {"id": value}):
-                    raise PydanticCustomError(
-                        "contradiction", "{alias} is another name of {name}; give only one", _texts(alias, name)
-                    )
-        return values
+    def _translate(cls, values: Any) -> Any:
+        """Accept the fields of other servers."""
+        return translate(values) if isinstance(values, dict) else values
 
     @property
     def voice_name(self) -> str | None:
@@ -122,24 +112,30 @@ class SpeechOptions(Strict):
 
     def check(self) -> str | None:
         """The error of the combination of fields, as a sentence; None if it is valid."""
-        sources = ("voice", "ref_audio", "speaker_embedding")
-        present = [name for name in sources if getattr(self, name) is not None]
-        if len(present) != 1:
-            return f"give exactly one of {', '.join(sources)}; got {' and '.join(present) or 'none of them'}"
-        if self.instructions and self.instructions.strip():
-            return "instructions are not supported; leave the field out"
-        if self.ref_text is not None:
-            if self.ref_audio is None:
-                return "ref_text belongs to ref_audio; a registered voice has its own transcript"
-            if not self.ref_text.strip():
-                return "ref_text is blank; give the words spoken in ref_audio, or leave it out"
-            if self.x_vector_only_mode:
-                return "x_vector_only_mode uses no transcript; leave out either it or ref_text"
-        elif self.ref_audio is not None and self.x_vector_only_mode is False:
-            return "in-context cloning (x_vector_only_mode false) needs ref_text, the words spoken in ref_audio"
-        if self.speaker_embedding is not None and self.x_vector_only_mode is False:
-            return "a speaker_embedding allows x-vector cloning only; leave x_vector_only_mode out"
+        present = [name for name in SOURCES if getattr(self, name) is not None]
+        if len(present) > 1:
+            return f"give only one of {', '.join(SOURCES)}; got {' and '.join(present)}"
+        if self.reference_text is not None:
+            if self.reference_audio is None:
+                return "reference_text belongs to reference_audio; a registered voice has its own transcript"
+            if not self.reference_text.strip():
+                return "reference_text is blank; give the words spoken in reference_audio, or leave it out"
+            if self.x_vector_only:
+                return "x_vector_only uses no transcript; leave out either it or reference_text"
+        elif self.reference_audio is not None and self.x_vector_only is False:
+            return "in-context cloning (x_vector_only false) needs reference_text, the words spoken in reference_audio"
+        if self.speaker_embedding is not None and self.x_vector_only is False:
+            return "a speaker_embedding allows x-vector cloning only; leave x_vector_only out"
         return None
+
+    def ignored(self) -> list[str]:
+        """A sentence for each field that has no effect, though the caller may expect one."""
+        sentences = []
+        if self.instructions and self.instructions.strip():
+            sentences.append("instructions are ignored: no model of this server can follow them")
+        if (self.initial_codec_chunk_frames or 0) > 1:
+            sentences.append("initial_codec_chunk_frames is ignored: the first chunk has one frame")
+        return sentences
 
 
 class SpeechRequest(SpeechOptions):
@@ -170,10 +166,6 @@ class BatchRequest(SpeechOptions):
 
     items: Annotated[list[dict[str, Any]], Field(min_length=1)]
     """Each is like the body of /v1/audio/speech, without stream and stream_format, and is checked and fails alone."""
-
-
-def _texts(alias: str, name: str) -> dict[str, Any]:
-    return {"alias": alias, "name": name}
 
 
 def _check_json(options: dict[str, Any]) -> None:

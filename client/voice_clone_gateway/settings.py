@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from .voice_names import parse_voice_alias
+
 PREFIX = "VOICE_CLONE_GATEWAY_"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -31,12 +33,17 @@ def parse_alias(text: str) -> tuple[str, str | None]:
     return alias, family or None
 
 
-def _alias(text: str) -> str:
-    try:
-        parse_alias(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+def _checked(parser: Callable[[str], object]) -> Callable[[str], str]:
+    """Checks an element of a list with `parser`, which raises ValueError."""
+
+    def check(text: str) -> str:
+        try:
+            parser(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return check
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,21 @@ class Settings:
     triton_ca: str = _setting("", "connect to it by TLS, verified with the authority in this PEM file")
     model: str = _setting("", "the model family of requests that name none; empty: the server's default")
     model_aliases: tuple[str, ...] = _setting(
-        (), "further names of models: ALIAS for the default family, or ALIAS=FAMILY", item=_alias
+        ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
+        "further names of models: ALIAS for the default family, or ALIAS=FAMILY",
+        item=_checked(parse_alias),
     )
+    default_voice: str = _setting("", "the voice of requests that name none, or one of OpenAI's own voices")
+    voice_aliases: tuple[str, ...] = _setting(
+        (), "further names of voices, e.g. alloy=Ada,nova=Bob", item=_checked(parse_voice_alias)
+    )
+    voice_list: str = _setting(
+        "names",
+        "the form of `voices` in GET /v1/audio/voices: names, as of vLLM-Omni, or objects with id and name, which Open "
+        "WebUI reads",
+        ("names", "objects"),
+    )
+    strict: bool = _setting(False, "refuse what no model can follow, such as instructions; else a header warns")
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastapi import FastAPI
@@ -11,7 +12,7 @@ from voice_clone_client import AsyncClient, Chunk
 from .audio import find_format
 from .http.errors import HTTPFailure
 from .long_text.long_speech import LongSpeech, Plan
-from .schemas import SpeechOptions
+from .schemas import SOURCES, SpeechOptions
 from .settings import Settings
 
 
@@ -32,33 +33,67 @@ class Spoken(Protocol):
         """Stop it."""
 
 
-async def arguments(app: FastAPI, options: SpeechOptions) -> dict[str, Any]:
-    """The keyword arguments of `AsyncClient.speak` for these options; fetches reference audio.
+@dataclass(frozen=True)
+class Order:
+    """What to ask the server for, and what to tell the caller about it."""
+
+    arguments: dict[str, Any]
+    """Of `AsyncClient.speak`."""
+    warnings: tuple[str, ...]
+    """Sentences: what was ignored or replaced."""
+
+
+def check_options(settings: Settings, options: SpeechOptions) -> None:
+    """Check what can be checked without the server.
 
     Raises:
-        HTTPFailure: the options contradict each other or name an unknown model, or the audio cannot be fetched.
-        VoiceCloneError: the default model is needed, and the server did not answer it.
+        HTTPFailure: the options contradict each other, lack a voice, or are not supported by a strict gateway.
+        InvalidArgument: the format does not support the sample rate.
     """
-    family = await app.state.families.choose(options.model)
     error = options.check()
+    if error is None and not settings.default_voice and all(getattr(options, name) is None for name in SOURCES):
+        error = f"give one of {', '.join(SOURCES)}; a gateway with --default-voice needs none"
+    if error is None and settings.strict:
+        error = next((f"{text}; leave it out, this gateway is strict" for text in options.ignored()), None)
     if error is not None:
         raise HTTPFailure(400, error, "invalid_argument")
-    audio = None if options.ref_audio is None else await app.state.references.load(options.ref_audio)
-    return {
-        "model": family,
-        "voice": options.voice_name,
-        "reference_audio": audio,
-        "reference_text": options.ref_text,
-        "speaker_embedding": options.speaker_embedding,
-        "x_vector_only": options.x_vector_only_mode,
-        "language": options.language,
-        "seed": options.seed,
-        "max_frames": options.max_new_tokens,
-        **{name: getattr(options, name) for name in _SAME},
-    }
+    if options.sample_rate is not None:
+        find_format(options.response_format).check_rate(options.sample_rate)
+
+
+async def order(app: FastAPI, options: SpeechOptions) -> Order:
+    """The order for options that `check_options` accepts; fetches reference audio.
+
+    Raises:
+        HTTPFailure: the options name an unknown model, or the audio cannot be fetched.
+        VoiceCloneError: the server had to be asked, and did not answer.
+    """
+    family = await app.state.families.choose(options.model)
+    warnings = options.ignored()
+    voice = options.voice_name
+    if options.reference_audio is None and options.speaker_embedding is None:
+        voice, warning = await app.state.voice_names.choose(voice)
+        warnings += [warning] if warning else []
+    audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio)
+    return Order(
+        {
+            "model": family,
+            "voice": voice,
+            "reference_audio": audio,
+            "deadline": app.state.settings.speech_seconds,
+            **{name: getattr(options, name) for name in _SAME},
+        },
+        tuple(warnings),
+    )
 
 
 _SAME = (
+    "reference_text",
+    "speaker_embedding",
+    "x_vector_only",
+    "language",
+    "seed",
+    "max_frames",
     "temperature",
     "top_k",
     "top_p",
@@ -82,16 +117,6 @@ def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def check_format(options: SpeechOptions) -> None:
-    """Check the sample rate of the output before the speech begins.
-
-    Raises:
-        InvalidArgument: the format does not support it.
-    """
-    if options.sample_rate is not None:
-        find_format(options.response_format).check_rate(options.sample_rate)
-
-
 def long_plan(settings: Settings, **more: Any) -> Plan:
     """The plan of a text that is spoken sentence by sentence; `more` are further fields of it."""
     return Plan(
@@ -103,22 +128,24 @@ def long_plan(settings: Settings, **more: Any) -> Plan:
     )
 
 
-async def open_speech(app: FastAPI, text: str, options: SpeechOptions) -> Spoken:
-    """Begin to speak `text`; a long one sentence by sentence.
+async def open_speech(app: FastAPI, text: str, options: SpeechOptions) -> tuple[Spoken, tuple[str, ...]]:
+    """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and the warnings of its order.
 
     Raises:
-        HTTPFailure: see `arguments`; also a text that is too long. Any other error is raised with the first chunk.
+        HTTPFailure: see `check_options` and `order`; also a text that is too long. Any other error is raised with the
+            first chunk.
     """
     settings: Settings = app.state.settings
     most = settings.max_input_characters
+    check_options(settings, options)
     if len(text) > most:
         message = f"input has {len(text)} characters; at most {most} are allowed"
         raise HTTPFailure(400, message, "invalid_argument", param="input")
-    speak = {**await arguments(app, options), "deadline": settings.speech_seconds}
+    ordered = await order(app, options)
     if len(text) <= settings.sentence_characters:
         client: AsyncClient = app.state.client
-        return client.speak(text, **speak)
+        return client.speak(text, **ordered.arguments), ordered.warnings
     speech = LongSpeech(app.state.client, long_plan(settings))
     speech.end(text)
-    speech.begin(speak)
-    return speech
+    speech.begin(ordered.arguments)
+    return speech, ordered.warnings

@@ -32,6 +32,7 @@ from ..schemas import SpeechRequest
 log = logging.getLogger(__name__)
 
 CLIENT_CLOSED = 499  # no client reads this answer; it appears in logs and metrics
+MAX_PATH = 200  # characters of an unknown path that are compared with the known ones
 _INVALID, _SERVER = "invalid_request_error", "server_error"
 
 
@@ -45,6 +46,8 @@ class ErrorDetail(BaseModel):
     param: str | None
     """The invalid field, if the error has one."""
     code: str
+    hint: str | None = None
+    """Which call or setting helps; absent if none does."""
 
 
 class ErrorBody(BaseModel):
@@ -64,6 +67,7 @@ class HTTPFailure(HTTPException):
         type: the kind of error, one of the OpenAI API's.
         param: the invalid field.
         headers: of the answer.
+        hint: which call or setting helps.
     """
 
     def __init__(
@@ -74,9 +78,11 @@ class HTTPFailure(HTTPException):
         type: str = _INVALID,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        hint: str | None = None,
     ) -> None:
         super().__init__(status, message, headers)
-        self._body = {"error": {"message": message, "type": type, "param": param, "code": code}}
+        detail = {"message": message, "type": type, "param": param, "code": code}
+        self._body = {"error": detail if hint is None else {**detail, "hint": hint}}
 
     def body(self) -> dict[str, Any]:
         """The JSON of the answer."""
@@ -122,16 +128,26 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
     if isinstance(error, PermissionDenied):  # its text is for the operator of the gateway
         log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
         message = "the gateway lacks the token or key that the speech server requires; tell its operator"
+    hint = _NO_VOICE if isinstance(error, VoiceNotFound) else None
     headers = {"Retry-After": str(retry_after)} if status == 503 else {}
-    return HTTPFailure(status, message, code, kind, headers=headers)
+    return HTTPFailure(status, message, code, kind, headers=headers, hint=hint)
+
+
+_NO_VOICE = (
+    "GET /v1/audio/voices lists the voices, and POST registers one. For apps that can only name others, the gateway "
+    "has --default-voice and --voice-aliases"
+)
 
 
 def install(app: FastAPI) -> None:
     """Answer every error of `app` in the same form."""
 
     async def handle(request: Request, error: Exception) -> JSONResponse:
-        if isinstance(error, HTTPException) and error.status_code == 405:
-            error = _method_not_allowed(request, error)
+        if isinstance(error, HTTPException) and type(error) is not HTTPFailure:
+            if error.status_code == 404:
+                error = _no_such_path(request)
+            elif error.status_code == 405:
+                error = _method_not_allowed(request, error)
         return failure(error, request.state.request_id, request.app.state.settings.retry_after).response()
 
     for kind in (VoiceCloneError, RequestValidationError, HTTPException):
@@ -142,11 +158,12 @@ def validation_failure(errors: Sequence[Any], known: Sequence[str]) -> HTTPFailu
     """The answer to the first error of pydantic. `known` are all fields."""
     first = errors[0]
     location = [part for part in first["loc"] if part not in ("body", "query", "path")]
-    kind, text = first["type"], first["msg"]
+    kind, text, context = first["type"], first["msg"], first.get("ctx", {})
     # The name of the field and indices of lists; the rest is pydantic's own, such as a member of a union.
-    param = ".".join(str(part) for index, part in enumerate(location) if index == 0 or isinstance(part, int)) or None
+    param = ".".join(str(part) for index, part in enumerate(location) if index == 0 or isinstance(part, int))
+    param = param or context.get("param")  # of an error that the whole object has
     if kind == "json_invalid":
-        return HTTPFailure(400, f"the body is no JSON: {first['ctx']['error']}", "invalid_json")
+        return HTTPFailure(400, f"the body is no JSON: {context['error']}", "invalid_json")
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(str(location[-1]), known, 1)
         text = f"this field is unknown{f'; do you mean {near[0]}?' if near else ', leave it out'}"
@@ -165,10 +182,18 @@ def _http_failure(error: HTTPException) -> HTTPFailure:
     """Errors of the framework: an unknown route, a wrong method, a body that is too large or cannot be parsed."""
     code = HTTPStatus(error.status_code).name.lower()
     message = str(error.detail)
-    if error.status_code == 404:
-        message = "there is no such path; /openapi.json lists all"
     kind = _SERVER if error.status_code >= 500 else _INVALID
     return HTTPFailure(error.status_code, message, code, kind, headers=error.headers)
+
+
+def _no_such_path(request: Request) -> HTTPFailure:
+    """The answer with the path that is probably meant: often a client's base URL lacks /v1, or has too much."""
+    known = [path for path in request.app.openapi()["paths"] if "{" not in path]
+    asked = request.url.path[:MAX_PATH]
+    ends = [path for path in known if asked.endswith(path.removeprefix("/v1")) and path != "/"]
+    near = ends or difflib.get_close_matches(asked, known, 1)
+    hint = f"do you mean {near[0]}? The base URL of an OpenAI client ends with /v1" if near else None
+    return HTTPFailure(404, "there is no such path; /openapi.json lists all", "not_found", hint=hint)
 
 
 def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from ..http.errors import HTTPFailure, failure
 from ..long_text.long_speech import LongSpeech
-from ..synthesis import arguments, check_format, long_plan, usage
+from ..synthesis import check_options, long_plan, order, usage
 from .messages import Cancel, Close, InputDone, InputText, StreamConfig, parse
 from .output import Output, Utterance
 
@@ -101,10 +101,7 @@ class Session:
         return True
 
     def _configure(self, config: StreamConfig) -> None:
-        error = config.check()
-        if error is not None:
-            raise HTTPFailure(400, error, "invalid_argument")
-        check_format(config)
+        check_options(self._settings, config)
         self._config = config
 
     def _write(self, text: str) -> None:
@@ -219,8 +216,10 @@ class Session:
 
     async def _say(self, utterance: Utterance) -> None:
         with self._app.state.gate.pass_through(), self._app.state.metrics.live.track_inprogress():
-            options = await arguments(self._app, utterance.config)
-            utterance.speech.begin({**options, "deadline": self._settings.speech_seconds})
+            ordered = await order(self._app, utterance.config)
+            for warning in ordered.warnings:
+                await self.send_message("warning", {"utterance_index": utterance.index, "message": warning})
+            utterance.speech.begin(ordered.arguments)
             output = Output(self, utterance)
             async for chunk in utterance.speech:
                 await output.add(chunk)

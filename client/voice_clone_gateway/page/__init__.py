@@ -38,4 +38,4 @@ def _serve(file: Path) -> Callable[[], Awaitable[Response]]:
 for _file in sorted(Path(__file__).parent.iterdir()):
     if _file.suffix in _TYPES:
         _path = "/" if _file.name == "index.html" else f"/page/{_file.name}"
-        router.add_api_route(_path, _serve(_file), methods=["GET"])
+        router.add_api_route(_path, _serve(_file), methods=["GET", "HEAD"])

@@ -14,8 +14,8 @@ from ..audio import Encoder
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
-from ..schemas import BatchRequest, SpeechRequest
-from ..synthesis import check_format, open_speech, usage
+from ..schemas import SOURCES, BatchRequest, SpeechRequest
+from ..synthesis import open_speech, usage
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
@@ -28,6 +28,7 @@ class BatchResult(BaseModel):
     audio_data: str | None = None
     media_type: str | None = None
     usage: dict[str, Any] | None = None
+    warnings: list[str] | None = None
     error: ErrorDetail | None = None
 
 
@@ -80,10 +81,9 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
 
 def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     """The item with the fields of the batch as defaults. An item with a voice takes none of the batch."""
-    own = dict(item)
-    for group in (_VOICE, ("ref_text", "reference_text")):
-        if any(own.get(name) is not None for name in group):
-            defaults = {name: value for name, value in defaults.items() if name not in group}
+    own = SpeechRequest.model_validate(item).model_dump(exclude_unset=True)
+    if any(own.get(name) is not None for name in (*SOURCES, "reference_text")):
+        defaults = {name: value for name, value in defaults.items() if name not in (*SOURCES, "reference_text")}
     merged = SpeechRequest.model_validate({**defaults, **own})
     for name in ("stream", "stream_format"):
         if getattr(merged, name) is not None:
@@ -91,12 +91,8 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     return merged
 
 
-_VOICE = ("voice", "speaker", "ref_audio", "reference_audio", "ref_text", "reference_text", "speaker_embedding")
-
-
 async def _speak(app: FastAPI, index: int, payload: SpeechRequest) -> BatchResult:
-    check_format(payload)
-    spoken = await open_speech(app, payload.input, payload)
+    spoken, warnings = await open_speech(app, payload.input, payload)
     encoder: Encoder | None = None
     try:
         async for chunk in spoken:
@@ -114,4 +110,5 @@ async def _speak(app: FastAPI, index: int, payload: SpeechRequest) -> BatchResul
         audio_data=base64.b64encode(data).decode(),
         media_type=encoder.media_type,
         usage=usage(spoken.info),
+        warnings=list(warnings) or None,
     )

@@ -19,7 +19,7 @@ from ..http.auth import guarded
 from ..http.connection import ClientGone, while_connected
 from ..http.errors import documented, failure
 from ..schemas import SpeechRequest
-from ..synthesis import Spoken, check_format, open_speech, usage
+from ..synthesis import Spoken, open_speech, usage
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
@@ -50,6 +50,7 @@ class SpeechResponse(Response):
         self._began: float = request.state.began
         self._payload = payload
         self._sent = 0.0  # seconds of audio
+        self._warnings: tuple[str, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = self._with_timeout(send)
@@ -76,8 +77,7 @@ class SpeechResponse(Response):
 
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
-        check_format(self._payload)
-        spoken = await open_speech(self._app, self._payload.input, self._payload)
+        spoken, self._warnings = await open_speech(self._app, self._payload.input, self._payload)
         try:
             if self._payload.stream is False:
                 return await self._whole(spoken)
@@ -117,7 +117,8 @@ class SpeechResponse(Response):
         if not events:
             return [_body(b"", more=False)]
         info = dict(spoken.info or {})
-        return [_body(_event("speech.audio.done", {"usage": usage(info), "info": info}), more=False)]
+        warned = {"warnings": self._warnings} if self._warnings else {}
+        return [_body(_event("speech.audio.done", {"usage": usage(info), "info": info, **warned}), more=False)]
 
     async def _begin(self, spoken: Spoken, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
         """The encoder and its output; returns after the first chunk of the speech."""
@@ -157,6 +158,8 @@ class SpeechResponse(Response):
     def _start(self, headers: Mapping[str, str], spoken: Spoken) -> Message:
         """The head of the answer, with the server's info so far: mode, cache status, seed, milliseconds by stage."""
         info = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
+        if self._warnings:
+            headers = {**headers, "x-speech-warning": ascii("; ".join(self._warnings))[1:-1]}
         raw = [(name.encode(), value.encode()) for name, value in {**headers, "x-speech-info": info}.items()]
         return {"type": "http.response.start", "status": 200, "headers": raw}
 
@@ -183,7 +186,11 @@ class SpeechResponse(Response):
                 "X-Speech-Info": {
                     "description": "JSON: mode, cache status, seed, milliseconds by stage; complete for a whole file",
                     "schema": {"type": "string"},
-                }
+                },
+                "X-Speech-Warning": {
+                    "description": "What was ignored or replaced; absent if nothing was",
+                    "schema": {"type": "string"},
+                },
             },
             "content": {**_AUDIO, "text/event-stream": {"schema": _EVENT}},
         },

@@ -31,7 +31,9 @@ class RegisteredVoice(BaseModel):
     created_at: int
     mime_type: str | None = None
     file_size: int | None = None
+    reference_text: str | None = None
     ref_text: str | None = None
+    """The same, under the name of vLLM-Omni."""
     speaker_description: str | None = None
 
 
@@ -55,9 +57,24 @@ class DescribedVoice(ListedVoice):
     artifacts: list[dict[str, Any]]
 
 
+class VoiceName(BaseModel):
+    """A voice in the form that Open WebUI reads."""
+
+    id: str
+    name: str
+
+
 class VoiceList(BaseModel):
-    voices: list[str]
+    """All voices."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    voices: list[str] | list[VoiceName]
+    """Their names; as objects if the gateway's --voice-list says so."""
     uploaded_voices: list[ListedVoice]
+    default_voice: str | None = None
+    """The voice of a speech that names none."""
+    voice_aliases: dict[str, str]
+    """Further names, each with its voice."""
 
 
 class Uploaded(BaseModel):
@@ -93,10 +110,23 @@ class UploadForm(BaseModel):
     """WAV, FLAC, OGG or MP3 of 1 to 30 s. Either this or speaker_embedding."""
     speaker_embedding: str | None = None
     """JSON list of the numbers of an embedding."""
-    ref_text: str | None = None
+    reference_text: str | None = None
     """The words spoken in the sample; with them the voice is cloned in context."""
+    ref_text: str | None = None
+    """Another name of reference_text."""
     speaker_description: str | None = None
     """Free text."""
+
+    def transcript(self) -> str | None:
+        """The reference text, under either name.
+
+        Raises:
+            HTTPFailure: the two differ.
+        """
+        if None not in (self.reference_text, self.ref_text) and self.reference_text != self.ref_text:
+            message = "ref_text is another name of reference_text; give only one"
+            raise HTTPFailure(400, message, "invalid_argument", param="ref_text")
+        return self.reference_text if self.ref_text is None else self.ref_text
 
 
 def _status(voice: Voice) -> tuple[CacheStatus, str | None]:
@@ -115,6 +145,7 @@ def _fields(voice: Voice) -> dict[str, Any]:
     return {
         **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
         "created_at": int(voice.created_at or 0),
+        "reference_text": voice.reference_text,
         "ref_text": voice.reference_text,
         "speaker_description": voice.description,
         "cache_status": status,
@@ -130,10 +161,17 @@ async def list_voices(request: Request) -> VoiceList:
     listed = [ListedVoice.model_validate(_fields(voice)) for voice in voices]
     if "manage" not in request.state.scopes:
         listed = [voice.model_copy(update=dict.fromkeys(_PRIVATE)) for voice in listed]
-    return VoiceList(voices=sorted(voice.name for voice in listed), uploaded_voices=listed)
+    state = request.app.state
+    names = sorted(voice.name for voice in listed)
+    return VoiceList(
+        voices=names if state.settings.voice_list == "names" else [VoiceName(id=name, name=name) for name in names],
+        uploaded_voices=listed,
+        default_voice=state.voice_names.default or None,
+        voice_aliases=state.voice_names.aliases,
+    )
 
 
-_PRIVATE = ("consent", "ref_text", "speaker_description")
+_PRIVATE = ("consent", "reference_text", "ref_text", "speaker_description")
 
 
 @manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*_ERRORS, 409, 413))
@@ -144,7 +182,7 @@ async def upload_voice(
     voice = await request.app.state.client.upload(
         form.name,
         None if form.audio_sample is None else await form.audio_sample.read(),
-        reference_text=form.ref_text,
+        reference_text=form.transcript(),
         consent=form.consent,
         description=form.speaker_description,
         speaker_embedding=None if form.speaker_embedding is None else _embedding(form.speaker_embedding),

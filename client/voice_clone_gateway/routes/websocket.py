@@ -5,7 +5,7 @@ All messages are JSON objects in text frames, distinguished by `type`; audio is 
 From the client
 
     session.config     how to speak: the fields of POST /v1/audio/speech without input, stream and stream_format, and
-                       those of `stream_messages.StreamConfig`. The first message; a later one applies to the
+                       those of `live.messages.StreamConfig`. The first message; a later one applies to the
                        utterances that begin after it.
     input.text         text: the next piece of the utterance's text; it may end anywhere.
     input.done         the utterance's text is complete. The next input.text begins another one, spoken after it.
@@ -23,6 +23,7 @@ From the gateway
     session.cancelled  utterance_index, sentences, characters, milliseconds, and, if a sentence was begun, partial with
                        its sentence_text, start, end and milliseconds. The answer to cancel, one for each utterance that
                        it ended, or a single one with utterance_index null. No audio follows it.
+    warning            utterance_index, message: what of session.config was ignored or replaced.
     error              error: {message, type, param, code}. An invalid message has no other effect. With
                        utterance_index, that utterance has failed: its audio ends, the rest of its text is dropped, and
                        session.done with failed: true follows when its text is complete. partial_audio: whether some of

@@ -17,7 +17,7 @@ from tools.triton_server import TritonServer
 def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway without keys."""
     folder = tmp_path_factory.mktemp("gateway")
-    with Gateway(server.url, folder / "log", "--model-aliases", "tts-1") as gateway:
+    with Gateway(server.url, folder / "log") as gateway:
         yield gateway
         log = (folder / "log").read_text()
         assert "Traceback" not in log, log

@@ -37,6 +37,7 @@ def test_the_session_of_the_prompt_cache(
         "consent": "consent_001",
         "mime_type": "audio/wav",
         "file_size": len(reference_clip),
+        "reference_text": reference_text,
         "ref_text": reference_text,
     }
     http.post(f"{VOICES}/{name}/cache")

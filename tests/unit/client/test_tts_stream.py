@@ -137,8 +137,8 @@ def test_any_text_and_all_options(gateway: Gateway, tmp_path: Path) -> None:
     code, _ = run(gateway, *options, "--set", 'response_format="pcm"', "-o", tmp_path / "out.pcm", text)
     assert code == 0
     body = gateway.bodies[0]
-    assert (body["input"], body["ref_text"], body["language"], body["seed"]) == (text, 'a "b"', "German", 7)
-    assert body["ref_audio"] == "data:audio/wav;base64,Y2xpcA=="
+    assert (body["input"], body["reference_text"], body["language"], body["seed"]) == (text, 'a "b"', "German", 7)
+    assert body["reference_audio"] == "data:audio/wav;base64,Y2xpcA=="
 
 
 @pytest.mark.parametrize("name", ["OPENAI_API_KEY", "VOICE_CLONE_API_KEY"])

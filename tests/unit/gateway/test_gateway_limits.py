@@ -170,7 +170,7 @@ def test_a_wrong_setting_ends_the_command(
     assert failure.value.code == 2 and "usage" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["input", "voice", "language", "ref_text", "model"])
+@pytest.mark.parametrize("name", ["input", "voice", "language", "reference_text", "model"])
 def test_lone_surrogates_are_no_text(triton: Server, serve: Serve, name: str) -> None:
     body = '{"input": "x", "voice": "ada", "NAME": "\\ud800"}'.replace("NAME", name)
     answer = serve(triton.url).post("/v1/audio/speech", content=body, headers=JSON)

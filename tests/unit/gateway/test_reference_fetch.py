@@ -177,7 +177,7 @@ def test_private_hosts_get_no_packet(listener: Listener, connected: list[str], c
     for url in ("http://HOST/", "http://HOST:80/clip.wav", "http://HOST:PORT/", "https://HOST/", "https://HOST:PORT/"):
         with pytest.raises(HTTPFailure) as failure:
             load(url.replace("HOST", HOSTS[case]), listener, Names(**NAMES))
-        assert failure.value.status_code == 400 and failure.value.body()["error"]["param"] == "ref_audio"
+        assert failure.value.status_code == 400 and failure.value.body()["error"]["param"] == "reference_audio"
     assert connected == [] and listener.connections == 0
 
 

@@ -1,0 +1,88 @@
+"""Apps that were made for OpenAI's speech API, unmodified: LiveKit's and Pipecat's plugins, and Open WebUI's calls."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import soundfile
+
+from tests.support.gateway_process import Gateway
+from tools.triton_server import TritonServer
+
+ROOT = Path(__file__).parents[3]
+PYTHON = ROOT / ".venv" / "apps" / "bin" / "python"  # made by tools/test
+TEXT = "Good morning."
+
+
+@pytest.fixture(scope="module")
+def gateway(server: TritonServer, voice: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway with a default voice, an alias, and the list of voices that Open WebUI reads."""
+    folder = tmp_path_factory.mktemp("apps")
+    options = ("--default-voice", voice, "--voice-aliases", f"nova={voice}", "--voice-list", "objects")
+    with Gateway(server.url, folder / "log", *options) as gateway:
+        yield gateway
+        assert "Traceback" not in (folder / "log").read_text()
+
+
+def spoken(app: str, gateway: Gateway, **options: Any) -> dict[str, Any]:
+    """What a script of tests/support/apps prints."""
+    script = ROOT / "tests" / "support" / "apps" / f"{app}_speech.py"
+    command = [str(PYTHON), str(script), f"{gateway.url}/v1", TEXT, json.dumps(options)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    return dict(json.loads(answer.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},  # gpt-4o-mini-tts, the voice ash, MP3 in events
+        {"model": "tts-1", "voice": "nova"},  # MP3 in a raw stream
+        {"instructions": "Speak kindly.", "speed": 1.25, "response_format": "opus"},
+        {"response_format": "pcm"},
+    ],
+    ids=["defaults", "raw", "opus", "pcm"],
+)
+def test_livekit(gateway: Gateway, options: dict[str, Any]) -> None:
+    answer = spoken("livekit", gateway, **options)
+    assert answer["rate"] == 24000 and answer["seconds"] > 0.5
+
+
+def test_livekit_is_told_the_error(gateway: Gateway) -> None:
+    answer = spoken("livekit", gateway, voice="Nobody")
+    assert answer["status"] == 404 and "Nobody" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"voice": "nova", "instructions": "Speak kindly.", "speed": 1.25}], ids=["defaults", "all"]
+)
+def test_pipecat(gateway: Gateway, options: dict[str, Any]) -> None:
+    answer = spoken("pipecat", gateway, **options)
+    assert answer["rate"] == 24000 and answer["seconds"] > 0.5
+
+
+def test_pipecat_is_told_the_error(gateway: Gateway) -> None:
+    assert "there is no model 'tts-9'" in spoken("pipecat", gateway, model="tts-9")["error"]
+
+
+def test_open_webui(gateway: Gateway, voice: str) -> None:
+    """The calls of Open WebUI 0.12.4 with its engine `openai` and the base URL of this gateway."""
+    with httpx2.Client(base_url=f"{gateway.url}/v1", timeout=60, trust_env=False) as http:
+        assert http.get("/audio/models").status_code == 404, "then it asks the next path"
+        models = http.get("/models").json()["data"]
+        assert {"tts-1", "tts-1-hd"} <= {model["id"] for model in models}
+        voices = {each["id"]: each["name"] for each in http.get("/audio/voices").json()["voices"]}
+        assert voices[voice] == voice
+        for name in ("alloy", voice):  # its own default, and one of the list
+            payload = {"input": TEXT, "model": "tts-1", "voice": name}
+            answer = http.post("/audio/speech", json=payload, headers={"Authorization": "Bearer unused"})
+            assert answer.status_code == 200 and answer.headers["content-type"] == "audio/mpeg"
+            samples, rate = soundfile.read(io.BytesIO(answer.content))
+            assert rate == 24000 and len(samples) > rate / 2

@@ -1,0 +1,60 @@
+"""Speaks through Pipecat's OpenAI service in a pipeline; runs in the environment of the apps.
+
+    python pipecat_speech.py BASE_URL TEXT OPTIONS
+
+OPTIONS are the service's settings as JSON. Prints the seconds of audio as JSON, or the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from pipecat.frames.frames import EndFrame, ErrorFrame, Frame, TTSAudioRawFrame, TTSSpeakFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.runner import PipelineRunner
+from pipecat.pipeline.task import PipelineTask
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.openai.tts import OpenAITTSService
+
+
+class Sink(FrameProcessor):
+    """Counts the audio."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.rates: set[int] = set()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, TTSAudioRawFrame):
+            self.bytes += len(frame.audio)
+            self.rates.add(frame.sample_rate)
+        await self.push_frame(frame, direction)
+
+
+async def speak(url: str, text: str, options: dict[str, object]) -> dict[str, object]:
+    """The audio of a text."""
+    service = OpenAITTSService(
+        api_key="unused", base_url=url, sample_rate=24000, settings=OpenAITTSService.Settings(**options)
+    )
+    errors: list[str] = []
+    sink = Sink()
+    task = PipelineTask(Pipeline([service, sink]))
+
+    @task.event_handler("on_pipeline_error")
+    async def remember(_: PipelineTask, frame: ErrorFrame) -> None:
+        errors.append(frame.error)
+
+    await task.queue_frames([TTSSpeakFrame(text), EndFrame()])
+    await PipelineRunner(handle_sigint=False).run(task)
+    if errors:
+        return {"error": errors[0]}
+    [rate] = sink.rates
+    return {"seconds": sink.bytes / 2 / rate, "rate": rate}
+
+
+result = asyncio.run(speak(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
+sys.stdout.write(json.dumps(result) + "\n")

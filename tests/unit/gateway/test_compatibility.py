@@ -1,0 +1,207 @@
+"""Fields, voices and paths of other servers with the OpenAI speech API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+from voice_clone_gateway.compatibility import ALIASES, translate
+from voice_clone_gateway.settings import parse
+from voice_clone_gateway.voice_names import OPENAI_VOICES
+
+from tests.support.gateway_thread import Serve
+from tests.support.triton_double import Failure, Server
+
+SPEECH = {"input": "Hello there.", "voice": "ada"}
+NOTHING: list[tuple[str, Any]] = [
+    ("word_timestamps", False),
+    ("stream_options", {"include_usage": True}),
+    ("return_download_link", False),
+    ("volume_multiplier", 1.0),
+    ("duration_seconds", None),
+    ("ref_audio_2", None),
+    ("ambient_sound", ""),
+    ("instructions", ""),
+    ("initial_codec_chunk_frames", 1),
+    ("task_type", "Base"),
+]
+
+
+def sent(triton: Server) -> dict[str, Any]:
+    """The inputs of the latest speech, as numbers and texts."""
+    inputs = triton.speeches[-1][1]
+    return {name: value.decode() if isinstance(value, bytes) else value.tolist() for name, value in inputs.items()}
+
+
+@pytest.mark.parametrize(("name", "value"), NOTHING)
+def test_a_field_that_asks_for_nothing_passes(triton: Server, serve: Serve, name: str, value: Any) -> None:
+    http = serve(triton.url, strict=True)
+    answer = http.post("/v1/audio/speech", json={**SPEECH, name: value})
+    assert answer.status_code == 200 and "x-speech-warning" not in answer.headers
+    assert sent(triton).keys() == {"text", "voice"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("word_timestamps", True),
+        ("stream_options", "usage"),
+        ("return_download_link", True),
+        ("volume_multiplier", 2),
+        ("duration_seconds", 5),
+        ("ambient_sound", "rain"),
+        ("references", []),
+        ("references", [{"audio_path": "data:,"}, {"audio_path": "data:,"}]),
+        ("references", [{"text": "no audio"}]),
+        ("references", [{"audio_path": "data:,", "speaker": "x"}]),
+        ("extra_params", [1]),
+    ],
+)
+def test_a_field_that_asks_for_more_is_refused(triton: Server, serve: Serve, name: str, value: Any) -> None:
+    answer = serve(triton.url).post("/v1/audio/speech", json={**SPEECH, name: value})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_argument", name)
+    batch = serve(triton.url).post("/v1/audio/speech/batch", json={"items": [{**SPEECH, name: value}]})
+    assert batch.json()["results"][0]["error"] == error
+    assert triton.speeches == []
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ({"speaker": "Ada"}, {"voice": "Ada"}),
+        ({"speaker": None, "voice": "Ada"}, {"voice": "Ada"}),
+        ({"ref_audio": "data:,x", "ref_text": "y"}, {"reference_audio": "data:,x", "reference_text": "y"}),
+        ({"ref_audio": ["data:,x"]}, {"reference_audio": "data:,x"}),
+        ({"references": [{"audio_path": "u", "text": "t"}]}, {"reference_audio": "u", "reference_text": "t"}),
+        ({"max_new_tokens": 7, "max_frames": 7}, {"max_frames": 7}),
+        ({"x_vector_only_mode": True}, {"x_vector_only": True}),
+        ({"speaker_embedding": [[1.0, 2.0]]}, {"speaker_embedding": [1.0, 2.0]}),
+        (
+            {"extra_params": {"top_k": 5, "max_new_tokens": 9, "warmth": 1}},
+            {"top_k": 5, "max_frames": 9, "options": {"warmth": 1}},
+        ),
+        ({"voice": {"id": "Ada"}, "speaker": "Ada"}, {"voice": {"id": "Ada"}}),
+        ({"unheard_of": 1}, {"unheard_of": 1}),
+    ],
+)
+def test_other_names(given: dict[str, Any], own: dict[str, Any]) -> None:
+    before = json.dumps(given)
+    assert translate(given) == own
+    assert json.dumps(given) == before, "the caller's object is unchanged"
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_two_names_that_contradict_each_other(triton: Server, serve: Serve, alias: str) -> None:
+    values: dict[str, Any] = {"max_new_tokens": (3, 4), "x_vector_only_mode": (True, False)}
+    one, other = values.get(alias, ("data:,a", "data:,b"))
+    body = {"input": "Hello.", alias: one, ALIASES[alias]: other}
+    answer = serve(triton.url).post("/v1/audio/speech", json=body)
+    assert answer.status_code == 400
+    assert "give only one" in answer.json()["error"]["message"] and answer.json()["error"]["param"] == alias
+
+
+def test_what_is_ignored_is_told(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    body = {**SPEECH, "instructions": "Whisper.", "initial_codec_chunk_frames": 8}
+    answer = http.post("/v1/audio/speech", json=body)
+    warning = answer.headers["x-speech-warning"]
+    assert answer.status_code == 200 and "instructions are ignored" in warning and "initial_codec" in warning
+    events = http.post("/v1/audio/speech", json={**body, "stream_format": "sse"}).text
+    done = json.loads(events.rsplit("data: ", 1)[1])
+    assert "; ".join(done["warnings"]) == warning
+    batch = http.post("/v1/audio/speech/batch", json={"items": [body, SPEECH]}).json()["results"]
+    assert "; ".join(batch[0]["warnings"]) == warning and "warnings" not in batch[1]
+
+
+def test_a_strict_gateway_refuses_it(triton: Server, serve: Serve) -> None:
+    answer = serve(triton.url, strict=True).post("/v1/audio/speech", json={**SPEECH, "instructions": "Whisper."})
+    assert answer.status_code == 400 and "this gateway is strict" in answer.json()["error"]["message"]
+    assert triton.speeches == []
+
+
+def registered(triton: Server, *names: str) -> None:
+    """Let the double know these voices alone."""
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs.get("operation") == b"get" and inputs["name"].decode() not in names:
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice")
+        return {"result": b'{"name": "x", "speakers": []}'}
+
+    triton.answer = answer
+
+
+def test_the_default_voice(triton: Server, serve: Serve) -> None:
+    registered(triton, "Ada", "sage")
+    http = serve(triton.url, default_voice="Ada", voice_aliases=("alloy=Bob", "Herr Müller=Eve"))
+    for given, voice, warned in (
+        ({}, "Ada", False),
+        ({"voice": None}, "Ada", False),
+        ({"voice": "default"}, "Ada", True),
+        ({"voice": "nova"}, "Ada", True),
+        ({"voice": {"id": "Nova"}}, "Ada", True),
+        ({"voice": "sage"}, "sage", False),  # registered: its own
+        ({"voice": "ALLOY"}, "Bob", False),
+        ({"voice": "herr müller"}, "Eve", False),
+        ({"voice": "Zoe"}, "Zoe", False),
+    ):
+        answer = http.post("/v1/audio/speech", json={"input": "Hello.", **given})
+        assert answer.status_code == 200 and sent(triton)["voice"] == voice
+        assert ("x-speech-warning" in answer.headers) == warned
+    clip = {"input": "Hello.", "reference_audio": "data:audio/wav;base64,AAAA"}
+    assert http.post("/v1/audio/speech", json=clip).status_code == 200
+    assert "voice" not in sent(triton), "a clip is a voice"
+    listed = http.get("/v1/audio/voices").json()
+    assert listed["default_voice"] == "Ada" and listed["voice_aliases"] == {"alloy": "Bob", "Herr Müller": "Eve"}
+
+
+def test_no_default_voice(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    answer = http.post("/v1/audio/speech", json={"input": "Hello."})
+    assert answer.status_code == 400 and "--default-voice" in answer.json()["error"]["message"]
+    assert http.post("/v1/audio/speech", json={"input": "Hello.", "voice": OPENAI_VOICES[0]}).status_code == 200
+    assert sent(triton)["voice"] == OPENAI_VOICES[0]
+    assert "get" not in [inputs.get("operation", b"").decode() for _, inputs in triton.calls], "no call for the name"
+
+
+@pytest.mark.parametrize("text", ["alloy", "=Ada", "alloy=", "a=b=c"])
+def test_a_wrong_alias_ends_the_command(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--voice-aliases", text], {})
+    assert "is not ALIAS=VOICE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/audio/speech", "/v1/audio/speech"),
+        ("/v1/v1/audio/speech", "/v1/audio/speech"),
+        ("/api/v1/audio/voices", "/v1/audio/voices"),
+        ("/v1/audio/speach", "/v1/audio/speech"),
+        ("/nothing", None),
+    ],
+)
+def test_an_unknown_path_says_which_is_meant(triton: Server, serve: Serve, path: str, meant: str | None) -> None:
+    answer = serve(triton.url).post(path, json=SPEECH)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (404, "not_found")
+    assert (meant is None and "hint" not in error) or f"do you mean {meant}?" in error["hint"]
+
+
+def test_a_missing_voice_or_model_says_what_helps(triton: Server, serve: Serve) -> None:
+    def refuse(context: Any) -> Any:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice")
+        yield
+
+    triton.play = refuse
+    http = serve(triton.url)
+    assert "--voice-aliases" in http.post("/v1/audio/speech", json=SPEECH).json()["error"]["hint"]
+    unknown = http.post("/v1/audio/speech", json={**SPEECH, "model": "tts-9"}).json()["error"]
+    assert "--model-aliases" in unknown["hint"]
+
+
+def test_head_of_the_page(triton: Server, serve: Serve) -> None:
+    answer = serve(triton.url).head("/")
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html") and not answer.content
