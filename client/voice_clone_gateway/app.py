@@ -18,8 +18,9 @@ from . import page
 from .families import Families
 from .http import errors, metrics
 from .http.auth import Keys
-from .http.limits import BodyLimit, Gate
-from .http.protocol import TimedProtocol
+from .http.bodies import BodyLimit, Budget
+from .http.limits import Gate
+from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
 from .routes import batch, models, speech, voices, websocket
 from .settings import Settings, parse
@@ -75,7 +76,11 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
 
     app.add_middleware(
-        BodyLimit, most=settings.max_body_bytes, exceptions={"/v1/audio/bundle": settings.max_bundle_bytes}
+        BodyLimit,
+        most=settings.max_body_bytes,
+        exceptions={"/v1/audio/bundle": settings.max_bundle_bytes},
+        budget=Budget(settings.max_held_bytes),
+        retry_after=settings.retry_after,
     )
     if settings.cors_origins:
         app.add_middleware(
@@ -119,6 +124,8 @@ def server_options(settings: Settings) -> dict[str, Any]:
         # pipelined requests without limit, and does not stop a speech whose client sends a second request and leaves
         # (seen with httptools 0.9).
         "http": partial(TimedProtocol, settings.head_seconds, settings.body_seconds),
+        "loop": "asyncio",  # the protocols set how much it reads at once
+        "ws": FairWebSocket,
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
         "ws_per_message_deflate": False,  # audio does not compress

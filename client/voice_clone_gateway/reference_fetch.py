@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
+from voice_clone_client import Overloaded
 
 from .http.errors import HTTPFailure
 from .settings import Network, Settings
@@ -72,15 +75,51 @@ def is_public(address: Address, allowed: Iterable[Network] = ()) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved and not address.is_unspecified
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """All addresses of a host, from the system's resolver.
+class Resolver:
+    """The system's resolver, in threads of its own: a name whose server is silent keeps its thread for long.
 
-    Raises:
-        OSError: the host has none.
+    Args:
+        threads: lookups at once. Further ones are refused, for they would wait behind the silent ones.
     """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+    def __init__(self, threads: int = 16) -> None:
+        self._free = threads
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        """All addresses of a host.
+
+        Raises:
+            OSError: the host has none.
+            Overloaded: all threads are busy.
+        """
+        if self._free == 0:
+            raise Overloaded("too many names of reference audio are being looked up; try again later")
+        self._free -= 1
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[str]] = loop.create_future()
+
+        def finish(found: list[str] | OSError) -> None:
+            self._free += 1
+            if answer.done():  # the caller gave up
+                return
+            if isinstance(found, OSError):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        def look_up() -> None:
+            found: list[str] | OSError
+            try:
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            except (OSError, UnicodeError) as error:
+                found = OSError(str(error))
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish, found)
+
+        # A daemon: the gateway's end does not wait for a silent name server.
+        threading.Thread(target=look_up, name="resolver", daemon=True).start()
+        return await answer
 
 
 class References:
@@ -88,17 +127,17 @@ class References:
 
     Args:
         settings: the fields `reference_*`.
-        resolve: looks a host up.
+        resolve: looks a host up; by default a Resolver.
     """
 
-    def __init__(self, settings: Settings, resolve: Resolve = resolve) -> None:
+    def __init__(self, settings: Settings, resolve: Resolve | None = None) -> None:
         self._schemes = {"off": (), "https": ("https",), "http": ("https", "http")}[settings.reference_urls]
         self._ports = settings.reference_ports
         self._networks = settings.reference_networks
         self._most = settings.reference_bytes
         self._seconds = settings.reference_seconds
         self._redirects = settings.reference_redirects
-        self._resolve = resolve
+        self._resolve = resolve or Resolver()
 
     async def load(self, source: str) -> bytes:
         """The encoded clip; a data URL is returned unchanged, because the server decodes it.

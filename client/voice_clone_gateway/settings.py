@@ -77,8 +77,12 @@ class Settings:
     port: int = _setting(8080, "port to listen on")
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
     cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
+    hosts: tuple[str, ...] = _setting(
+        (), "names with a dot under which a gateway without keys is reached, or *; addresses need none"
+    )
     page: bool = _setting(True, "serve the web page at /")
     max_body_bytes: int = _setting(16 << 20, "maximum size of a request body; a clip of 10 MiB in base64 fits")
+    max_held_bytes: int = _setting(256 << 20, "maximum size of all bodies that are held at once; more are refused")
     max_bundle_bytes: int = _setting(512 << 20, "maximum size of a bundle of voices to import")
     max_requests: int = _setting(256, "maximum number of concurrent speeches; more are refused")
     max_input_characters: int = _setting(100_000, "maximum length of the text of one request")

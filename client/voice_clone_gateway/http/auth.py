@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection
 
 from ..settings import PREFIX
 from .errors import HTTPFailure
+from .origins import check_host, check_origin
 
 Scope = Literal["speak", "manage"]
 SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))
@@ -91,15 +92,32 @@ class Keys:
         return scopes
 
 
+def admit(connection: HTTPConnection, scope: Scope) -> frozenset[Scope]:
+    """The scopes of a request that may be served.
+
+    Raises:
+        HTTPFailure: 401 or 403, see `Keys.require`; 403 or 421, see `origins`.
+    """
+    keys, settings = connection.app.state.keys, connection.app.state.settings
+    if not keys:
+        check_origin(connection, settings.cors_origins)
+        check_host(connection, settings.hosts)
+    scopes: frozenset[Scope] = keys.require(connection, scope)
+    return scopes
+
+
 def guarded(scope: Scope) -> type[APIRoute]:
-    """Routes that require a key with this scope. The key is checked before the body is read."""
+    """Routes that require a key with this scope, or, of a gateway without keys, a page and a host that may use it.
+
+    All this is checked before the body is read.
+    """
 
     class GuardedRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handler = super().get_route_handler()
 
             async def guard(request: Request) -> Response:
-                request.state.scopes = request.app.state.keys.require(request, scope)
+                request.state.scopes = admit(request, scope)
                 return await handler(request)
 
             return guard

@@ -1,4 +1,8 @@
-"""uvicorn's HTTP protocol with timeouts for incomplete requests."""
+"""uvicorn's protocols with timeouts for incomplete requests, and with small steps.
+
+What arrives at once is parsed at once, and nothing else runs meanwhile. asyncio reads 256 KiB: in pieces of one byte
+they take a third of a second.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,14 @@ from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+
+READ_BYTES = 4096
+"""What is read from a connection at once."""
+MAX_FRAGMENTS = 4096
+"""Frames of one WebSocket message."""
+DRAIN_SECONDS = 1.0
 
 
 class TimedProtocol(H11Protocol):
@@ -26,6 +38,7 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        _read_little(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -53,3 +66,45 @@ class TimedProtocol(H11Protocol):
     def _should_upgrade(self) -> bool:
         # Only a GET opens a WebSocket. uvicorn would upgrade any other request too, and never answer it.
         return self.scope["method"] == "GET" and super()._should_upgrade()
+
+
+class FairWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that is closed if a message comes in too many frames.
+
+    A connection that is closed because of what it sent goes on reading for a moment: one that is closed with unread
+    bytes may lose the reason.
+    """
+
+    _fragments = 0
+    _failed = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        _read_little(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._failed:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        """End the connection, with the reason."""
+        if self._failed or self.conn.close_sent is None:
+            return
+        self._failed = self.close_sent = True
+        closing = self.conn.close_sent
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": closing.code, "reason": closing.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.loop.call_later(DRAIN_SECONDS, self.transport.close)
+
+    def handle_cont(self, event: Frame) -> None:
+        """Add a frame to its message."""
+        self._fragments = 0 if event.fin else self._fragments + 1
+        if self._fragments < MAX_FRAGMENTS:
+            super().handle_cont(event)
+        elif self._fragments == MAX_FRAGMENTS:  # later ones arrived together with this one
+            self.conn.fail(1008, f"a message may have {MAX_FRAGMENTS} frames")
+            self.handle_parser_exception()
+
+
+def _read_little(transport: asyncio.Transport) -> None:
+    transport.max_size = READ_BYTES  # type: ignore[attr-defined] # an attribute of asyncio's own transports

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Annotated, Any, Literal
 
@@ -9,9 +10,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from ..http.errors import HTTPFailure
+from ..http.json_bounds import JsonBounds
 from ..long_text.sentences import Granularity
 from ..schemas import FormatName, SpeechOptions, Strict
 
+_PIECE = 64 << 10  # bytes that are checked at once
 _Pause = Annotated[int, Field(ge=0, le=10_000)]
 
 
@@ -65,6 +68,19 @@ class Close(Strict):
 ClientMessage = StreamConfig | InputText | InputDone | Cancel | Close
 _ADAPTER: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 _KINDS = ("session.config", "input.text", "input.done", "cancel", "session.close")
+
+
+async def read(text: str) -> ClientMessage:
+    """The message in `text`; lets others run while it checks a long one.
+
+    Raises:
+        HTTPFailure, RequestValidationError: see `parse`; also a message beyond the bounds of `JsonBounds`.
+    """
+    bounds, data = JsonBounds(), text.encode("utf-8", "surrogatepass")
+    for begin in range(0, len(data), _PIECE):
+        bounds.feed(data[begin : begin + _PIECE])
+        await asyncio.sleep(0)
+    return parse(text)
 
 
 def parse(text: str) -> ClientMessage:

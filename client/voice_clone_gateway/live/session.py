@@ -16,7 +16,7 @@ from starlette.websockets import WebSocketDisconnect
 from ..http.errors import HTTPFailure, failure
 from ..long_text.long_speech import LongSpeech
 from ..synthesis import check_options, long_plan, order, usage
-from .messages import Cancel, Close, InputDone, InputText, StreamConfig, parse
+from .messages import Cancel, Close, InputDone, InputText, StreamConfig, read
 from .output import Output, Utterance
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Session:
             text = message.get("text")
             if text is None:
                 raise HTTPFailure(400, "messages are JSON in text frames, not binary ones", "invalid_argument")
-            command = parse(text)
+            command = await read(text)
             if isinstance(command, StreamConfig):
                 self._configure(command)
             elif isinstance(command, InputText):

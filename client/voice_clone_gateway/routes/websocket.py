@@ -44,12 +44,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, WebSocket
 from starlette.requests import HTTPConnection
 
+from ..http.auth import admit
 from ..http.errors import HTTPFailure
+from ..http.origins import check_origin
 from ..live.session import Session
 
 router = APIRouter()
@@ -62,27 +63,13 @@ _KEY_PREFIX = "bearer."
 async def stream_speech(websocket: WebSocket) -> None:
     """Speak texts while they are written; the module describes the protocol."""
     try:
-        _check_origin(websocket)
-        websocket.app.state.keys.require(_with_key(websocket), "speak")
+        check_origin(websocket, websocket.app.state.settings.cors_origins)
+        admit(_with_key(websocket), "speak")
     except HTTPFailure as refusal:
         await websocket.send_denial_response(refusal.response())
         return
     await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
     await Session(websocket).run()
-
-
-def _check_origin(websocket: WebSocket) -> None:
-    """Check the page that opened the WebSocket: browsers send its origin, and restrict no page themselves.
-
-    Raises:
-        HTTPFailure: a page of another origin that is not allowed.
-    """
-    origin = websocket.headers.get("origin")
-    allowed = websocket.app.state.settings.cors_origins
-    if origin is None or "*" in allowed or origin in allowed:
-        return
-    if urlsplit(origin).netloc != websocket.headers.get("host"):
-        raise HTTPFailure(403, "pages of this origin may not call this gateway", "forbidden_origin", "permission_error")
 
 
 def _with_key(websocket: WebSocket) -> HTTPConnection:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from voice_clone_gateway import Settings
 from voice_clone_gateway.http.errors import HTTPFailure
-from voice_clone_gateway.reference_fetch import References, is_public, resolve
+from voice_clone_gateway.reference_fetch import References, Resolver, is_public
 
 CLIP = b"RIFF-not-really-audio" * 100
 
@@ -87,7 +87,7 @@ class Names:
         if host in self.names:
             answers = self.names[host]
             return answers.pop(0) if len(answers) > 1 else answers[0]
-        return await resolve(host, port)  # numbers in all their spellings, and localhost
+        return await Resolver()(host, port)  # numbers in all their spellings, and localhost
 
 
 def load(url: str, listener: Listener, names: Names | None = None, **settings: Any) -> bytes:

@@ -1,0 +1,57 @@
+"""Pages of other origins, and names that point here: who may use a gateway that has no keys.
+
+A browser sends what any page asks it to, also to a gateway on the user's own machine. It tells the page's origin. A
+page whose own name was made to point to the gateway (DNS rebinding) has the right origin, but the wrong host. With keys
+both are harmless: a page does not know the key.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from .errors import HTTPFailure
+
+
+def check_origin(connection: HTTPConnection, allowed: Collection[str]) -> None:
+    """Check the page that caused a request; programs send no origin.
+
+    Raises:
+        HTTPFailure: 403, a page of another origin that is not in `allowed`.
+    """
+    origin = connection.headers.get("origin")
+    if origin is None or "*" in allowed or origin in allowed:
+        return
+    if urlsplit(origin).netloc != connection.headers.get("host"):
+        message = "pages of this origin may not call this gateway; its --cors-origins names those that may"
+        raise HTTPFailure(403, message, "forbidden_origin", "permission_error")
+
+
+def check_host(connection: HTTPConnection, allowed: Collection[str]) -> None:
+    """Check the name under which a request found the gateway.
+
+    Addresses, `localhost` and names without a dot are harmless: nobody else can make them point here.
+
+    Raises:
+        HTTPFailure: 421, another name that is not in `allowed`.
+    """
+    try:
+        host = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        host = "?.?"
+    name = host.rstrip(".")
+    if "." not in name or name.endswith(".localhost") or "*" in allowed or name in allowed or _is_address(name):
+        return
+    message = "this gateway does not serve this host; name it in its --hosts, or give it keys"
+    raise HTTPFailure(421, message, "forbidden_host")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+"""Which pages and hosts may use a gateway without keys, and one with keys."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websockets.sync.client
+from websockets.exceptions import InvalidStatus
+
+from tests.support.gateway_thread import Serve
+from tests.support.triton_double import Server
+
+SPEECH = {"input": "Hello.", "voice": "ada"}
+VOICES = "/v1/audio/voices"
+CALLS: list[tuple[str, str, dict[str, Any]]] = [
+    ("GET", VOICES, {}),
+    ("POST", VOICES, {"data": {"name": "x", "consent": "y"}, "files": {"audio_sample": ("a.wav", b"RIFF")}}),
+    ("GET", f"{VOICES}/Ada", {}),
+    ("DELETE", f"{VOICES}/Ada", {}),
+    ("POST", f"{VOICES}/Ada/cache", {}),
+    ("GET", f"{VOICES}/Ada/audio", {}),
+    ("GET", f"{VOICES}/Ada/export", {}),
+    ("GET", "/v1/audio/bundle", {}),
+    ("POST", "/v1/audio/bundle", {"content": b"bundle", "headers": {"Content-Type": "text/plain"}}),
+    ("POST", "/v1/audio/speech", {"json": SPEECH}),
+    ("POST", "/v1/audio/speech/batch", {"json": {"items": [SPEECH]}}),
+    ("GET", "/v1/models", {}),
+]
+
+
+def status(http: Any, method: str, path: str, more: dict[str, Any], **headers: str) -> tuple[int, str]:
+    answer = http.request(method, path, **{**more, "headers": {**more.get("headers", {}), **headers}})
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+@pytest.mark.parametrize(("method", "path", "more"), CALLS)
+def test_pages_of_others_are_refused(
+    triton: Server, serve: Serve, method: str, path: str, more: dict[str, Any]
+) -> None:
+    http = serve(triton.url)
+    for origin in ("https://evil.example", "null", "http://localhost:1", "https://evil.example:8080"):
+        assert status(http, method, path, more, Origin=origin) == (403, "forbidden_origin")
+    rebound = {"Origin": "http://evil.example:8080", "Host": "evil.example:8080"}
+    assert status(http, method, path, more, **rebound) == (421, "forbidden_host")
+    assert status(http, method, path, more, Host="evil.example") == (421, "forbidden_host")
+    assert triton.calls == []
+
+
+HARMLESS = ["localhost", "localhost:8080", "127.0.0.1", "[::1]:8080", "192.168.1.7:80", "box:8080", "a.localhost", ""]
+
+
+@pytest.mark.parametrize("host", HARMLESS)
+def test_hosts_that_nobody_else_can_name(triton: Server, serve: Serve, host: str) -> None:
+    http = serve(triton.url)
+    for headers in ({"Host": host}, {"Host": host, "Origin": f"http://{host}"} if host else {"Host": host}):
+        assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["voices.example", "voices.example.", "evil.localhost.example", "[::1", "1.2.3.4.5"])
+def test_hosts_with_a_dot_are_named(triton: Server, serve: Serve, host: str) -> None:
+    refused = serve(triton.url, hosts=("other.example",)).post("/v1/audio/speech", json=SPEECH, headers={"Host": host})
+    assert refused.status_code == 421
+    if host.startswith("voices"):
+        for hosts in (("voices.example",), ("*",)):
+            http = serve(triton.url, hosts=hosts)
+            assert http.post("/v1/audio/speech", json=SPEECH, headers={"Host": host}).status_code == 200
+
+
+def test_a_page_that_is_allowed(triton: Server, serve: Serve) -> None:
+    for allowed in ("https://app.example", "*"):
+        http = serve(triton.url, cors_origins=(allowed,))
+        headers = {"Origin": "https://app.example"}
+        assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 200
+
+
+def test_keys_lift_it(triton: Server, serve: Serve, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"{'k' * 32} speak,manage\n")
+    http = serve(triton.url, api_keys_file=str(keys))
+    headers = {"Origin": "https://any.example", "Host": "any.example", "Authorization": f"Bearer {'k' * 32}"}
+    assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 200
+    del headers["Authorization"]
+    assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 401
+
+
+def test_health_and_metrics_have_any_host(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    for path in ("/health", "/metrics"):
+        assert http.get(path, headers={"Host": "probe.example"}).status_code == 200
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}])
+def test_websockets_are_checked_alike(triton: Server, serve: Serve, headers: dict[str, str]) -> None:
+    http = serve(triton.url)
+    with (
+        socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection,
+        pytest.raises(InvalidStatus) as refused,
+    ):
+        url = f"ws://{headers.get('Host', 'localhost')}/v1/audio/speech/stream"
+        origin = {name: value for name, value in headers.items() if name == "Origin"}
+        websockets.sync.client.connect(url, sock=connection, additional_headers=origin, proxy=None)
+    assert refused.value.response.status_code == (421 if "Host" in headers else 403)
+    assert b"forbidden" in refused.value.response.body
