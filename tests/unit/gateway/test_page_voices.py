@@ -150,7 +150,6 @@ def test_a_voice_that_is_gone_leaves_the_list(page: Page, triton: Server, serve:
     def refuse(context: Any) -> Iterator[Any]:
         listing(triton, voice("Cy"))
         raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice is registered under the name 'Ada'")
-        yield
 
     triton.play = refuse
     page.get_by_label("Text", exact=True).fill("Hello.")
