@@ -171,7 +171,7 @@ async function register(event) {
     form.reset();
     setClip(null);
     find("new-voice").open = false;
-    await refreshVoices(voice);
+    await refreshVoices(voice).catch(() => {}); // it tries again by itself
     note(`${voice.name} is registered.`);
     find("text").focus();
   } catch (error) {

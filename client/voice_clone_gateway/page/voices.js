@@ -10,7 +10,7 @@ const SLOWEST_POLL = 15000;
 const MANY = 8; // voices; more get a field to search them
 const SAID = {
   ready: "ready",
-  processing: "in preparation",
+  processing: "preparing",
   pending: "not prepared yet",
   failed: "failed",
   unsupported: "cannot be spoken here",

@@ -294,4 +294,6 @@ def test_on_a_phone_the_options_are_folded(browser: Browser, triton: Server, ser
         page.get_by_role("button", name="Speak").click()
         expect(page.get_by_label("Seed")).to_be_focused()
         expect(page.locator("#seed-error")).to_contain_text("at most 15 digits")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        for width in (390, 320):
+            page.set_viewport_size({"width": width, "height": 700})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
