@@ -42,7 +42,7 @@ const voicePath = (name) => `v1/audio/voices/${encodeURIComponent(name)}`;
 
 export const health = async () => (await request("health")).json();
 export const listModels = async () => (await (await request("v1/models")).json()).data;
-// { uploaded_voices, default_voice }
+// { uploaded_voices, default_voice, voice_aliases }
 export const listVoices = async () => (await request("v1/audio/voices")).json();
 export const clipOf = async (name) => (await request(`${voicePath(name)}/audio`)).blob();
 export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE" });
@@ -52,7 +52,7 @@ export async function uploadVoice({ name, consent, transcript, audio, fileName }
   const form = new FormData();
   form.set("name", name);
   form.set("consent", consent);
-  if (transcript) form.set("ref_text", transcript);
+  if (transcript) form.set("reference_text", transcript);
   form.set("audio_sample", audio, fileName);
   return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
 }

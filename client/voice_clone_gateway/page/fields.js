@@ -7,7 +7,7 @@ const NAMED = {
   name: "name",
   consent: "consent",
   audio_sample: "sample",
-  ref_text: "transcript",
+  reference_text: "transcript",
   voice_exists: "name",
   input: "text",
   voice: "voice",

@@ -24,6 +24,7 @@ const DEFAULT = ["default", "It speaks if a request names no voice."];
 
 let voices = []; // as listed
 let fallback = null; // name of the gateway's default voice
+let aliases = {}; // further names, each with its voice
 let chosen = null; // name of a voice
 let fresh = {}; // the voice that this page registered last
 let shown = ""; // what the rows are made of
@@ -59,9 +60,10 @@ export async function refreshVoices(registered = null) {
     throw error;
   }
   if (mine !== turn) return voices; // a later refresh shows its own
-  const unchanged = JSON.stringify([voices, fallback]) === JSON.stringify([answer.uploaded_voices, answer.default_voice ?? null]);
+  const unchanged = JSON.stringify(voices) === JSON.stringify(answer.uploaded_voices);
   voices = answer.uploaded_voices;
   fallback = answer.default_voice ?? null;
+  aliases = answer.voice_aliases;
   wait = unchanged ? Math.min(1.5 * wait, SLOWEST_POLL) : POLL;
   showError("voices", null);
   find("voices-away").hidden = true;
@@ -100,7 +102,7 @@ export function showVoices() {
 
 // Makes the rows anew if they change; what the user has open in them stays otherwise.
 function showRows() {
-  const made = JSON.stringify([voices, fallback, fresh, chosenFamily()]);
+  const made = JSON.stringify([voices, fallback, aliases, fresh, chosenFamily()]);
   if (made !== shown) {
     shown = made;
     const focused = document.activeElement?.dataset?.focus;
@@ -142,8 +144,13 @@ function stateOf(voice) {
 function transcriptOf(voice) {
   if (voice.embedding_source === "direct") return TRANSCRIPT.embedding;
   const modes = voice.artifacts.filter(({ state }) => state !== "unsupported").map(({ mode }) => mode);
-  if (voice.ref_text || modes.includes("icl")) return TRANSCRIPT.yes;
+  if (voice.reference_text || modes.includes("icl")) return TRANSCRIPT.yes;
   return modes.includes("x_vector") ? TRANSCRIPT.no : null; // unknown: another mode, and a key that does not show texts
+}
+
+function aliasesOf({ name }) {
+  const found = Object.keys(aliases).filter((alias) => key(aliases[alias]) === key(name));
+  return found.length ? [`also ${found.join(", ")}`, "Further names of this voice in requests to the gateway.", "label names"] : null;
 }
 
 function entry(voice, index) {
@@ -160,8 +167,10 @@ function entry(voice, index) {
   const what = element("span", { className: "what", textContent: [SAID[state], reason].filter(Boolean).join("; ") });
   what.dataset.status = state;
   const facts = element("span", { className: "about" }, what);
-  for (const label of [transcriptOf(voice), key(name) === key(fallback ?? "") && DEFAULT]) {
-    if (label) facts.append(", ", element("span", { className: "label", textContent: label[0], title: label[1] }));
+  for (const label of [transcriptOf(voice), key(name) === key(fallback ?? "") && DEFAULT, aliasesOf(voice)]) {
+    if (!label) continue;
+    const [textContent, title, className = "label"] = label;
+    facts.append(", ", element("span", { className, textContent, title }));
   }
   const who = element("span", { className: "who", textContent: name, title: name });
   const row = element("li", { className: "voice" }, element("label", { htmlFor: radio.id }, radio, who, " ", facts));

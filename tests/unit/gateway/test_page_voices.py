@@ -41,9 +41,9 @@ def listing(triton: Server, *voices: dict[str, Any]) -> None:
     triton.answer = lambda inputs: {"result": json.dumps({"speakers": voices, "name": "Ada"}).encode()}
 
 
-def open_page(page: Page, triton: Server, serve: Serve, *voices: dict[str, Any]) -> None:
+def open_page(page: Page, triton: Server, serve: Serve, *voices: dict[str, Any], **settings: Any) -> None:
     listing(triton, *voices)
-    page.goto(str(serve(triton.url).base_url))
+    page.goto(str(serve(triton.url, **settings).base_url))
     expect(page.locator("#health")).to_have_text("Ready")
     page.wait_for_load_state("networkidle")
 
@@ -108,12 +108,11 @@ def test_the_state_is_that_for_the_chosen_model(page: Page, triton: Server, serv
     expect(page.get_by_role("button", name="Prepare Ada again")).to_be_visible()
 
 
-def test_the_gateway_s_default_voice_is_chosen(page: Page, triton: Server, serve: Serve) -> None:
-    add_to_answers(page, lambda body: body.update(default_voice="bo"))
-    open_page(page, triton, serve, voice("Ada"), voice("Bo"))
+def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_told(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada"), voice("Bo"), default_voice="bo", voice_aliases=("nova=BO",))
     expect(page.get_by_role("radio", name="Bo")).to_be_checked()
     expect(page.locator("#speaking-voice")).to_have_text("Bo")
-    assert about(page) == ["ready, with transcript", "ready, with transcript, default"]
+    assert about(page) == ["ready, with transcript", "ready, with transcript, default, also nova"]
 
 
 def test_warnings_stand_beside_the_voice_and_are_open_after_its_registration(
