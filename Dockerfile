@@ -2,12 +2,14 @@
 #
 #   docker build -t voice-clone .
 #   docker build -t voice-clone-gateway --target gateway .
-#   docker run --gpus all --shm-size=2g -p 8000-8002:8000-8002 \
+#   docker run --gpus all --shm-size=2g -p 127.0.0.1:8000-8002:8000-8002 \
 #       -v /path/to/checkpoint:/checkpoint:ro -v voices:/voices voice-clone
 #
 # Without a GPU: docker build --build-arg TORCH=torch==2.13.0+cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX \
-#     --build-arg ONNX_RUNTIME=onnxruntime, and no --gpus. INDEX: PyTorch's, of its builds for that platform.
+#     --build-arg ONNX_RUNTIME=onnxruntime, and no --gpus. INDEX: see docs/deployment.md.
 # No weights are inside. Both, with Prometheus and Grafana: docker-compose.yml.
+# The one release on which this repository and its workarounds ran. It lacks NVIDIA's security fixes of 25.07 and later,
+# so its ports are for the gateway alone. Later releases have another Python and CUDA and were never tried.
 ARG TRITON=24.10
 ARG PYTHON=3.11
 
@@ -57,7 +59,7 @@ ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \
     NUMBA_CACHE_DIR=/tmp/numba \
     NVIDIA_TF32_OVERRIDE=0 \
     OMP_WAIT_POLICY=PASSIVE
-VOLUME ["/models", "/voices"]
+VOLUME /voices
 USER triton-server
 EXPOSE 8000 8001 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \

@@ -1,5 +1,5 @@
 // The gateway's HTTP API; its paths are relative to the page's. Each failure is thrown as an Error with a message for the
-// user; `status` is that of HTTP.
+// user; `status` is that of HTTP, 0 without an answer; `code` and `param` are the gateway's.
 
 const KEY = "voice-clone-key"; // in sessionStorage: forgotten with the tab
 const NOT_WHOLE = "What you heard is not the whole text.";
@@ -10,9 +10,9 @@ export const key = {
 };
 
 export class ApiError extends Error {
-  constructor(message, status = 0) {
+  constructor(message, status = 0, { code = null, param = null } = {}) {
     super(message);
-    this.status = status;
+    Object.assign(this, { status, code, param });
   }
 }
 
@@ -29,11 +29,11 @@ async function request(path, options = {}) {
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   const message = body?.error?.message ?? `the gateway answered with status ${response.status}`;
-  throw new ApiError(sentence(message), response.status);
+  throw new ApiError(sentence(message), response.status, body?.error ?? {});
 }
 
 // The server begins its messages with a small letter and ends them without a stop.
-function sentence(text) {
+export function sentence(text) {
   const begun = text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
@@ -42,7 +42,9 @@ const voicePath = (name) => `v1/audio/voices/${encodeURIComponent(name)}`;
 
 export const health = async () => (await request("health")).json();
 export const listModels = async () => (await (await request("v1/models")).json()).data;
-export const listVoices = async () => (await (await request("v1/audio/voices")).json()).uploaded_voices;
+// { uploaded_voices, default_voice, voice_aliases }
+export const listVoices = async () => (await request("v1/audio/voices")).json();
+export const clipOf = async (name) => (await request(`${voicePath(name)}/audio`)).blob();
 export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE" });
 export const prepareVoice = (name) => request(`${voicePath(name)}/cache`, { method: "POST" });
 
@@ -50,7 +52,7 @@ export async function uploadVoice({ name, consent, transcript, audio, fileName }
   const form = new FormData();
   form.set("name", name);
   form.set("consent", consent);
-  if (transcript) form.set("ref_text", transcript);
+  if (transcript) form.set("reference_text", transcript);
   form.set("audio_sample", audio, fileName);
   return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
 }
@@ -75,7 +77,7 @@ export async function* speak(fields, signal) {
       done = true;
       yield { type: "done", info: event.info ?? {}, usage: event.usage ?? {} };
     } else if (event.type === "speech.audio.error") {
-      throw new ApiError(`${sentence(event.error.message)} ${NOT_WHOLE}`, event.error.code);
+      throw new ApiError(`${sentence(event.error.message)} ${NOT_WHOLE}`, response.status, event.error);
     }
   }
   if (!done) throw new ApiError(`The connection broke off. ${NOT_WHOLE}`);

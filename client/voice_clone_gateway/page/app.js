@@ -2,47 +2,49 @@
 
 import * as api from "./api.js";
 import { ask, find } from "./dom.js";
+import { watchHealth } from "./health.js";
 import { refreshModels } from "./models.js";
 import { setUpNewVoice } from "./new-voice.js";
 import { setUpSpeech } from "./speech.js";
-import { refreshVoices } from "./voices.js";
+import { refreshVoices, setUpVoices, showVoices } from "./voices.js";
 
-const HEALTH_EVERY = 15000; // milliseconds
-
-async function showHealth() {
-  const place = find("health");
-  const ready = await api.health().then(() => true, () => false);
-  const state = ready ? "ready" : "away";
-  if (place.dataset.state === state) return; // nothing to announce
-  place.dataset.state = state;
-  place.textContent = ready ? "Ready" : "Not ready";
-  if (ready) showModels();
-}
-
-// Without a list the server's default model speaks.
-const showModels = () => refreshModels().catch(() => {});
+let running = null; // the refresh that runs
+let refused = null; // the key for which the page has asked for another
 
 async function askForKey(hint) {
   if (hint) find("key-hint").textContent = hint;
   find("key-input").value = api.key.get();
   if ((await ask(find("key-dialog"))) !== "save") return;
   api.key.set(find("key-input").value.trim());
-  showModels();
-  await showVoices();
+  await refresh();
 }
 
-async function showVoices() {
+// Shows models and voices as they are now.
+function refresh() {
+  running ??= showAll().finally(() => (running = null));
+  return running;
+}
+
+async function showAll() {
+  await refreshModels().catch(() => {}); // without a list the server's default model speaks
   try {
     const voices = await refreshVoices();
     if (voices.length === 0) find("new-voice").open = true; // the user may have opened it already
   } catch (error) {
-    if (error.status === 401) await askForKey("This gateway requires a key. Ask its operator for one; the page keeps it until this tab is closed.");
+    if (error.status !== 401 || refused === api.key.get() || document.querySelector("dialog[open]")) return;
+    refused = api.key.get(); // once for each
+    const what = refused ? "This gateway does not know the key." : "This gateway requires a key.";
+    askForKey(`${what} Ask its operator for one; the page keeps it until this tab is closed.`);
   }
 }
 
+setUpVoices();
 setUpNewVoice();
 setUpSpeech();
 find("open-key").addEventListener("click", () => askForKey());
-showHealth();
-setInterval(showHealth, HEALTH_EVERY);
-showVoices();
+find("model").addEventListener("change", showVoices); // their state is that for the model
+// Meanwhile voices may have been registered or deleted elsewhere.
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+addEventListener("focus", refresh);
+watchHealth(refresh);
+refresh();

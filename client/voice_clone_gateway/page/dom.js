@@ -18,11 +18,15 @@ export function icon(name) {
   return svg;
 }
 
-// Shows an error in its box, or hides the box.
+// Shows an error in the box `${id}-error`, which stands beside the element `id`; without an error it hides the box.
 export function showError(id, error) {
-  const box = find(id);
+  const box = find(`${id}-error`);
   box.hidden = !error;
   box.textContent = error?.message ?? "";
+  const field = find(id);
+  if (!field || !("validity" in field)) return;
+  if (error) field.setAttribute("aria-invalid", "true");
+  else field.removeAttribute("aria-invalid");
 }
 
 // Opens a dialog; returns the value of the button that closed it.
@@ -32,4 +36,12 @@ export function ask(dialog) {
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true });
   });
+}
+
+// Asks before something that cannot be undone; returns whether to do it. `action` is the button that does it.
+export async function confirmed({ title, text, action }) {
+  find("question-title").textContent = title;
+  find("question-text").textContent = text;
+  find("question-do").textContent = action;
+  return (await ask(find("question"))) === "do";
 }

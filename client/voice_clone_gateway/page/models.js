@@ -3,14 +3,20 @@
 import * as api from "./api.js";
 import { element, find } from "./dom.js";
 
+let models = []; // the default first
+
 // The model to speak with; null for the server's default.
 export const chosenModel = () => (find("model-field").hidden ? null : find("model").value);
 
-// Shows the models of the server. An alias is none of its own.
+// The family that speaks; null if the models are not known.
+export const chosenFamily = () => models.find(({ id }) => id === chosenModel())?.root ?? models[0]?.root ?? null;
+
+// Shows the models of the server, and returns them. An alias is none of its own.
 export async function refreshModels() {
-  const models = (await api.listModels()).filter((model) => model.id === model.root);
+  models = (await api.listModels()).filter((model) => model.id === model.root);
   const chosen = chosenModel();
   find("model").replaceChildren(...models.map(({ id }) => element("option", { value: id, textContent: id })));
   if (models.some(({ id }) => id === chosen)) find("model").value = chosen;
   find("model-field").hidden = models.length < 2;
+  return models;
 }

@@ -1,9 +1,11 @@
 // The form of a new voice: record or choose a clip, view it, listen to it, register it.
 
 import * as api from "./api.js";
-import { find, showError } from "./dom.js";
+import { confirmed, find, showError } from "./dom.js";
+import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
+import { listen, stopListening } from "./listening.js";
 import { Recorder } from "./recorder.js";
-import { refreshVoices } from "./voices.js";
+import { note, refreshVoices, voiceNamed } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
 
@@ -15,14 +17,14 @@ const hint = find("clip-hint").textContent;
 const wave = new Waveform(find("clip-wave"), 1);
 let clip = null; // { audio: Blob, fileName, seconds }
 let recording = null; // { recorder, pieces, seconds }
-let listening = null; // an Audio element that plays
 
 export function setUpNewVoice() {
   find("record").addEventListener("click", () => (recording ? finishRecording() : beginRecording()));
   find("choose").addEventListener("click", () => find("clip").click());
   find("clip").addEventListener("change", (event) => takeFile(event.target.files[0]));
-  find("clip-play").addEventListener("click", toggleListening);
+  find("clip-play").addEventListener("click", hear);
   find("register").addEventListener("submit", register);
+  watchFields(find("register"));
   const drop = find("drop");
   for (const type of ["dragenter", "dragover"]) {
     drop.addEventListener(type, (event) => {
@@ -38,7 +40,7 @@ export function setUpNewVoice() {
 }
 
 async function beginRecording() {
-  showError("register-error", null);
+  showError("sample", null);
   setClip(null);
   const pieces = [];
   try {
@@ -54,7 +56,7 @@ async function beginRecording() {
     });
     recording = { recorder, pieces, seconds: 0 };
   } catch (error) {
-    showError("register-error", error);
+    showError("sample", error);
     return;
   }
   wave.clear();
@@ -71,7 +73,7 @@ function finishRecording() {
   const samples = join(pieces);
   if (seconds < SHORTEST) {
     setClip(null);
-    showError("register-error", new Error("That was less than a second; record at least a sentence."));
+    showError("sample", new Error("That was less than a second; record at least a sentence."));
     return;
   }
   const kept = samples.subarray(0, LONGEST * recorder.sampleRate);
@@ -91,19 +93,19 @@ function showRecording(on) {
 async function takeFile(file) {
   if (!file || recording) return;
   find("clip").value = ""; // so that the same file can be chosen again
-  showError("register-error", null);
+  showError("sample", null);
   setClip(null);
   let decoded;
   try {
     decoded = await decode(file);
   } catch {
-    showError("register-error", new Error(`${file.name} holds no audio that this browser can read.`));
+    showError("sample", new Error(`${file.name} holds no audio that this browser can read.`));
     return;
   }
   const { samples, sampleRate } = decoded;
   const seconds = samples.length / sampleRate;
   if (seconds < SHORTEST) {
-    showError("register-error", new Error(`${file.name} is shorter than a second.`));
+    showError("sample", new Error(`${file.name} is shorter than a second.`));
     return;
   }
   const kept = samples.subarray(0, LONGEST * sampleRate);
@@ -130,7 +132,7 @@ async function decode(file) {
 }
 
 function setClip(value) {
-  listening?.pause();
+  stopListening();
   clip = value;
   find("preview").hidden = !clip;
   find("clip-play").hidden = !clip;
@@ -140,59 +142,61 @@ function setClip(value) {
   wave.draw();
 }
 
-function toggleListening() {
-  if (listening) {
-    listening.pause();
-    return;
-  }
-  const url = URL.createObjectURL(clip.audio);
-  const audio = (listening = new Audio(url));
-  const label = find("clip-play").querySelector("span");
-  const end = () => {
-    URL.revokeObjectURL(url);
-    listening = null;
-    label.textContent = "Listen";
-    wave.position = wave.seconds;
+function hear() {
+  const follow = (position) => {
+    wave.position = position ?? wave.seconds;
     wave.draw();
   };
-  const follow = () => {
-    if (listening !== audio) return;
-    wave.position = audio.currentTime;
-    wave.draw();
-    requestAnimationFrame(follow);
-  };
-  audio.addEventListener("pause", end, { once: true }); // comes before `ended` too
-  audio.play().then(follow, end);
-  label.textContent = "Stop";
+  listen("clip", () => clip.audio, follow).catch((error) => showError("sample", error));
 }
 
 async function register(event) {
   event.preventDefault();
-  showError("register-error", null);
-  if (!clip) {
-    showError("register-error", new Error("There is no clip yet: record one, or choose a file."));
-    return;
-  }
-  const button = find("register-button");
-  button.disabled = true;
-  button.textContent = "Registering";
+  const form = find("register");
+  clearErrors(form);
+  const valid = fieldsAreValid(form);
+  if (!clip) showError("sample", new Error("There is no clip yet: record one, or choose a file."));
+  if (!valid || !clip) return;
+  showBusy(true);
   try {
+    const name = find("name").value;
+    if (!(await mayRegister(name))) return;
     const voice = await api.uploadVoice({
-      name: find("name").value,
+      name,
       consent: find("consent").value,
       transcript: find("transcript").value.trim(),
       audio: clip.audio,
       fileName: clip.fileName,
     });
-    find("register").reset();
+    form.reset();
     setClip(null);
     find("new-voice").open = false;
-    await refreshVoices(voice.name);
+    await refreshVoices(voice).catch(() => {}); // it tries again by itself
+    note(`${voice.name} is registered.`);
     find("text").focus();
   } catch (error) {
-    showError("register-error", error);
+    placeError(form, error);
   } finally {
-    button.disabled = false;
-    button.textContent = "Register";
+    showBusy(false);
   }
+}
+
+// Asks before a voice is replaced, as the list is now.
+async function mayRegister(name) {
+  await refreshVoices();
+  const taken = voiceNamed(name);
+  return (
+    !taken ||
+    confirmed({
+      title: `Replace ${taken.name}?`,
+      text: "There is a voice of this name. The new clip takes the place of its clip and of everything computed from it. It cannot be undone.",
+      action: "Replace",
+    })
+  );
+}
+
+function showBusy(on) {
+  const button = find("register-button");
+  button.disabled = on;
+  button.textContent = on ? "Registering" : "Register";
 }

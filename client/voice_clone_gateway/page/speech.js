@@ -1,10 +1,12 @@
 // Speak a text, play it while it arrives, and show where the time went.
 
 import * as api from "./api.js";
-import { element, find, showError } from "./dom.js";
+import { element, find } from "./dom.js";
+import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
+import { listen, stopListening } from "./listening.js";
+import { chosenModel, refreshModels } from "./models.js";
 import { Player } from "./player.js";
-import { chosenModel } from "./models.js";
-import { chosenVoice } from "./voices.js";
+import { chosenVoice, refreshVoices } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
 
@@ -25,40 +27,52 @@ const STAGES = [
 const wave = new Waveform(find("speech-wave"), 4);
 const rates = new Map(); // Hz of each model that has spoken
 let running = null; // the current speech, see `speak`
+let finished = null; // the audio of the latest speech, as far as it came: a WAV
 
 export function setUpSpeech() {
   find("speak").addEventListener("submit", (event) => {
     event.preventDefault();
     speak();
   });
+  watchFields(find("speak"));
+  find("more").open = !matchMedia("(max-width: 820px)").matches; // on a phone the text is what matters
   find("stop-speech").addEventListener("click", stop);
+  find("replay").addEventListener("click", replay);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !document.querySelector("dialog[open]")) stop();
+    if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+      stop();
+      stopListening();
+    }
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("speak").requestSubmit();
   });
 }
 
 function stop() {
   if (!running) return;
-  const { player, abort } = running;
+  const mine = running;
+  const { player, abort } = mine;
   running = null;
   abort.abort(); // the server stops too
   show("stopped", `Stopped after ${seconds(player.position)}`, `of ${seconds(player.seconds)}`);
   player.stop();
+  offer(mine);
 }
 
 async function speak() {
   stop();
-  showError("speech-error", null);
-  if (!chosenVoice()) {
-    showError("speech-error", new Error("There is no voice yet. Register one first."));
+  stopListening();
+  clearErrors(find("speak"));
+  if (!fieldsAreValid(find("speak"))) return;
+  const voice = chosenVoice();
+  if (!voice) {
+    placeError(find("speak"), new api.ApiError("There is no voice yet. Register one first.", 0, { param: "voice" }));
     return;
   }
   const began = performance.now();
   const model = chosenModel();
   const player = new Player(rates.get(model));
   const longest = Number(find("longest").value) || Infinity; // seconds
-  const mine = { began, model, player, longest, abort: new AbortController(), pieces: [], samples: 0, end: null };
+  const mine = { began, voice, model, player, longest, abort: new AbortController(), pieces: [], samples: 0, end: null };
   running = mine;
   reset();
   show("waiting", "Waiting for the first audio");
@@ -68,15 +82,17 @@ async function speak() {
     mine.end = "done";
   } catch (error) {
     if (running !== mine) return; // stopped
-    showError("speech-error", error);
+    placeError(find("speak"), error);
     mine.end = "failed"; // the pieces that arrived are still played
+    if (error.code === "voice_not_found") refreshVoices().catch(() => {});
+    if (error.code === "model_not_found") refreshModels().catch(() => {});
   }
 }
 
 async function receive(mine) {
   let info = {};
   let full = false; // whether the speech has its longest length
-  for await (const event of api.speak(fields(mine.model), mine.abort.signal)) {
+  for await (const event of api.speak(fields(mine), mine.abort.signal)) {
     if (running !== mine) return;
     if (event.type !== "audio") {
       info = { ...info, ...event.info };
@@ -100,7 +116,6 @@ async function receive(mine) {
   }
   find("made").textContent = `${seconds(mine.player.seconds)} in ${seconds((performance.now() - mine.began) / 1000)}`;
   mine.note = full ? CUT : FINISH[info.finish_reason];
-  offerDownload(mine);
 }
 
 async function begin(mine, rate) {
@@ -109,11 +124,11 @@ async function begin(mine, rate) {
   await mine.player.setRate(rate);
 }
 
-function fields(model) {
+function fields({ voice, model }) {
   const seed = find("seed").value.trim();
   return {
     input: find("text").value,
-    voice: chosenVoice(),
+    voice,
     language: find("language").value.trim() || "Auto",
     // The page draws the seed, because a seed of the server may be too large for an exact number in JavaScript.
     seed: seed ? Number(seed) : crypto.getRandomValues(new Uint32Array(1))[0],
@@ -131,6 +146,7 @@ function follow(mine) {
     running = null;
     showEnd(mine);
     player.close();
+    offer(mine);
     return;
   }
   const heard = `${seconds(player.position)} of ${seconds(player.seconds)}`;
@@ -151,10 +167,11 @@ function showEnd({ player, end, note }) {
 function reset() {
   wave.clear();
   Object.assign(find("speech").dataset, { samples: "0", peak: "0" });
+  finished = null;
   const link = find("download");
   if (link.href) URL.revokeObjectURL(link.href);
-  link.hidden = true;
   link.removeAttribute("href");
+  find("finished").hidden = true;
   find("timings").hidden = true;
   for (const id of ["first-audio", "cache", "mode", "made", "used-seed"]) find(id).textContent = "–";
 }
@@ -202,11 +219,22 @@ function showInfo(info) {
   find("used-seed").textContent = info.seed ?? "–";
 }
 
-function offerDownload(mine) {
+// What came of the speech can be heard again and saved.
+function offer(mine) {
+  if (!mine.pieces.length) return;
+  finished = encodeWav(join(mine.pieces), mine.rate);
   const link = find("download");
-  link.href = URL.createObjectURL(encodeWav(join(mine.pieces), mine.rate));
-  link.download = `${chosenVoice()}.wav`;
-  link.hidden = false;
+  link.href = URL.createObjectURL(finished);
+  link.download = `${mine.voice}.wav`;
+  find("finished").hidden = false;
+}
+
+function replay() {
+  const follow = (position) => {
+    wave.position = position ?? wave.seconds;
+    wave.draw();
+  };
+  listen("speech", () => finished, follow).catch((error) => placeError(find("speak"), error));
 }
 
 const seconds = (value) => `${value.toFixed(1)} s`;

@@ -46,6 +46,8 @@ class ListedVoice(RegisteredVoice):
     """Whether it is prepared for any model. `unsupported`: it lacks what every model needs."""
     cache_reason: str | None = None
     """Why the preparation failed or must be repeated, or what the models need."""
+    artifacts: list[dict[str, Any]]
+    """The same for each model and mode: `model_type`, `mode`, `state`, and `reason`, `fingerprint`, `extraction_ms`."""
 
 
 class DescribedVoice(ListedVoice):
@@ -54,7 +56,6 @@ class DescribedVoice(ListedVoice):
     generation: int | None = None
     duration: float | None = None
     sample_rate: int | None = None
-    artifacts: list[dict[str, Any]]
 
 
 class VoiceName(BaseModel):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import time
 import wave
 from collections.abc import Iterator
@@ -14,46 +12,26 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from voice_clone_client import Client, pcm16
 
+from tests.support.chromium import WAIT, chromium, tab
 from tests.support.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"
-WAIT = 60_000.0  # milliseconds
-FLAGS = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]  # a microphone that beeps
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium. Not longer than this module: playwright's event loop would be in the way of other tests."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    sandbox = [] if os.geteuid() else ["--no-sandbox"]  # root has none
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS, *sandbox])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A tab of its own. Whatever goes wrong in its scripts, or comes from elsewhere, fails the test."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.set_default_timeout(WAIT)
-    page = context.new_page()
-    faults: list[str] = []
-    origins: set[str] = set()
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if "Content Security" in message.text else None)
-    page.on("request", lambda request: origins.add("/".join(request.url.split("/")[:3])))
-    yield page
-    context.close()
-    assert not faults
-    assert len({origin for origin in origins if not origin.startswith("blob:")}) == 1
+    with tab(browser) as page:
+        yield page
 
 
 @pytest.fixture
@@ -81,6 +59,14 @@ def register(page: Page, name: str, transcript: str = "") -> None:
     page.get_by_role("button", name="Register").click()
 
 
+def hear(page: Page, play: str, stop: str) -> None:
+    """Press a button, and wait until its sound has been played to the end."""
+    page.get_by_role("button", name=play).click()
+    expect(page.get_by_role("button", name=stop)).to_be_visible(timeout=WAIT)
+    expect(page.get_by_role("button", name=play)).to_be_visible(timeout=WAIT)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def open_form(page: Page) -> None:
     if not page.locator("#new-voice[open]").count():
         page.locator("#new-voice summary").click()
@@ -92,7 +78,7 @@ def test_register_by_file_speak_and_hear(open_page: Page, client: Client, refere
     page.locator("#clip").set_input_files(CLIP)
     expect(page.locator("#clip-facts")).to_have_text("5.2 s, reference.wav")
     register(page, "Page voice", reference_text)
-    entry = page.get_by_role("radio", name=re.compile("Page voice Clip, ready"))
+    entry = page.get_by_role("radio", name=re.compile("Page voice ready, with transcript"))
     expect(entry).to_be_checked(timeout=WAIT)
     assert client.get("Page voice").consent == "a test"
 
@@ -120,6 +106,9 @@ def test_register_by_file_speak_and_hear(open_page: Page, client: Client, refere
         assert saved.getframerate() == 24000
         pcm = np.frombuffer(saved.readframes(saved.getnframes()), "<i2")
     np.testing.assert_allclose(pcm, np.frombuffer(pcm16(samples), "<i2"), atol=1)  # rounding
+
+    hear(page, "Play again", "Stop playing")
+    hear(page, "Play the clip of Page voice", "Stop the clip")
 
     page.get_by_role("button", name="Delete Page voice").click()
     page.get_by_role("button", name="Keep").press("Enter")
@@ -171,21 +160,28 @@ def test_errors_are_said_in_words(open_page: Page, client: Client, reference_cli
     open_form(page)
     (tmp_path / "text.mp3").write_text("no audio")
     page.locator("#clip").set_input_files(tmp_path / "text.mp3")
-    expect(page.get_by_role("alert")).to_contain_text("text.mp3 holds no audio")
+    expect(page.locator("#sample-error")).to_contain_text("text.mp3 holds no audio")
     register(page, "Without a clip")
-    expect(page.get_by_role("alert")).to_contain_text("There is no clip yet")
+    expect(page.locator("#sample-error")).to_contain_text("There is no clip yet")
     page.locator("#clip").set_input_files(CLIP)
-    register(page, "no/name")
-    expect(page.get_by_role("alert")).to_contain_text("name")
+    register(page, ".name")
+    expect(page.locator("#name-error")).to_contain_text("a dot not at the beginning")
+    register(page, "name", "word " * 2000)  # the page leaves that to the server
+    expect(page.locator("#transcript-error")).to_contain_text("Reference_text has")
 
     client.upload("Gone", reference_clip, wait=True)
     page.reload()
     choose(page, "Gone")
-    client.delete("Gone")
     page.get_by_label("Text", exact=True).fill("Good morning.")
+    page.get_by_label("Language").fill("Klingon")
     page.get_by_role("button", name="Speak").click()
     state(page, "failed")
-    expect(page.get_by_role("alert")).to_have_text("No voice is registered under the name 'Gone'.")
+    expect(page.locator("#language-error")).to_contain_text("'Klingon' is unknown")
+    page.get_by_label("Language").fill("")
+    client.delete("Gone")
+    page.get_by_role("button", name="Speak").click()
+    expect(page.locator("#voice-error")).to_contain_text("No voice is registered under the name 'Gone'")
+    expect(page.get_by_role("radio", name=re.compile("Gone"))).to_have_count(0)
 
 
 def test_a_gateway_with_keys(page: Page, server: TritonServer, voice: str, tmp_path: Path) -> None:
@@ -201,7 +197,9 @@ def test_a_gateway_with_keys(page: Page, server: TritonServer, voice: str, tmp_p
         page.locator("#clip").set_input_files(CLIP)
         expect(page.locator("#clip-facts")).to_contain_text("5.2 s")
         register(page, "Forbidden")
-        expect(page.get_by_role("alert")).to_contain_text("lacks the scope manage")
+        expect(page.locator("#register-error")).to_contain_text("lacks the scope manage")
+        page.get_by_role("button", name=f"Play the clip of {voice}").click()
+        expect(page.locator(".voice .error:visible")).to_contain_text("lacks the scope manage")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

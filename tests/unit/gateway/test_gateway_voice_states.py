@@ -43,4 +43,4 @@ def test_the_status_of_a_voice(triton: Server, serve: Serve, states: str, status
     shown = http.get("/v1/audio/voices/ada").json()
     for each in (listed, shown):
         assert (each["cache_status"], each.get("cache_reason")) == (status, reason)
-    assert shown["artifacts"] == voice["artifacts"]
+        assert each["artifacts"] == voice["artifacts"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 import wave
 from collections.abc import Iterator
@@ -12,40 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.support.chromium import chromium, tab
 from tests.support.gateway_thread import Serve
 from tests.support.triton_double import FAMILY, Server, chunk, speech
 
 RATES = {FAMILY: 24000, "made_up": 44100}
 VOICES = b'{"speakers": [{"name": "ada", "artifacts": [{"model_type": "made_up", "mode": "icl", "state": "ready"}]}]}'
-WAIT = 30_000.0  # milliseconds
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium. Not longer than this module: playwright's event loop would be in the way of other tests."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    sandbox = [] if os.geteuid() else ["--no-sandbox"]  # root has none
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=sandbox)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A tab whose scripts fail the test with their errors."""
-    context = browser.new_context()
-    context.set_default_timeout(WAIT)
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    yield page
-    context.close()
-    assert not faults
+    with tab(browser) as page:
+        yield page
 
 
 def open_page(page: Page, triton: Server, serve: Serve, *families: str, **settings: Any) -> None:
@@ -132,5 +116,5 @@ def test_a_voice_that_no_model_supports_says_why(page: Page, triton: Server, ser
     triton.model_types = ["made_up"]
     triton.answer = lambda inputs: {"result": voices}
     page.goto(str(serve(triton.url).base_url))
-    expect(page.locator(".voice .what")).to_have_text(f"Clip, cannot be spoken here; {reason}")
-    expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+    expect(page.locator(".voice .what")).to_have_text(f"cannot be spoken here; {reason}")
+    expect(page.get_by_role("button", name="Prepare ada again")).to_have_count(0)

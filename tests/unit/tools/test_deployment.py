@@ -1,4 +1,4 @@
-"""Dockerfile, docker-compose.yml and the monitoring beside them: whatever they name is there. Needs no Docker."""
+"""Dockerfile and docs/deployment.md: whatever they name is there. Needs no Docker."""
 
 from __future__ import annotations
 
@@ -12,45 +12,27 @@ import sys
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from voice_clone_gateway import settings as gateway_settings
 
+from tests.support.deployment_files import (
+    DOCKERFILE,
+    DOCUMENT,
+    commands,
+    compose,
+    defaults,
+    instructions,
+    stages,
+    values,
+)
 from tools.settings_table import parameters
-from tools.triton_server import EXIT_TIMEOUT, ROOT, free_ports
+from tools.triton_server import ROOT, free_ports
 from voice_clone.onnx.session import ONNX_RUNTIME
 
-MONITORING = ROOT / "tools" / "monitoring"
-TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-DOCUMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 IMAGE_PYTHON = "3.10"  # of the pinned NGC image, which is an Ubuntu 22.04
-
-
-def instructions() -> list[tuple[str, str]]:
-    """(keyword, arguments) of the Dockerfile, comments dropped and continued lines joined."""
-    lines = [line for line in TEXT.splitlines() if not line.lstrip().startswith("#")]
-    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
-    return [(line.split()[0], line.partition(" ")[2].strip()) for line in joined.splitlines() if line.strip()]
-
-
-def stages() -> dict[str, list[tuple[str, str]]]:
-    """The instructions of each named stage."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for keyword, arguments in instructions():
-        if keyword == "FROM":
-            found[arguments.split()[-1]] = current = [(keyword, arguments)]
-        elif found:
-            current.append((keyword, arguments))
-    return found
-
-
-def values(keyword: str, stage: str) -> list[str]:
-    return [arguments for name, arguments in stages()[stage] if name == keyword]
 
 
 def test_every_copied_path_is_in_the_repository() -> None:
@@ -92,11 +74,6 @@ def test_an_image_that_runs(stage: str) -> None:
     assert not values("ADD", stage)
 
 
-def defaults(stage: str) -> dict[str, str]:
-    """The build arguments of a stage."""
-    return dict(arguments.split("=", 1) for arguments in values("ARG", stage))
-
-
 def test_the_image_has_torch_and_the_onnx_runtime_that_the_package_wants() -> None:
     """engine = onnx works in the image as anywhere: its runtime is there, for a GPU or, by an argument, without."""
     arguments = defaults("packages")
@@ -104,7 +81,7 @@ def test_the_image_has_torch_and_the_onnx_runtime_that_the_package_wants() -> No
     assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", ".[server]"]
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
     [torch] = [str(each) for each in required("voice-clone") if each.name == "torch"]
-    builds = re.findall(r"torch==[\w.+]+", TEXT + DOCUMENT)
+    builds = re.findall(r"torch==[\w.+]+", DOCKERFILE + DOCUMENT)
     assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
     assert any("/wheels/*.whl" in each for each in values("RUN", "server"))
 
@@ -119,7 +96,7 @@ def required(package: str, extra: str = "") -> list[Requirement]:
     ("package", "extra", "image"), [("voice-clone", "server", "server"), ("voice-clone-client", "gateway", "gateway")]
 )
 def test_every_required_package_is_made_for_the_python_of_its_image(package: str, extra: str, image: str) -> None:
-    [gateway_python] = re.findall(r"^ARG PYTHON=(\S+)$", TEXT, re.MULTILINE)
+    [gateway_python] = re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE)
     python = {"server": IMAGE_PYTHON, "gateway": gateway_python}[image]
     for requirement in required(package, extra):
         wanted = metadata.metadata(requirement.name)["Requires-Python"] or ""
@@ -131,23 +108,19 @@ def test_every_required_package_is_made_for_the_python_of_its_image(package: str
 def test_variables_are_settings() -> None:
     servers = {f"VOICE_CLONE_{name}".upper() for _, name, _, _ in parameters()}
     gateways = {f"{gateway_settings.PREFIX}{each.name}".upper() for each in fields(gateway_settings.Settings)}
+    gateways.add(f"{gateway_settings.PREFIX}API_KEYS")  # a variable only, and no option: others see options
     for stage, known in (("server", servers), ("gateway", gateways)):
         given = {word.partition("=")[0] for line in values("ENV", stage) for word in shlex.split(line)}
-        given |= set(COMPOSE["services"][stage].get("environment", {}))
+        for file in (compose("docker-compose.yml"), compose("tools/docker-compose.cpu.yml")):
+            given |= set(file["services"].get(stage, {}).get("environment", {}))
         assert {name for name in given if name.startswith("VOICE_CLONE_")} <= known
         assert any(name.startswith("VOICE_CLONE_") for name in given)
-
-
-def commands(containing: str) -> str:
-    """The one block of commands in docs/deployment.md with this text in it."""
-    [block] = [text for text in re.findall(r"```bash\n(.*?)```", DOCUMENT, re.DOTALL) if containing in text]
-    return block
 
 
 def test_the_documented_containers_are_those_of_the_dockerfile() -> None:
     """Build arguments, variables and mounts of its commands, and of those in the Dockerfile's first lines, exist."""
     block = commands("docker build")
-    comment = "\n".join(line[1:] for line in TEXT.partition("\nARG")[0].splitlines())
+    comment = "\n".join(line[1:] for line in DOCKERFILE.partition("\nARG")[0].splitlines())
     servers = {f"VOICE_CLONE_{name}".upper() for _, name, _, _ in parameters()}
     [environment] = values("ENV", "server")
     for text in (block, comment):
@@ -155,6 +128,7 @@ def test_the_documented_containers_are_those_of_the_dockerfile() -> None:
         assert set(re.findall(r"--build-arg (\w+)=", text)) == set(defaults("packages"))
         assert set(re.findall(r"-e (\w+)=", text)) <= servers
         assert set(re.findall(r"--target (\w+)", text)) <= set(stages())
+        assert all(port.startswith("127.0.0.1:") for port in re.findall(r"-p (\S+)", text))
         mounts = set(re.findall(r"-v \S+?:(/\w+)", text))
         assert mounts == {"/checkpoint", "/voices"} and all(f"_DIR={folder}" in environment for folder in mounts)
 
@@ -185,7 +159,8 @@ def test_no_weights_are_inside() -> None:
 def test_the_server_runs_tools_serve(tmp_path: Path) -> None:
     """With the modules that the image has of the tools, and options that the command knows."""
     [command], [folder] = values("CMD", "server"), values("WORKDIR", "server")
-    assert folder.startswith("/") and "/models" in json.loads(values("VOLUME", "server")[0])
+    assert folder.startswith("/") and "COPY model_repository /models" in DOCKERFILE
+    assert values("VOLUME", "server") == ["/voices"], "models in an anonymous volume would outlive their image"
     for line in values("COPY", "server"):
         *paths, target = shlex.split(line)
         if not target.startswith("/"):
@@ -211,44 +186,3 @@ def test_the_gateway_s_command_is_one_of_the_client_s() -> None:
     [command] = values("CMD", "gateway")
     scripts = (ROOT / "client" / "pyproject.toml").read_text(encoding="utf-8").partition("[project.scripts]")[2]
     assert f"{json.loads(command)[0]} = " in scripts
-
-
-def test_compose_names_targets_volumes_and_files_that_exist() -> None:
-    without_gpu = re.findall(r"^# Without a GPU: (.*) before", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
-    assert {word.partition("=")[0] for word in without_gpu[0].split()} == set(defaults("packages"))
-    assert set(COMPOSE["services"]["server"]["build"]["args"]) == set(defaults("packages"))
-    for name, service in COMPOSE["services"].items():
-        if "build" in service:
-            assert service["build"]["target"] in stages(), name
-            for argument, value in service["build"].get("args", {}).items():
-                assert value == f"${{{argument}:-{defaults('packages')[argument]}}}"
-        for volume in service.get("volumes", []):
-            source = volume.rsplit(":", 2)[0] if volume.endswith(":ro") else volume.rsplit(":", 1)[0]
-            if source.startswith("./"):
-                assert (ROOT / source).is_file(), source
-            elif not source.startswith("${"):
-                assert source in COMPOSE["volumes"], source
-        for other in service.get("depends_on", []):
-            assert other in COMPOSE["services"]
-    grace = COMPOSE["services"]["server"]["stop_grace_period"]
-    assert int(grace.rstrip("s")) > EXIT_TIMEOUT
-
-
-def test_prometheus_scrapes_the_services_of_compose() -> None:
-    scraped = yaml.safe_load((MONITORING / "prometheus.yml").read_text(encoding="utf-8"))
-    ports = {"server": "8002", "gateway": "8080"}
-    targets = [t for job in scraped["scrape_configs"] for group in job["static_configs"] for t in group["targets"]]
-    assert sorted(targets) == sorted(f"{name}:{port}" for name, port in ports.items())
-    for name in ports:
-        assert name in COMPOSE["services"]
-
-
-def test_grafana_finds_its_dashboard() -> None:
-    provider = yaml.safe_load((MONITORING / "grafana" / "dashboards.yml").read_text(encoding="utf-8"))
-    folder = Path(provider["providers"][0]["options"]["path"])
-    mounts = [volume.split(":")[1] for volume in COMPOSE["services"]["grafana"]["volumes"]]
-    assert str(folder / "voice_clone.json") in mounts
-    dashboard = json.loads((MONITORING / "grafana" / "voice_clone.json").read_text(encoding="utf-8"))
-    source = yaml.safe_load((MONITORING / "grafana" / "datasources.yml").read_text(encoding="utf-8"))["datasources"][0]
-    for panel in dashboard["panels"]:
-        assert panel["type"] == "row" or (panel["description"] and panel["datasource"]["uid"] == source["uid"])

@@ -1,0 +1,298 @@
+"""The page's voices and its errors in a real Chromium, in front of the double of Triton."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.support.chromium import WAIT, chromium, tab
+from tests.support.gateway_thread import Serve
+from tests.support.triton_double import FAMILY, Failure, Server, speech
+
+CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with tab(browser) as page:
+        yield page
+
+
+def voice(name: str, mode: str = "icl", state: str = "ready", family: str = FAMILY, **more: Any) -> dict[str, Any]:
+    artifacts = [{"model_type": family, "mode": mode, "state": state}]
+    return {"name": name, "embedding_source": "audio", "artifacts": artifacts, **more}
+
+
+def listing(triton: Server, *voices: dict[str, Any]) -> None:
+    """What the double answers from now on to every operation."""
+    triton.answer = lambda inputs: {"result": json.dumps({"speakers": voices, "name": "Ada"}).encode()}
+
+
+def open_page(page: Page, triton: Server, serve: Serve, *voices: dict[str, Any], **settings: Any) -> None:
+    listing(triton, *voices)
+    page.goto(str(serve(triton.url, **settings).base_url))
+    expect(page.locator("#health")).to_have_text("Ready")
+    page.wait_for_load_state("networkidle")
+
+
+def about(page: Page) -> list[str]:
+    """What stands below the names."""
+    return page.locator(".voice .about").all_inner_texts()
+
+
+def focus(page: Page) -> None:
+    """As if the user came back to the tab."""
+    page.evaluate("window.dispatchEvent(new Event('focus'))")
+
+
+def fill_form(page: Page, name: str) -> None:
+    if not page.locator("#new-voice[open]").count():
+        page.locator("#new-voice summary").click()
+    page.locator("#clip").set_input_files(CLIP)
+    expect(page.locator("#clip-facts")).to_contain_text("5.2 s")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("How the speaker agreed").fill("a test")
+
+
+def uploads(triton: Server) -> list[Any]:
+    return [inputs["name"] for _, inputs in triton.calls if inputs.get("operation") == b"upload"]
+
+
+def add_to_answers(page: Page, change: Any) -> None:
+    """Change the JSON of the list and of an upload before the page gets it."""
+
+    def answer(route: Route) -> None:
+        given = route.fetch()
+        body = given.json()
+        change(body)
+        route.fulfill(response=given, json=body)
+
+    page.route("**/v1/audio/voices", answer)
+
+
+def test_each_voice_says_whether_it_has_a_transcript(page: Page, triton: Server, serve: Serve) -> None:
+    lacking = voice("Fay", "icl", "unsupported")  # its family wants a transcript
+    embedding = voice("Emma", "x_vector", embedding_source="direct")
+    open_page(page, triton, serve, voice("Ada"), voice("Bo", "x_vector"), embedding, lacking)
+    assert about(page) == [
+        "ready, with transcript",
+        "ready, no transcript",
+        "ready, embedding",
+        "cannot be spoken here",
+    ]
+    assert page.locator(".voice .label").first.get_attribute("title")
+    expect(page.get_by_role("button", name="Play the clip of Bo")).to_be_visible()
+    expect(page.get_by_role("button", name="Play the clip of Emma")).to_have_count(0)
+
+
+def test_the_state_is_that_for_the_chosen_model(page: Page, triton: Server, serve: Serve) -> None:
+    triton.model_types = [FAMILY, "made_up"]
+    both = [voice("Ada")["artifacts"][0], voice("Ada", state="failed", family="made_up")["artifacts"][0]]
+    open_page(page, triton, serve, {**voice("Ada"), "artifacts": both}, voice("Bo", "x_vector"))
+    assert about(page) == ["ready, with transcript", "ready, no transcript"]
+    page.get_by_label("Model").select_option("made_up")
+    assert about(page) == ["failed, with transcript", "not prepared yet, no transcript"]
+    expect(page.get_by_role("button", name="Prepare Ada again")).to_be_visible()
+
+
+def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_told(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada"), voice("Bo"), default_voice="bo", voice_aliases=("nova=BO",))
+    expect(page.get_by_role("radio", name="Bo")).to_be_checked()
+    expect(page.locator("#speaking-voice")).to_have_text("Bo")
+    assert about(page) == ["ready, with transcript", "ready, with transcript, default, also nova"]
+
+
+def test_warnings_stand_beside_the_voice_and_are_open_after_its_registration(
+    page: Page, triton: Server, serve: Serve
+) -> None:
+    def warn(body: Any) -> None:
+        found = [{"code": "noise", "message": "the clip is noisy"}, {"code": "silence", "message": "it begins late"}]
+        for each in [body["voice"]] if "voice" in body else body["uploaded_voices"]:
+            each["warnings"] = found if each["name"] == "Ada" else []
+
+    add_to_answers(page, warn)
+    open_page(page, triton, serve, voice("Ada"), voice("Bo"))
+    expect(page.locator(".warnings")).to_have_count(1)
+    expect(page.get_by_text("The clip is noisy.")).to_be_hidden()
+    page.get_by_text("2 warnings about the clip").click()
+    expect(page.get_by_text("The clip is noisy.")).to_be_visible()
+    page.reload()
+    page.wait_for_load_state("networkidle")
+    fill_form(page, "Ada")
+    page.get_by_role("button", name="Register").click()
+    page.get_by_role("button", name="Replace").click()
+    expect(page.locator("#voices-note")).to_have_text("Ada is registered.")
+    expect(page.get_by_text("The clip is noisy.")).to_be_visible()
+
+
+def test_a_voice_that_is_gone_leaves_the_list(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada"), voice("Bo"), voice("Cy"))
+    page.get_by_role("radio", name="Bo").check()
+    listing(triton, voice("Ada"), voice("Cy"))
+    focus(page)
+    expect(page.get_by_role("radio")).to_have_count(2)
+    expect(page.locator("#voices-note")).to_have_text("Bo was deleted; Ada is chosen now.")
+
+    def refuse(context: Any) -> Iterator[Any]:
+        listing(triton, voice("Cy"))
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice is registered under the name 'Ada'")
+
+    triton.play = refuse
+    page.get_by_label("Text", exact=True).fill("Hello.")
+    page.get_by_role("button", name="Speak").click()
+    expect(page.locator("#voice-error")).to_contain_text("No voice is registered under the name 'Ada'")
+    expect(page.get_by_role("radio")).to_have_count(1)
+
+    def gone(inputs: Any) -> Any:
+        listing(triton)
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice is registered under the name 'Cy'")
+
+    triton.answer = gone
+    page.get_by_role("button", name="Delete Cy").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("#no-voices")).to_be_visible()
+    expect(page.locator("#speaking-voice")).to_have_text("none yet")
+
+
+def test_a_refresh_keeps_what_the_user_does(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada"), voice("Bo"))
+    page.get_by_role("radio", name="Bo").check()
+    page.get_by_role("button", name="Delete Bo").focus()
+    listing(triton, voice("Aaron"), voice("Ada"), voice("Bo"))
+    focus(page)
+    expect(page.get_by_role("radio")).to_have_count(3)
+    expect(page.get_by_role("radio", name="Bo")).to_be_checked()
+    expect(page.get_by_role("button", name="Delete Bo")).to_be_focused()
+
+
+def test_a_taken_name_is_replaced_only_after_a_question(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada"))
+    fill_form(page, " ada")
+    page.get_by_role("button", name="Register").click()
+    expect(page.get_by_role("dialog", name="Replace Ada?")).to_be_visible()
+    page.get_by_role("button", name="Keep").press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Register")).to_be_enabled()
+    assert uploads(triton) == []
+    page.get_by_role("button", name="Register").click()
+    page.get_by_role("button", name="Replace").click()
+    expect(page.locator("#voices-note")).to_have_text("Ada is registered.")
+    assert len(uploads(triton)) == 1
+
+
+def test_errors_stand_beside_their_fields(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada"))
+    page.locator("#new-voice summary").click()
+    page.get_by_label("Name", exact=True).fill("no/name")
+    page.get_by_role("button", name="Register").click()
+    for field, text in (("sample", "no clip yet"), ("name", "Letters, digits"), ("consent", "how the speaker agreed")):
+        expect(page.locator(f"#{field}-error")).to_contain_text(text)
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    assert page.get_by_label("Name", exact=True).get_attribute("aria-invalid") == "true"
+    expect(page.get_by_label("Name", exact=True)).to_have_accessible_description(re.compile("Letters, digits"))
+    page.get_by_label("Name", exact=True).fill("name")
+    expect(page.locator("#name-error")).to_be_hidden()
+
+    fill_form(page, "Bo")
+    refused = {
+        "the audio is 0.20 s long; it must be 1 to 30 s": "sample",
+        "the name begins with a dot": "name",
+        "reference_text has 4001 characters; at most 4000 are allowed": "transcript",
+        "something else is wrong": "register",
+    }
+    for message, field in refused.items():
+
+        def refuse(inputs: Any, message: str = message) -> Any:
+            if inputs["operation"] == b"upload":
+                raise Failure(grpc.StatusCode.INVALID_ARGUMENT, f"invalid_argument: {message}")
+            return {"result": b'{"speakers": []}'}
+
+        triton.answer = refuse
+        page.get_by_role("button", name="Register").click()
+        expect(page.locator(f"#{field}-error")).to_contain_text(message[1:])
+        expect(page.get_by_role("alert")).to_have_count(1)
+
+    page.get_by_role("button", name="Speak").click()
+    expect(page.locator("#text-error")).to_have_text("Type the text to speak.")
+    page.get_by_label("Text", exact=True).fill("Hello.")
+    page.get_by_role("button", name="Speak").click()
+    expect(page.locator("#voice-error")).to_contain_text("There is no voice yet")
+
+
+def test_the_end_of_waiting_for_the_server(page: Page, triton: Server, serve: Serve) -> None:
+    """Not reachable, then no model, then ready: each is said, and the page goes on by itself."""
+    triton.model_types = []
+    listing(triton, voice("Ada"))
+    url = str(serve(triton.url).base_url)
+    page.goto(url)
+    expect(page.locator("#notice")).to_contain_text("no model that speaks")
+    page.route(re.compile("/health$|/v1/"), lambda route: route.abort())
+    expect(page.locator("#notice")).to_contain_text("The gateway cannot be reached", timeout=WAIT)
+    page.reload()
+    expect(page.locator("#voices-away")).to_be_visible()
+    triton.model_types = [FAMILY]
+    page.unroute_all()
+    expect(page.locator("#health")).to_have_text("Ready", timeout=WAIT)
+    expect(page.get_by_role("radio", name="Ada")).to_be_checked(timeout=WAIT)
+    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator("#voices-away")).to_be_hidden()
+
+
+def test_many_voices_can_be_searched(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, *(voice(f"Voice {index:02d}") for index in range(60)))
+    page.get_by_label("Find a voice").fill("VOICE 5")
+    expect(page.get_by_role("radio")).to_have_count(10)
+    page.get_by_label("Find a voice").fill("nobody")
+    expect(page.locator("#none-found")).to_be_visible()
+
+
+def test_what_came_of_a_speech_can_be_heard_again(page: Page, triton: Server, serve: Serve) -> None:
+    open_page(page, triton, serve, voice("Ada"))
+
+    def breaks_off(context: Any) -> Iterator[Any]:
+        yield from speech(20)[:15]
+        raise Failure(grpc.StatusCode.INTERNAL, "internal: it broke")
+
+    again, stop = page.get_by_role("button", name="Play again"), page.get_by_role("button", name="Stop playing")
+    for play, state in ((lambda context: iter(speech(15)), "done"), (breaks_off, "failed")):
+        triton.play = play
+        page.get_by_label("Text", exact=True).fill("Hello.")
+        page.get_by_role("button", name="Speak").click()
+        expect(page.locator("#speech")).to_have_attribute("data-state", state)
+        again.click()
+        expect(stop).to_be_visible()
+        expect(again).to_be_visible()  # at its end
+        again.click()
+        page.keyboard.press("Escape")
+        expect(again).to_be_visible()
+    expect(page.locator("#speak-error")).to_contain_text("not the whole text")
+
+
+def test_on_a_phone_the_options_are_folded(browser: Browser, triton: Server, serve: Serve) -> None:
+    with tab(browser, 390, 844) as page:
+        open_page(page, triton, serve, voice("Ada"), voice("W" * 64))
+        expect(page.get_by_label("Seed")).to_be_hidden()
+        expect(page.get_by_label("Name", exact=True)).to_be_hidden()
+        page.get_by_text("Options").click()
+        page.get_by_label("Seed").fill("some")
+        page.get_by_text("Options").click()
+        page.get_by_label("Text", exact=True).fill("Hello.")
+        page.get_by_role("button", name="Speak").click()
+        expect(page.get_by_label("Seed")).to_be_focused()
+        expect(page.locator("#seed-error")).to_contain_text("at most 15 digits")
+        for width in (390, 320):
+            page.set_viewport_size({"width": width, "height": 700})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
