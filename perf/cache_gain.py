@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from voice_clone_client.aio import AsyncClient
 
 from perf import report
 from perf.reference import TRANSCRIPT, fresh_clip
+from tools import guard
 from tools.triton_server import TritonServer
 
 TEXT = "The boats lay still on the silver water."
@@ -106,8 +106,8 @@ def main() -> int:
     parser.add_argument("--stampede", type=int, default=32)
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        voices, log = Path(scratch) / "voices", Path(scratch) / "log"
+    with guard.temporary_folder() as scratch:
+        voices, log = scratch / "voices", scratch / "log"
         with TritonServer(given.checkpoint, voices, log=log) as server:
             url = f"localhost:{server.grpc_port}"
             found = asyncio.run(before_restart(url, given.lengths, given.runs, given.stampede))

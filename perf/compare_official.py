@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -33,6 +32,7 @@ from perf import report
 from perf.deviation import compare, forced_logits
 from perf.engines import Official, Ours, Spent
 from perf.machine import bandwidth
+from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.native.matrix.weights import PRECISIONS
@@ -44,7 +44,9 @@ OFFICIAL = "official"
 def memory(folder: Path, name: str, frames: int) -> float:
     """Megabytes of a process that has loaded one implementation and spoken."""
     command = [sys.executable, "-m", "perf.compare_official", "--checkpoint", str(folder), "--frames", str(frames)]
-    return float(subprocess.run([*command, "--memory-of", name], check=True, stdout=subprocess.PIPE).stdout.split()[-1])
+    command += ["--memory-of", name]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=guard.marked())
+    return float(done.stdout.split()[-1])
 
 
 def speak_once(folder: Path, name: str, frames: int) -> None:
@@ -77,11 +79,11 @@ def main() -> None:
     if given.memory_of:
         speak_once(given.checkpoint, given.memory_of, given.frames)
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = given.checkpoint or Path(scratch) / "checkpoint"
+    with guard.temporary_folder() as scratch:
+        folder = given.checkpoint or scratch / "checkpoint"
         if given.checkpoint is None:
             make_checkpoint(given.shape, 0, folder)
-        run(make_endless(folder, Path(scratch) / "endless"), given)
+        run(make_endless(folder, scratch / "endless"), given)
 
 
 def run(folder: Path, given: argparse.Namespace) -> None:

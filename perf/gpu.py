@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -31,6 +30,7 @@ import torch
 from perf import report
 from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent
 from perf.reference import CLIP, TRANSCRIPT
+from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -85,11 +85,11 @@ def main() -> int:
     if given.device == "cuda" and not torch.cuda.is_available():
         print("There is no CUDA device here; --device cpu runs the same code without graphs.", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = given.checkpoint or Path(scratch) / "checkpoint"
+    with guard.temporary_folder() as scratch:
+        folder = given.checkpoint or scratch / "checkpoint"
         if given.checkpoint is None:
             make_checkpoint(given.shape, 0, folder)
-        folder = make_endless(folder, Path(scratch) / "endless")
+        folder = make_endless(folder, scratch / "endless")
         found = {precision: measure(folder, precision, given) for precision in given.precision}
     if given.device == "cuda":
         print(

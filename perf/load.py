@@ -19,7 +19,6 @@ import contextlib
 import random
 import re
 import sys
-import tempfile
 import time
 import urllib.request
 from collections import Counter
@@ -34,6 +33,7 @@ from voice_clone_client.errors import VoiceCloneError
 from perf import report
 from perf.playback import Playback
 from perf.reference import TRANSCRIPT, fresh_clip
+from tools import guard
 from tools.triton_server import TritonServer
 
 TEXTS = (
@@ -221,9 +221,9 @@ def _server(arguments: argparse.Namespace) -> Iterator[tuple[str, str | None]]:
     if arguments.checkpoint is None:
         yield arguments.url, arguments.metrics
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch) / "log"
-        with TritonServer(arguments.checkpoint, Path(scratch) / "voices", log=log) as server:
+    with guard.temporary_folder() as scratch:
+        log = scratch / "log"
+        with TritonServer(arguments.checkpoint, scratch / "voices", log=log) as server:
             yield f"localhost:{server.grpc_port}", f"localhost:{server.metrics_port}"
 
 

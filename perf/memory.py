@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from voice_clone_client import Client
 from perf import report
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
+from tools import guard
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.native.matrix.dot_products import INT4_GROUP, INT8_GROUP
@@ -121,10 +121,10 @@ def kv_bytes(config: Qwen3TTSConfig, positions: int) -> int:
 
 def measure(folder: Path, precision: str, streams: int, frames: int) -> dict[str, Any]:
     """A server at one precision."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with guard.temporary_folder() as scratch:
         environment = {"VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_MAX_STREAMS": str(streams)}
-        log = Path(scratch) / "log"
-        server = TritonServer(folder, Path(scratch) / "voices", log=log, environment=environment)
+        log = scratch / "log"
+        server = TritonServer(folder, scratch / "voices", log=log, environment=environment)
         with server, Client(server.url, timeout=600.0) as client, ThreadPoolExecutor(streams) as pool:
             time.sleep(2.0)
             loaded = usage(server)

@@ -186,8 +186,10 @@ def _record_of(tree: Path, checkpoint: Path, precision: str, frames: int) -> dic
     """`record` in a process of its own, with the modules and the server of `tree`."""
     path = os.pathsep.join([str(tree), str(tree / "client")])
     command = [sys.executable, str(Path(__file__).resolve()), "--record", str(checkpoint), precision, str(frames)]
+    from tools import guard  # older trees have none
+
     output = subprocess.run(
-        command, cwd=tree, env={**os.environ, "PYTHONPATH": path}, check=True, stdout=subprocess.PIPE
+        command, cwd=tree, env=guard.marked({**os.environ, "PYTHONPATH": path}), check=True, stdout=subprocess.PIPE
     ).stdout
     found: dict[str, str] = json.loads(output.splitlines()[-1])
     return found
@@ -198,6 +200,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--record"]:
         print(json.dumps(record(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))))
         return 0
+    from tools import guard
     from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 
     parser = argparse.ArgumentParser(
@@ -208,8 +211,8 @@ def main() -> int:
     parser.add_argument("--precision", nargs="+", default=["fp32", "int4"])
     parser.add_argument("--frames", type=int, default=24)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        other, checkpoint = Path(scratch) / "other", Path(scratch) / "checkpoint"
+    with guard.temporary_folder() as scratch:
+        other, checkpoint = scratch / "other", scratch / "checkpoint"
         git = ["git", "-C", str(ROOT)]
         subprocess.run([*git, "worktree", "add", "--detach", "--quiet", str(other), given.against], check=True)
         try:

@@ -23,7 +23,6 @@ import argparse
 import http.client
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -40,6 +39,7 @@ from perf.bare_engine import GREEDY_OPTIONS, PARTS, Bare, Heard
 from perf.engines import TEXT
 from perf.reference import TRANSCRIPT, fresh_clip
 from tests.support.gateway_process import Gateway
+from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
 from voice_clone.compute import use_threads
@@ -128,12 +128,12 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         "VOICE_CLONE_DETERMINISTIC": "true",  # chunks keep to the schedule, however fast frames come
     }
     use_threads(Settings({}, environ=environment))
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch) / "log"
+    with guard.temporary_folder() as scratch:
+        log = scratch / "log"
         with (
-            TritonServer(folder, Path(scratch) / "voices", log=log, environment=environment) as server,
+            TritonServer(folder, scratch / "voices", log=log, environment=environment) as server,
             Client(server.url, model=MODELS[0], timeout=600.0) as client,
-            Gateway(server.url, Path(scratch) / "gateway.log") as gateway,
+            Gateway(server.url, scratch / "gateway.log") as gateway,
         ):
             client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
             bare = Bare(environment, _voice(server), Tokenizer(folder))
@@ -141,7 +141,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
                 found = in_turns(bare, server, client, gateway, given)
             finally:
                 bare.close()
-        return {**found, "empty models": report.summary(nothing(Path(scratch), folder, given.runs))}
+        return {**found, "empty models": report.summary(nothing(scratch, folder, given.runs))}
 
 
 def nothing(scratch: Path, folder: Path, runs: int) -> Sequence[float]:
@@ -276,8 +276,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        found = measure(make_endless(given.checkpoint, Path(scratch) / "endless"), given)
+    with guard.temporary_folder() as scratch:
+        found = measure(make_endless(given.checkpoint, scratch / "endless"), given)
     show(found, given)
     arguments = {"precision": given.precision, "frames": given.frames, "runs": given.runs}
     report.write(given.output, {**arguments, **found})

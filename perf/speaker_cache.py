@@ -16,7 +16,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 from tests.support.cache_calls import Cache
 from tests.support.fakes import clip
 from tests.support.family_models import make_repository
+from tools import guard
 from tools.triton_server import TritonServer
 
 MB = 1e6
@@ -40,8 +40,8 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=3000, help="warm resolves measured")
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        figures = {"machine": _machine(), **measure(Path(scratch), arguments)}
+    with guard.temporary_folder() as scratch:
+        figures = {"machine": _machine(), **measure(scratch, arguments)}
     for name, value in figures.items():
         print(f"{name:44} {value}")
     if arguments.output is not None:

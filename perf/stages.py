@@ -12,7 +12,6 @@ figures depend on shapes alone.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from torch import nn
 
 from perf import report
 from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
+from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.autoregressive.stack.kv_cache import KVCache
@@ -229,8 +229,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = given.checkpoint or Path(scratch) / "checkpoint"
+    with guard.temporary_folder() as scratch:
+        folder = given.checkpoint or scratch / "checkpoint"
         if given.checkpoint is None:
             make_checkpoint(given.shape, 0, folder)
         found = {}

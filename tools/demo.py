@@ -7,7 +7,6 @@ audio is noise. With `--checkpoint DIR` of a released checkpoint, of any family,
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from voice_clone_client import Client, VoiceCloneError
 from voice_clone_client.wav import WavWriter
 
 from tools.families.recognition import FamilyError, add_repository_option
-from tools.families.toolkit import families_with
+from tools.families.toolkit import checkpoint_maker, families_with
+from tools.preflight import occupied
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
 DATA = ROOT / "tools" / "data"
@@ -75,11 +75,8 @@ def main() -> int:
         transcript = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
     try:
         return _run(arguments, reference, transcript)
-    except KeyboardInterrupt:
-        print("\nStopped.", file=sys.stderr)
-        return 130
-    except (FamilyError, ServerFailed, VoiceCloneError) as error:
-        print(f"\n{error}", file=sys.stderr)
+    except (FamilyError, ServerFailed, VoiceCloneError, OSError) as error:
+        print(f"tools/demo: {error}", file=sys.stderr)
         return 1
 
 
@@ -89,7 +86,10 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
     log = CACHE / "demo-server.log"
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)
-    server = TritonServer(checkpoint, CACHE / "demo-voices", log=log, models=[MODELS, *arguments.repository])
+    repositories = [MODELS, *arguments.repository]
+    server = TritonServer(checkpoint, CACHE / "demo-voices", log=log, models=repositories)
+    if reason := occupied(CACHE / "demo-voices", repositories):
+        raise ServerFailed(reason)
     [family] = server.families
     print(f"Starting tritonserver with {checkpoint.name}, of {family} ...", flush=True)
     with server, Client(server.url, model=family) as client:
@@ -134,8 +134,7 @@ def _tiny_checkpoint(family: str) -> Path:
     folder = CACHE / f"tiny-{family}"
     if not (folder / "config.json").exists():
         print("Making a tiny checkpoint with random weights ...", flush=True)
-        command = [sys.executable, "-m", "tools.make_checkpoint", "--family", family, "--shape", "tiny", str(folder)]
-        subprocess.run(command, check=True, cwd=ROOT)
+        checkpoint_maker(family).make_checkpoint("tiny", 0, folder)
     return folder
 
 

@@ -3,38 +3,76 @@
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
+python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+
 find_python() { # an interpreter that the gateway and the tests support; models and client run on 3.10, too
     local candidate
-    for candidate in "${PYTHON:-}" python3.11 python3.12 python3; do
-        [ -n "$candidate" ] || continue
-        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
+    if [ -n "${PYTHON:-}" ]; then
+        echo "$PYTHON"
+        return
+    fi
+    for candidate in python3.11 python3.12 python3; do
+        case "$(python_version "$candidate")" in 3.11 | 3.12)
             echo "$candidate"
-            return
-        fi
+            return ;;
+        esac
     done
     echo "Python 3.11 or 3.12 is needed; set PYTHON to one." >&2
     return 1
 }
 
+check_python() { # a PYTHON that is given must fit, and be what .venv was made with
+    local version made
+    [ -n "${PYTHON:-}" ] || return 0
+    version="$(python_version "$PYTHON")" || {
+        echo "PYTHON=$PYTHON cannot be run; Python 3.11 or 3.12 is needed." >&2
+        return 1
+    }
+    case "$version" in 3.11 | 3.12) ;; *)
+        echo "PYTHON=$PYTHON is Python $version; 3.11 or 3.12 is needed." >&2
+        return 1 ;;
+    esac
+    [ -x "$ROOT/.venv/bin/python" ] || return 0
+    made="$(python_version "$ROOT/.venv/bin/python")" || return 0
+    if [ "$version" != "$made" ]; then
+        echo "PYTHON=$PYTHON is Python $version, but .venv has $made; unset PYTHON, or remove .venv to make it anew." >&2
+        return 1
+    fi
+}
+
+complain_late() { # run a command; what it writes to stderr is shown if it fails, but not if Ctrl-C ends it
+    local errors
+    errors="$ROOT/.venv.errors"
+    if ! "$@" 2>"$errors"; then
+        cat "$errors" >&2
+        rm -f "$errors"
+        return 1
+    fi
+    rm -f "$errors"
+}
+
 make_environment() { # $1: extras of pyproject.toml to install
     local extras="$1" wanted python
     local stamp="$ROOT/.venv/.installed-$1"
+    check_python
     wanted="$(cat "$ROOT"/{pyproject.toml,client/pyproject.toml,tools/env.sh} | sha256sum)"
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
+    trap 'printf "\nStopped; the next call goes on with the installation.\n" >&2; exit 130' INT
     (
+        trap 'exit 130' INT # the line above is enough
         flock 9 # two tools at once: the second waits, then finds the work done
         [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
         cd "$ROOT"
         python="$(find_python)"
         if [ ! -x .venv/bin/pip ]; then
             rm -rf .venv
-            "$python" -m venv .venv || {
+            complain_late "$python" -m venv .venv || {
                 echo "python3 -m venv failed. On Debian: apt-get install python3-venv" >&2
                 exit 1
             }
         fi
         echo "Installing into .venv (the first time takes a few minutes) ..." >&2
-        pip=(.venv/bin/pip install --quiet --disable-pip-version-check)
+        pip=(complain_late .venv/bin/pip install --quiet --disable-pip-version-check)
         # torch first and by itself: a plain '==' keeps pip from looking for another build
         "${pip[@]}" torch==2.13.0
         "${pip[@]}" -e ".[$extras]" -e "./client[gateway]"
@@ -46,6 +84,7 @@ make_environment() { # $1: extras of pyproject.toml to install
         fi
         echo "$wanted" >"$stamp"
     ) 9>"$ROOT/.venv.lock"
+    trap - INT
 }
 
 make_apps_environment() { # apps that speak through the gateway, for its tests; their pins contradict the server's
@@ -53,14 +92,38 @@ make_apps_environment() { # apps that speak through the gateway, for its tests; 
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
     echo "Installing the apps of the gateway's tests into .venv/apps ..." >&2
     rm -rf "$ROOT/.venv/apps"
-    "$ROOT/.venv/bin/python" -m venv "$ROOT/.venv/apps"
+    complain_late "$ROOT/.venv/bin/python" -m venv "$ROOT/.venv/apps"
     # shellcheck disable=SC2086 # a list of packages
-    "$ROOT/.venv/apps/bin/pip" install --quiet --disable-pip-version-check $wanted
+    complain_late "$ROOT/.venv/apps/bin/pip" install --quiet --disable-pip-version-check $wanted
     echo "$wanted" >"$stamp"
 }
 
-run() { # $1: a module of this repository, then its arguments
-    local module="$1"
-    shift
-    PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}" exec "$ROOT/.venv/bin/python" -m "$module" "$@"
+asks_help() { # whether --help is among the options
+    local word
+    for word in "$@"; do
+        case "$word" in
+            -h | --help) return 0 ;;
+            --) return 1 ;;
+        esac
+    done
+    return 1
+}
+
+describe() { # the comment at the top of a tool
+    sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"
+}
+
+run() { # $1: extras of pyproject.toml, $2: a module with a function main, then its arguments
+    local extras="$1" module="$2"
+    shift 2
+    export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+    if asks_help "$@"; then # without an installation
+        "$ROOT/.venv/bin/python" -m tools.run "$module" "$@" 2>/dev/null || {
+            describe
+            echo "All options are listed once .venv is there: the first call without --help makes it."
+        }
+        return
+    fi
+    make_environment "$extras"
+    exec "$ROOT/.venv/bin/python" -m tools.run "$module" "$@"
 }

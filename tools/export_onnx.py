@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tools.families.recognition import FamilyError, family_of
 from tools.families.toolkit import families_with, onnx_exporter
+from tools.new_folder import new_files
 from tools.triton_server import MODELS
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.export import OPSET
@@ -33,13 +34,15 @@ def main() -> int:
             parser.error(f"{family} has no ONNX graphs")
         exporter = onnx_exporter(family)
         loaded = exporter.load(arguments.checkpoint)
-        files = exporter.export_all(loaded, folder)
-    except (FamilyError, VoiceCloneError) as error:
-        parser.error(str(error))
+        with new_files(folder) as scratch:
+            names = [file.name for file in exporter.export_all(loaded, scratch)]
+    except (FamilyError, VoiceCloneError, OSError) as error:
+        print(f"tools/export_onnx: {error}", file=sys.stderr)
+        return 1
     print(f"opset {OPSET}, checked, in {time.monotonic() - began:.0f} s:")
-    for file in files:
-        size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
-        print(f"  {file}  {size / 1e6:.0f} MB")
+    for name in names:
+        size = sum(part.stat().st_size for part in folder.glob(f"{name}*"))
+        print(f"  {folder / name}  {size / 1e6:.0f} MB")
     print(f"\nCompared with torch, on ONNX Runtime {ONNX_RUNTIME}, CPU:")
     wrong = False
     for row in exporter.compare(loaded, Runtime(folder, "cpu", threads=2)):

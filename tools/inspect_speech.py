@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -25,6 +24,7 @@ from rich.text import Text
 from rich.tree import Tree
 from voice_clone_client import Client, VoiceCloneError
 
+from tools import guard
 from tools.demo import DATA
 from tools.families.recognition import FamilyError, add_repository_option
 from tools.trace import Span, read_trace
@@ -89,11 +89,11 @@ def public_model(spans: list[Span]) -> str | None:
 def speak(arguments: argparse.Namespace, trace: Path) -> tuple[list[Span], dict[str, object]]:
     """Speak once to warm up and once more; the spans of the trace and what the server told of the second speech."""
     options = [f"triton,file={trace}", "rate=1", "level=TIMESTAMPS", "level=TENSORS"]
-    with tempfile.TemporaryDirectory() as scratch:
+    with guard.temporary_folder() as scratch:
         server = TritonServer(
             arguments.checkpoint,
-            Path(scratch) / "voices",
-            log=Path(scratch) / "log",
+            scratch / "voices",
+            log=scratch / "log",
             models=[MODELS, *arguments.repository],
             options=["--trace-config=mode=triton", *(f"--trace-config={option}" for option in options)],
         )
@@ -132,12 +132,10 @@ def main() -> int:
         if arguments.trace is not None:
             spans = read_trace(arguments.trace.read_bytes().decode("latin-1"))
         else:
-            with tempfile.TemporaryDirectory() as folder:
-                spans, told = speak(arguments, Path(folder) / "trace.json")
-    except KeyboardInterrupt:
-        return 130
+            with guard.temporary_folder() as folder:
+                spans, told = speak(arguments, folder / "trace.json")
     except (FamilyError, ServerFailed, VoiceCloneError) as error:
-        print(error, file=sys.stderr)
+        print(f"tools/inspect: {error}", file=sys.stderr)
         return 1
     model = arguments.model or public_model(spans)
     roots = [span for span in spans if span.model == model and span.parent is None]

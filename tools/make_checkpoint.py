@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--shards must be at least 1")
     try:
         maker.make_checkpoint(given.shape, given.seed, given.folder, given.dtype, given.shards)
-    except FileExistsError as error:
+    except OSError as error:
         parser.error(str(error))
     print(f"{given.folder}: {given.family}, {given.shape}, seed {given.seed}")
 

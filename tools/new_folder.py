@@ -1,12 +1,16 @@
-"""Writes a folder as a whole or not at all."""
+"""Writes a folder, or files into one, as a whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from tools import guard
+from tools.stopping import SIGNALS
 
 
 @contextlib.contextmanager
@@ -15,22 +19,57 @@ def new_folder(output: Path) -> Iterator[Path]:
 
     `output` does not change before the new folder is whole.
     """
+    with _scratch(output) as made:
+        yield made
+        aside = made.with_name(f"{made.name}-old")
+        with _undisturbed():
+            if output.exists():
+                output.rename(aside)
+            try:
+                made.rename(output)
+            except BaseException:
+                if aside.exists():
+                    aside.rename(output)
+                raise
+        guard.remove_at_end(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def new_files(output: Path) -> Iterator[Path]:
+    """A folder to fill, beside the folder `output`, into which its files move at the end; `output` is made if need be.
+
+    Files of other names stay; after an exception nothing has changed.
+    """
+    with _scratch(output) as made:
+        yield made
+        with _undisturbed():
+            output.mkdir(exist_ok=True)
+            for file in made.iterdir():
+                file.replace(output / file.name)
+
+
+@contextlib.contextmanager
+def _scratch(output: Path) -> Iterator[Path]:
+    """An empty folder beside `output`, removed at the end if it is still there, however this process ends."""
     # The name is chosen before the folder is made, so that a signal between the two leaves no unknown folder.
-    scratch = output.parent / f".{output.name}-{secrets.token_hex(8)}"
-    made, aside = scratch / "new", scratch / "old"
+    made = output.absolute().parent / f".{output.name}-{secrets.token_hex(8)}"
+    guard.remove_at_end(made)
     try:
         made.mkdir(parents=True)
         yield made
-        try:
-            if output.exists():
-                output.rename(aside)
-            made.rename(output)
-        except BaseException:
-            if aside.exists() and not output.exists():
-                aside.rename(output)
-            raise
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals wait for the end of the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def refusal(output: Path, replace: bool, replaceable: Callable[[Path], bool]) -> str | None:

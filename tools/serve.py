@@ -1,36 +1,126 @@
 """Runs tritonserver with the models of one or more checkpoints until Ctrl-C or SIGTERM.
 
-The configuration of a checkpoint tells its family. The models of these families are loaded, and no others.
+The configuration of a checkpoint tells its family. The models of these families are loaded, and no others. Without
+--checkpoint: that of a repository which tools/build_repository made, given by --models. With --gateway PORT each option
+of voice-clone-gateway can be given, too, with `gateway-` before its name: --gateway-max-requests 5.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tools import guard
 from tools.families.recognition import FamilyError, add_repository_option
-from tools.stopping import Stopped, stoppable
+from tools.preflight import named_checkpoints, occupied
+from tools.server_log import ServerLog
+from tools.stopping import Stopped, ignore_signals, stoppable
 from tools.triton_server import MODELS, ServerFailed, TritonServer
 
+if TYPE_CHECKING:  # the image of the server has no gateway
+    from voice_clone_gateway.settings import Settings
 
-def main() -> int:
+GATEWAY = "--gateway-"  # begins each option that is passed on
+COMPUTES = r"%s_talker: computes in (\w+) on (\w+)"
+FIXED = ("triton", "port")  # options of the gateway that are ours to set
+
+
+class GatewayFailed(Exception):
+    """The gateway has ended; its log says why."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="tools/serve", description=__doc__)
+    parser, given = parse(sys.argv[1:] if arguments is None else arguments)
+    repositories, log = [given.models, *given.repository], ServerLog(given.verbose)
+    ports = (given.grpc_port, given.http_port, given.metrics_port)
+    try:
+        checkpoints = given.checkpoint or named_checkpoints(repositories)
+        if not checkpoints:
+            parser.error("give --checkpoint DIR: the repository names no checkpoint")
+        server = TritonServer(
+            checkpoints,
+            given.voices,
+            ports=ports,
+            host=given.host,
+            log=log,
+            models=repositories,
+            options=given.options,
+        )
+        if reason := occupied(given.voices, repositories):
+            raise ServerFailed(reason)
+    except (FamilyError, ServerFailed) as error:
+        print(f"tools/serve: {error}", file=sys.stderr)
+        return 2
+    gateway = None
+    try:
+        with stoppable():
+            names = ", ".join(f"{checkpoint.name} ({family})" for family, checkpoint in server.families.items())
+            print(f"Loading {names}; with large weights this takes minutes ...", flush=True)
+            gateway = _start_gateway(given) if given.gateway else None
+            server.start(given.load_seconds)
+            if gateway:
+                _wait_for(gateway, f"http://{_local(given.gateway_settings.host)}:{given.gateway}")
+            _tell(server, log, given)
+            return _wait(server, gateway)
+    except Stopped:
+        print("\nStopping: running requests may finish (Ctrl-C again: at once) ...", flush=True)
+        return 0
+    except (GatewayFailed, ServerFailed) as error:
+        print(f"tools/serve: {error}", file=sys.stderr)
+        return 1
+    finally:
+        _stop(server, gateway)
+
+
+def _stop(server: TritonServer, gateway: subprocess.Popen[bytes] | None) -> None:
+    """In order, the gateway first, whose requests need the server; a second signal ends both at once."""
+    try:
+        with stoppable():
+            if gateway is not None:
+                gateway.terminate()
+                gateway.wait()
+            server.stop()
+    except Stopped:
+        ignore_signals()
+        if gateway is not None:
+            gateway.kill()
+        server.kill()
+        server.stop()
+
+
+def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """The parser, for its `error`, and what was given; `gateway_options` are as the gateway's own command has them."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    own, gateway, words = [], [], iter(arguments[:end])
+    for word in words:
+        if word.startswith(GATEWAY):
+            gateway += [word] if "=" in word else [word, *([value] if (value := next(words, None)) else [])]
+        else:
+            own.append(word)
+    parser = argparse.ArgumentParser(
+        prog="tools/serve", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--checkpoint",
         type=Path,
         action="append",
-        required=True,
+        default=[],
         metavar="DIR",
         help="folder of a checkpoint; may be given once for each family",
     )
-    parser.add_argument("--models", type=Path, default=MODELS, metavar="DIR", help="model repository (default: ours)")
+    parser.add_argument(
+        "--models", type=Path, default=MODELS, metavar="DIR", help="model repository (default: ours, %(default)s)"
+    )
     add_repository_option(parser)
     parser.add_argument("--voices", type=Path, help="folder of the registered voices (default: the user's data folder)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (0.0.0.0: all; default: %(default)s)")
@@ -40,67 +130,95 @@ def main() -> int:
     parser.add_argument(
         "--load-seconds", type=float, default=300.0, help="time in which the models must load (default: %(default).0f)"
     )
-    parser.add_argument("--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API too, on this port")
+    parser.add_argument(
+        "--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API and a web page, too, on this port"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show all that Triton and the gateway log")
     parser.add_argument("options", nargs="*", metavar="-- OPTION", help="further options for tritonserver, after --")
-    arguments = parser.parse_args()
-    ports = (arguments.grpc_port, arguments.http_port, arguments.metrics_port)
-    for port in (*ports, *([arguments.gateway] if arguments.gateway else [])):
-        if _taken(arguments.host, port):
+    given = parser.parse_args([*own, *arguments[end:]])
+    if gateway and not given.gateway:
+        parser.error(f"{gateway[0]} belongs to --gateway PORT")
+    given.gateway_options = [f"{GATEWAY}host", given.host, *gateway]
+    if given.gateway:
+        given.gateway_settings = _gateway_settings(parser, given.gateway_options)
+    for port in filter(None, (given.grpc_port, given.http_port, given.metrics_port, given.gateway)):
+        if _taken(given.host, port):
             parser.error(
                 f"port {port} is in use; choose others with --grpc-port, --http-port, --metrics-port, --gateway"
             )
+    return parser, given
 
+
+def _gateway_settings(parser: argparse.ArgumentParser, options: Sequence[str]) -> Settings:
+    """What the gateway makes of its options; exits if it cannot be had, or would not take them."""
     try:
-        server = TritonServer(
-            arguments.checkpoint,
-            arguments.voices,
-            ports=ports,
-            host=arguments.host,
-            models=[arguments.models, *arguments.repository],
-            options=arguments.options,
-        )
-    except (FamilyError, ServerFailed) as error:
-        parser.error(str(error))
-    try:
-        with stoppable():
-            server.start(arguments.load_seconds)
-            urls = f"gRPC {arguments.host}:{ports[0]}   HTTP {arguments.host}:{ports[1]}"
-            print(f"\nReady: {', '.join(server.families)}. {urls}", end="")
-            print(f"   metrics {arguments.host}:{ports[2]}/metrics   (Ctrl-C stops)\n", flush=True)
-            assert server.process is not None
-            with _gateway(arguments.host, arguments.gateway, ports[0]):
-                status = server.process.wait()
-            print(f"tritonserver has ended by itself, with status {status}; see the log above.", file=sys.stderr)
-            return status or 1
-    except Stopped:
-        _ignore_signals()
-        print("\nStopping: running requests may finish ...", flush=True)
-        return 0
-    except ServerFailed as error:
-        print(f"{error}; see the log above.", file=sys.stderr)
-        return 1
-    finally:
-        _ignore_signals()
-        server.stop()
+        from voice_clone_gateway.settings import parse as parse_gateway
+    except ImportError:
+        parser.error("--gateway: the gateway is not installed here; pip install './client[gateway]'")
+    for name in FIXED:
+        if any(option.partition("=")[0] == GATEWAY + name for option in options):
+            parser.error(f"{GATEWAY}{name}: tools/serve sets it itself")
+    return parse_gateway(options, prog="tools/serve", prefix=GATEWAY.removeprefix("--"))
 
 
-@contextlib.contextmanager
-def _gateway(host: str, port: int | None, grpc_port: int) -> Iterator[None]:
-    """The HTTP gateway, if a port is given for it."""
-    if port is None:
-        yield
-        return
-    options = ["--host", host, "--port", str(port), "--triton", f"127.0.0.1:{grpc_port}"]
-    with subprocess.Popen([sys.executable, "-m", "voice_clone_gateway", *options], start_new_session=True) as process:
+def _start_gateway(given: argparse.Namespace) -> subprocess.Popen[bytes]:
+    """The HTTP gateway, which starts without the server."""
+    options = [
+        "--" + option.removeprefix(GATEWAY) if option.startswith(GATEWAY) else option
+        for option in given.gateway_options
+    ]
+    quiet = [] if given.verbose else ["--log-level", "warning"]
+    fixed = ["--port", str(given.gateway), "--triton", f"{_local(given.host)}:{given.grpc_port}"]
+    command = [sys.executable, "-m", "voice_clone_gateway", *quiet, *options, *fixed]
+    return subprocess.Popen(command, start_new_session=True, env=guard.marked())
+
+
+def _wait_for(gateway: subprocess.Popen[bytes], url: str) -> None:
+    """Wait until the gateway listens.
+
+    Raises:
+        GatewayFailed: it has ended instead.
+    """
+    while gateway.poll() is None:
         try:
-            yield
-        finally:
-            process.terminate()
+            with contextlib.suppress(urllib.error.HTTPError):  # an answer, too
+                urllib.request.urlopen(f"{url}/health", timeout=5.0).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise GatewayFailed("the gateway did not start; see its message above")
 
 
-def _ignore_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+def _tell(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
+    """All addresses, and how the models compute: as the talkers have logged it."""
+    rows = [("gRPC", f"{given.host}:{given.grpc_port}")]
+    rows.append(("HTTP", f"http://{given.host}:{given.http_port}"))
+    rows.append(("metrics", f"http://{given.host}:{given.metrics_port}/metrics"))
+    if given.gateway:
+        url = f"http://{given.gateway_settings.host}:{given.gateway}"
+        rows += [("gateway", f"{url}/v1"), *([("page", f"{url}/")] if given.gateway_settings.page else [])]
+    for family in server.families:
+        rows += [(family, f"{precision} on {device}") for precision, device in log.found(COMPUTES % family)[-1:]]
+    print("\nReady (Ctrl-C stops)", *(f"  {name:10} {value}" for name, value in rows), "", sep="\n", flush=True)
+
+
+def _wait(server: TritonServer, gateway: subprocess.Popen[bytes] | None) -> int:
+    """Wait until one of them ends by itself; an exit status for that."""
+    assert server.process is not None
+    while True:
+        try:
+            status = server.process.wait(None if gateway is None else 1.0)
+        except subprocess.TimeoutExpired:
+            if gateway is not None and gateway.poll() is not None:
+                raise GatewayFailed(f"the gateway has ended by itself, with status {gateway.returncode}") from None
+            continue
+        print(f"tritonserver has ended by itself, with status {status}; see the log above.", file=sys.stderr)
+        return status or 1
+
+
+def _local(host: str) -> str:
+    """Where this machine reaches a server that listens on `host`."""
+    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
 
 
 def _taken(host: str, port: int) -> bool:

@@ -1,9 +1,5 @@
 """Starts the real tritonserver on model repositories, and stops it.
 
-Inside the NGC container the server on PATH is used as it is. Elsewhere it comes from the PyPI wheel
-`nvidia-pytriton`, which ships the binary, the Python backend and a stub for every minor version of Python; they are
-put together into the backend folder that `--backend-directory` wants.
-
 With checkpoints the server loads the models of their families and no others. It gets a repository of links to them
 instead of `--model-control-mode=explicit --load-model=...`: in that mode every caller may load models, and such a
 request may bring a model.py along, which Triton 2.51 then runs.
@@ -20,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import urllib.request
@@ -28,17 +23,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tools import guard
 from tools.families.recognition import families_of, models_of
+from tools.preflight import check_checkpoints
+from tools.server_log import ServerLog
+from tools.triton_binary import ServerFailed as ServerFailed
+from tools.triton_binary import server_command
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "model_repository"
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
 MAX_STARTS = 3  # of a server that aborts while it loads
 PORTS = range(15000, 32000)  # for servers of tests
-
-
-class ServerFailed(Exception):
-    """The server did not become ready; the text says why, from its log."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -62,31 +58,6 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
-    """The server's command and the environment it needs."""
-    environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-    found = shutil.which("tritonserver")
-    if found is not None:
-        return [found], environment
-    site = Path(sysconfig.get_paths()["purelib"])
-    wheel, libraries = site / "pytriton" / "tritonserver", site / "nvidia_pytriton.libs"
-    if not wheel.is_dir():
-        raise ServerFailed("no tritonserver on PATH and no nvidia-pytriton wheel in this environment; run tools/serve")
-    backend = scratch / "backends" / "python"
-    shutil.copytree(wheel / "backends" / "python", backend)
-    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
-    stub = Path(shutil.copy(wheel / "python_backend_stubs" / minor / "triton_python_backend_stub", backend))
-    stub.chmod(0o755)
-    server = scratch / "tritonserver"
-    shutil.copy(wheel / "bin" / "tritonserver", server)
-    server.chmod(0o755)
-    # The stub's prefix is that of the base Python; PYTHONPATH leads it to the packages of a virtual environment.
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(site)])
-    library = [str(libraries), str(sysconfig.get_config_var("LIBDIR") or "")]
-    environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [*library, os.environ.get("LD_LIBRARY_PATH", "")]))
-    return [str(server), f"--backend-directory={backend.parent}"], environment
-
-
 def _linked(models: Mapping[str, Path], folder: Path) -> Path:
     """A repository of links to models, by their names."""
     folder.mkdir()
@@ -104,14 +75,14 @@ def _variables(families: Mapping[str, Path]) -> dict[str, str]:
 
 
 class TritonServer:
-    """A running tritonserver; a context manager.
+    """A running tritonserver; a context manager. It ends with this process, whatever ends that: see tools/guard.py.
 
     Args:
         checkpoints: a folder, or one for each family to be loaded. None: all models are loaded, and the environment or
             their configurations say where the checkpoints are.
         voices: folder of the registered voices; the models' default if None.
         ports: gRPC, HTTP and metrics port; free ones by default.
-        log: file for the server's output; the terminal if None.
+        log: for the server's output: a file, or a `ServerLog`; the terminal if None.
         models: the model repository, or several.
         options: further options of tritonserver.
         environment: further environment variables.
@@ -120,7 +91,7 @@ class TritonServer:
         families: the checkpoint of each loaded family, by its name; empty without checkpoints.
 
     Raises:
-        FamilyError: a checkpoint is of no family of the repositories, or two are of the same one.
+        FamilyError: a checkpoint is of no family of the repositories or not whole, or two are of the same one.
         ServerFailed: there is no tritonserver.
     """
 
@@ -131,7 +102,7 @@ class TritonServer:
         *,
         ports: Sequence[int] | None = None,
         host: str = "127.0.0.1",
-        log: Path | None = None,
+        log: Path | ServerLog | None = None,
         models: Path | Sequence[Path] = MODELS,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -139,11 +110,13 @@ class TritonServer:
         repositories = [models] if isinstance(models, Path) else list(models)
         given = [checkpoints] if isinstance(checkpoints, Path) else list(checkpoints or ())
         self.families = families_of(given, repositories)
+        check_checkpoints(self.families)
         self.grpc_port, self.http_port, self.metrics_port = ports or free_ports(3)
         self._scratch = Path(tempfile.mkdtemp(prefix="voice-clone-"))
         self._log = log
         self._region = f"voice_clone_{os.getpid()}_{self.http_port}_"
-        command, needed = _command(self._scratch)
+        guard.remove_at_end(self._scratch, f"/dev/shm/{self._region}*")
+        command, needed = server_command(self._scratch)
         if self.families:
             repositories = [_linked(models_of(self.families, repositories), self._scratch / "models")]
         # The models are processes that share the cores: a thread that spins while it waits takes them from the others.
@@ -197,7 +170,18 @@ class TritonServer:
         Raises:
             ServerFailed: the server exits or is not ready in time.
         """
-        deadline = time.monotonic() + timeout
+        try:
+            self._start(time.monotonic() + timeout)
+        except TimeoutError:
+            self.stop()
+            raise ServerFailed(f"tritonserver was not ready within {timeout:.0f} s{self._reasons()}") from None
+        except BaseException:
+            self.kill()
+            self.stop()
+            raise
+        return self
+
+    def _start(self, deadline: float) -> None:
         self.process = self._launch()
         starts = 1
         while not self.ready():
@@ -210,25 +194,19 @@ class TritonServer:
             elif status is not None:
                 raise ServerFailed(f"tritonserver exited with status {status}{self._reasons()}")
             if time.monotonic() > deadline:
-                self.stop()
-                raise ServerFailed(f"tritonserver was not ready within {timeout:.0f} s{self._reasons()}")
+                raise TimeoutError
             time.sleep(0.1)
-        return self
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        output = None if self._log is None else self._log.open("ab")
-        try:
+        with contextlib.nullcontext() if self._log is None else self._log.open("ab") as output:
             return subprocess.Popen(
                 self._command,
-                env=self._environment,
+                env=guard.marked(self._environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT if output else None,
                 start_new_session=True,  # a Ctrl-C reaches the server once, from here
             )
-        finally:
-            if output is not None:
-                output.close()
 
     def ready(self) -> bool:
         """Whether every model is ready, and the metrics, whose interface is the last to open."""
@@ -289,4 +267,6 @@ class TritonServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, KeyboardInterrupt):  # nobody waits for its requests any more
+            self.kill()
         self.stop()

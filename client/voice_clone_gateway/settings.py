@@ -109,17 +109,29 @@ class Settings:
     log_level: str = _setting("info", "least severe level that is logged", ("debug", "info", "warning", "error"))
 
 
-def parse(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a command line and an environment; exits with a usage message if one is invalid."""
+def parse(
+    arguments: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    prog: str = "voice-clone-gateway",
+    prefix: str = "",
+) -> Settings:
+    """The settings of a command line and an environment; exits with a usage message if one is invalid.
+
+    Args:
+        prog: the command that has these options.
+        prefix: which it puts before the name of each.
+    """
     environment = os.environ if environment is None else environment
     parser = argparse.ArgumentParser(
-        prog="voice-clone-gateway",
+        prog=prog,
+        usage=f"{prog} ... [--{prefix}NAME VALUE ...]" if prefix else None,
         description="Serve the OpenAI speech API in front of a voice-clone Triton server.",
         epilog=f"Each option is also a variable: --max-body-bytes is {PREFIX}MAX_BODY_BYTES. "
         f"Keys may be given in {PREFIX}API_KEYS too, separated by ;",
     )
     for each in fields(Settings):
-        option = "--" + each.name.replace("_", "-")
+        option = f"--{prefix}{each.name.replace('_', '-')}"
         variable = environment.get(PREFIX + each.name.upper())
         shown = ",".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
         help_text = f"{each.metadata['help']} (default: {'none' if shown == '' else shown})"

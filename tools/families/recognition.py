@@ -53,17 +53,26 @@ class Mark:
     def __str__(self) -> str:
         return f"{self.file} with {self.key} = {self.value}" if self.key else self.file
 
-    def is_on(self, checkpoint: Path) -> bool:
-        """Whether a folder has it. A file that cannot be read has no keys."""
+    def missing(self, checkpoint: Path) -> str | None:
+        """What a folder has instead of it; None: it has it."""
         path = checkpoint / self.file
+        if not path.is_file():
+            return f"here there is no {self.file}"
         if not self.key:
-            return path.is_file()
+            return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return False
+            return f"here {self.file} cannot be read as JSON"
         found = content.get(self.key) if isinstance(content, dict) else None
-        return found is not None and self.value == (found if isinstance(found, str) else json.dumps(found))
+        if found is None:
+            return f"here it has no {self.key}"
+        said = found if isinstance(found, str) else json.dumps(found)
+        return None if said == self.value else f"here it is {said}"
+
+    def is_on(self, checkpoint: Path) -> bool:
+        """Whether a folder has it. A file that cannot be read has no keys."""
+        return self.missing(checkpoint) is None
 
 
 def models(repositories: Sequence[Path]) -> dict[str, Path]:
@@ -107,15 +116,20 @@ def family_of(checkpoint: Path, repositories: Sequence[Path]) -> str:
     Raises:
         FamilyError: as `families`; or there is no such folder, no family recognises it, or several do.
     """
-    if not checkpoint.is_dir():
+    if not checkpoint.exists():
         raise FamilyError(f"there is no folder {checkpoint}; tools/make_checkpoint makes one with random weights")
+    if not checkpoint.is_dir():
+        raise FamilyError(f"{checkpoint} is a file; give the folder of the checkpoint that it is in")
+    if not any(checkpoint.iterdir()):
+        raise FamilyError(f"{checkpoint} is empty; download the checkpoint into it, see README.md")
     known = families(repositories)
     found = [name for name, mark in known.items() if mark.is_on(checkpoint)]
     if len(found) == 1:
         return found[0]
     if found:
         raise FamilyError(f"{checkpoint} looks like a checkpoint of {' and of '.join(found)}")
-    wanted = "; ".join(f"{name} has {mark}" for name, mark in known.items()) or "there is no family"
+    wanted = "; ".join(f"{name} has {mark}, {mark.missing(checkpoint)}" for name, mark in known.items())
+    wanted = wanted or "there is no family"
     raise FamilyError(f"{checkpoint} is no checkpoint of a family in {_listed(repositories)}: {wanted}")
 
 

@@ -66,15 +66,35 @@ def test_a_checkpoint_tells_its_family(repositories: list[Path], tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "config",
-    [None, {}, {"model_type": "ones"}, {"layers": "three"}, ["model_type", "one"], '{"model_type": "on', "\x00"],
+    ("config", "here"),
+    [
+        (None, "there is no config.json"),
+        ({}, "it has no model_type"),
+        ({"model_type": "ones"}, "it is ones"),
+        ({"layers": "three"}, "it has no model_type"),
+        (["model_type", "one"], "it has no model_type"),
+        ('{"model_type": "on', "config.json cannot be read as JSON"),
+        ("\x00", "config.json cannot be read as JSON"),
+    ],
 )
-def test_a_folder_that_no_family_knows(repositories: list[Path], tmp_path: Path, config: object) -> None:
+def test_a_folder_that_no_family_knows(repositories: list[Path], tmp_path: Path, config: object, here: str) -> None:
     folder = write_checkpoint(tmp_path / "a", config)
+    (folder / "README.md").touch()
     with pytest.raises(FamilyError) as caught:
         family_of(folder, repositories)
-    wanted = "one has config.json with model_type = one; one_two has voices/two.yaml; three has config.json with layers"
-    assert str(caught.value).startswith(f"{folder} is no checkpoint of a family in") and wanted in str(caught.value)
+    assert str(caught.value).startswith(f"{folder} is no checkpoint of a family in")
+    assert f"one has config.json with model_type = one, here {here}; one_two has voices/two.yaml, here" in str(
+        caught.value
+    )
+
+
+def test_a_folder_that_is_empty_and_a_file(repositories: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").touch()
+    with pytest.raises(FamilyError, match="a is empty; download"):
+        family_of(tmp_path / "a", repositories)
+    with pytest.raises(FamilyError, match="b is a file; give the folder"):
+        family_of(tmp_path / "b", repositories)
 
 
 def test_a_folder_that_is_not_there(repositories: list[Path], tmp_path: Path) -> None:
@@ -161,7 +181,6 @@ def test_a_server_of_all_there_is(repositories: list[Path]) -> None:
         (["--checkpoint=nowhere"], "there is no folder nowhere"),
         (["--checkpoint=b"], "b is no checkpoint of a family in first and second: one has"),
         (["--checkpoint=a", "--repository=nowhere"], "there is no model repository nowhere"),
-        ([], "--checkpoint"),
     ],
 )
 def test_serve_says_what_is_wrong(
@@ -175,8 +194,18 @@ def test_serve_says_what_is_wrong(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "README.md").touch()
     ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
-    monkeypatch.setattr("sys.argv", ["tools/serve", "--models=first", "--repository=second", *ports, *words])
+    assert serve.main(["--models=first", "--repository=second", *ports, *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("tools/serve: ") and error.count("\n") == 1
+
+
+def test_serve_without_a_checkpoint(
+    repositories: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VOICE_CLONE_CHECKPOINT_DIR", raising=False)
+    ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
     with pytest.raises(SystemExit):
-        serve.main()
-    assert message in capsys.readouterr().err
+        serve.main([f"--models={repositories[0]}", *ports])
+    assert "give --checkpoint DIR" in capsys.readouterr().err

@@ -16,7 +16,7 @@ class Ended:
     """A server that is ready, and then ends by itself."""
 
     def __init__(self, status: int) -> None:
-        self.process = SimpleNamespace(wait=lambda: status)
+        self.process = SimpleNamespace(wait=lambda timeout: status)
         self.families = {"some_family": Path("checkpoint")}
         self.stopped = False
 
@@ -37,7 +37,5 @@ def test_a_server_that_ends_by_itself_is_a_failure(
 
     ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
     monkeypatch.setattr(serve, "TritonServer", start)
-    monkeypatch.setattr(serve.signal, "signal", lambda number, handler: None)
-    monkeypatch.setattr("sys.argv", ["tools/serve", f"--checkpoint={tmp_path}", *ports])
-    assert serve.main() == expected and server.stopped
+    assert serve.main([f"--checkpoint={tmp_path}", f"--voices={tmp_path}", *ports]) == expected and server.stopped
     assert f"ended by itself, with status {status}" in capsys.readouterr().err

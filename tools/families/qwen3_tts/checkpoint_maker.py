@@ -7,9 +7,7 @@ same bytes. Sizes: `tiny` for tests and the demo (17 MB), `0.6b` and `1.7b` with
 from __future__ import annotations
 
 import json
-import shutil
 import struct
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from tools.families.qwen3_tts.checkpoint_config import (
 )
 from tools.families.qwen3_tts.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
 from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes, random_tensor
+from tools.new_folder import new_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
@@ -48,17 +47,10 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     """
     if folder.exists():
         raise FileExistsError(f"{folder} exists; give a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        partial.chmod(0o755)
+    with new_folder(folder) as partial:
         config = write_configuration(shape, partial)
         _write_weights(partial, model_shapes(config), seed, dtype, shards)
         _write_weights(partial / CODEC_FOLDER, codec_shapes(config), seed, "fp32", 1)
-        partial.rename(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:

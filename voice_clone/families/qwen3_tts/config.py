@@ -206,7 +206,8 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {config.get('model_type')!r}, not 'qwen3_tts'")
     if config.get("tts_model_type") != "base":
         raise CheckpointError(
-            f"{CONFIG_FILE}: tts_model_type is {config.get('tts_model_type')!r}; cloning needs a 'base' checkpoint"
+            f"{CONFIG_FILE}: this is a checkpoint of type {config.get('tts_model_type')!r}, which cannot clone voices; "
+            "take the one whose name ends in Base (tts_model_type 'base')"
         )
     if config.get("tokenizer_type") != "qwen3_tts_tokenizer_12hz":
         raise CheckpointError(

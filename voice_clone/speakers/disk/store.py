@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
-import json
 import logging
 import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +24,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, Overloaded, VoiceCloneError
 from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers.disk.directory_lock import LOCK, own
 from voice_clone.speakers.disk.files import TEMPORARY, Files, replace_file
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Tensors
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
@@ -68,7 +66,7 @@ class SpeakerStore:
                 if path.is_symlink():  # it would lead elsewhere
                     raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
                 path.chmod(0o700)
-            self._lock_handle = _own(directory / "lock", wait)
+            self._lock_handle = own(directory / LOCK, wait)
         self._users = threading.Condition()
         self._active = 0
         self._closed = False
@@ -254,41 +252,3 @@ def _disk_errors(done: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise Overloaded(f"the voice store is full ({reason}); free space, then try again") from None
         raise Internal(f"the voice store could not be {done} ({reason}); nothing was changed") from None
-
-
-def _own(path: Path, wait: float) -> int:
-    """Lock the directory for this process while the returned file stays open."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + wait
-    waiting = False
-    while not _locked(handle):
-        holder = _holder(os.pread(handle, 4096, 0))
-        if time.monotonic() < deadline:
-            if not waiting:
-                log.info("the voice directory is in use by %s; waiting for it, %g s at most", holder, wait)
-            waiting = True
-            time.sleep(0.05)
-            continue
-        os.close(handle)
-        raise Overloaded(
-            f"the voice directory is in use by {holder}; stop that server or give this one a directory of its own"
-        )
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-    return handle
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _holder(text: bytes) -> str:
-    try:
-        owner = json.loads(text)
-        return f"process {owner['pid']} on {owner['host']}"
-    except (ValueError, KeyError, TypeError):
-        return "another process"

@@ -1,0 +1,83 @@
+"""What can be found wrong before a server starts, which would take long to say the same."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tools.config_file import ConfigFile
+from tools.families.recognition import FamilyError, families, models, owner
+from voice_clone.errors import CheckpointError, VoiceCloneError
+from voice_clone.settings import Settings
+from voice_clone.speakers.disk.directory_lock import holder
+
+PATIENCE = 0.5  # seconds for a server that is just ending
+
+
+def check_checkpoints(checkpoints: Mapping[str, Path]) -> None:
+    """Look at the checkpoints of families; one that brings no `preflight` along is not looked at.
+
+    Raises:
+        FamilyError: a checkpoint cannot be served; the text says why, in one line.
+    """
+    for family, checkpoint in checkpoints.items():
+        name = f"voice_clone.families.{family}.preflight"
+        try:
+            check = importlib.import_module(name).check
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise
+            continue
+        try:
+            check(checkpoint)
+        except CheckpointError as error:
+            raise FamilyError(f"{checkpoint}: {error}") from None
+
+
+def named_checkpoints(repositories: Sequence[Path]) -> list[Path]:
+    """The checkpoint of each family whose models, or the environment, name one; a built repository does.
+
+    Raises:
+        FamilyError: a repository cannot be read, or one family has several.
+    """
+    found: dict[str, Path] = {}
+    known = families(repositories)
+    for model, folder in models(repositories).items():
+        family = owner(model, known)
+        settings = _settings(folder, family or "")
+        if family is None or not settings.text("checkpoint_dir"):
+            continue
+        if found.setdefault(family, settings.checkpoint_dir) != settings.checkpoint_dir:
+            raise FamilyError(f"the models of {family} name two checkpoints; give one with --checkpoint")
+    return list(found.values())
+
+
+def occupied(voices: Path | None, repositories: Sequence[Path]) -> str | None:
+    """Why the folder of the voices cannot be had, if so: another server has it.
+
+    Args:
+        voices: the folder; None: the one that the settings name.
+    """
+    cache = models(repositories).get("speaker_cache")
+    settings = Settings({}) if cache is None else _settings(cache)
+    folder = voices or settings.voice_dir
+    try:
+        if settings.number("voice_dir_wait", 1.0) > 1.0:  # it shall wait for that server
+            return None
+    except VoiceCloneError as error:
+        return str(error)
+    deadline = time.monotonic() + PATIENCE
+    while owned_by := holder(folder):
+        if time.monotonic() > deadline:
+            return f"{folder} is in use by {owned_by}; stop that server, or give another folder with --voices"
+        time.sleep(0.05)
+    return None
+
+
+def _settings(model: Path, family: str = "") -> Settings:
+    parameters = ConfigFile.read(model).parameters
+    return Settings(
+        {"parameters": {name: {"string_value": value} for name, value in parameters.items()}}, family=family
+    )

@@ -1,0 +1,25 @@
+"""A quick look at a checkpoint folder, before a server starts that would take long to fail. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voice_clone.checkpoint_weights import check_weights
+from voice_clone.errors import CheckpointError
+from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, load_config
+from voice_clone.families.qwen3_tts.text import MERGES_FILE, SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+
+
+def check(checkpoint: Path) -> None:
+    """Check that the configuration is one that can be served, and that all files are there and whole.
+
+    Raises:
+        CheckpointError: something is wrong; the text says what.
+    """
+    load_config(checkpoint)
+    if not (checkpoint / TOKENIZER_FILE).is_file():
+        for name in (VOCABULARY_FILE, MERGES_FILE, SETTINGS_FILE):
+            if not (checkpoint / name).is_file():
+                raise CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+    for file in ("model", f"{CODEC_FOLDER}/model"):
+        check_weights(checkpoint, file)
