@@ -217,9 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BuildError, ConfigError, FamilyError, VoiceCloneError) as error:
         print(f"tools/build_repository: {error}", file=sys.stderr)
         return 1
-    except Stopped:
+    except Stopped as stopped:
         print("tools/build_repository: stopped; nothing was written", file=sys.stderr)
-        return 130
+        return stopped.status
     print(f"{output} is ready for\n  tritonserver --disable-auto-complete-config --model-repository={plan.served_at}")
     if plan.native == "tensorrt":
         print("as soon as the plans are there; on the GPU that will serve them:")
