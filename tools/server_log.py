@@ -21,7 +21,7 @@ _TABLE = re.compile(r"[+|]|\s*$|Signal \(\d+\) received")
 # What Triton complains of where there is no GPU, though nothing wants one.
 _NO_GPU = re.compile(
     "CUDA driver version is insufficient|CudaDriverHelper has not been initialized|Failed to initialize NVML"
-    "|DCGM unable to start"
+    "|DCGM unable to start|allocate pinned system memory"
 )
 _GRIPES = ("model_lifecycle.cc", "model_repository_manager.cc")  # of failed loads, which `ServerFailed` sums up
 _LEVELS = {"W": "warning: ", "E": "error: ", "F": "fatal: "}
