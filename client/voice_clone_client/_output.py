@@ -9,21 +9,23 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from ._audio_file import AudioFile, is_encoded
 from .types import Chunk
 from .wav import WavWriter, pcm16
 
 
 class AudioOutput:
-    """A WAV file, or for `-` raw PCM (16-bit little-endian mono) on stdout.
+    """An audio file in the format of its suffix, WAV if it has none, or for `-` raw PCM (16-bit little-endian mono) on
+    stdout.
 
     The first chunk creates the file, so a speech that fails before it leaves an existing file unchanged. However the
-    `with` block ends, the file is a valid WAV of all chunks that arrived.
+    `with` block ends, the file is a valid one of all chunks that arrived.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._open = ExitStack()
-        self._wav: WavWriter | None = None
+        self._writer: WavWriter | AudioFile | None = None
 
     def write(self, chunk: Chunk) -> None:
         """Append a chunk and flush it."""
@@ -31,10 +33,13 @@ class AudioOutput:
             sys.stdout.buffer.write(pcm16(chunk.samples))
             sys.stdout.buffer.flush()
             return
-        if self._wav is None:
+        if self._writer is None:
             file = self._open.enter_context(Path(self._path).open("wb"))  # noqa: SIM115
-            self._wav = self._open.enter_context(WavWriter(file, chunk.sample_rate))
-        self._wav.write(chunk.samples)
+            if is_encoded(self._path):
+                self._writer = self._open.enter_context(AudioFile(file, chunk.sample_rate))
+            else:
+                self._writer = self._open.enter_context(WavWriter(file, chunk.sample_rate))
+        self._writer.write(chunk.samples)
 
     def __enter__(self) -> AudioOutput:
         return self

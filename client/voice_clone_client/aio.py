@@ -174,11 +174,12 @@ class AsyncClient:
             await self._infer(_requests.cache("export", name=name, include_audio=None if include_audio else False))
         )
 
-    async def import_(self, bundle: Source, reextract: bool = False) -> Voices:
+    async def import_(
+        self, bundle: Source, reextract: bool = False, *, policy: Literal["replace", "immutable"] | None = None
+    ) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""
-        return _responses.voices(
-            await self._infer(_requests.cache("import", audio=bundle, reextract=reextract or None))
-        )
+        request = _requests.cache("import", audio=bundle, reextract=reextract or None, policy=policy)
+        return _responses.voices(await self._infer(request))
 
     async def close(self) -> None:
         """Close the connection and cancel the speeches that run."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from ._channel import tls_credentials
 from ._commands import embeddings, server, speaking, voices
-from ._commands.common import complain
+from ._commands.common import add_connection, complain, in_words
 from ._version import __version__
 from .client import Client
 from .errors import VoiceCloneError
@@ -34,15 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             credentials=tls_credentials(parsed.ca) if parsed.tls or parsed.ca else None,
             token=parsed.token,
         ) as client:
-            parsed.run(client, parsed)
-        return 0
+            code: int | None = parsed.run(client, parsed)
+        return code or 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it again at its exit
         return _fail("the reader of the output closed it")
     except VoiceCloneError as error:
-        return _fail(f"{error.slug}: {error}")
+        return _fail(f"{error.slug}: {in_words(str(error), parsed.words)}")
     except UnicodeDecodeError as error:
         return _fail(f"the text is not UTF-8: {error}")
     except OSError as error:
@@ -57,18 +57,7 @@ def _fail(message: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="voice-clone", description="Speak in cloned voices, on a Triton server.")
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("--url", default="localhost:8001", help="host:port of the server's gRPC endpoint (%(default)s)")
-    parser.add_argument("--model", help="the model family that speaks (default: the server's)")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, help="maximum seconds of any command but speak (%(default)s)"
-    )
-    parser.add_argument("--tls", action="store_true", help="connect by TLS, verified with the system's authorities")
-    parser.add_argument("--ca", metavar="FILE", help="connect by TLS, verified with the authority in this PEM file")
-    parser.add_argument(
-        "--token",
-        default=os.environ.get("VOICE_CLONE_TOKEN"),
-        help="the server's write token, if it has one (default: VOICE_CLONE_TOKEN, which other users cannot see)",
-    )
+    add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for subject in (voices, speaking, embeddings, server):
         subject.add(commands)

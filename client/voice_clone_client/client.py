@@ -237,17 +237,21 @@ class Client:
             self._infer(_requests.cache("export", name=name, include_audio=None if include_audio else False))
         )
 
-    def import_(self, bundle: Source, reextract: bool = False) -> Voices:
+    def import_(
+        self, bundle: Source, reextract: bool = False, *, policy: Literal["replace", "immutable"] | None = None
+    ) -> Voices:
         """Register the voices of a bundle (path or bytes), and return them.
 
         Args:
             bundle: the result of `export`.
             reextract: compute artifacts of another encoder again, from the audio in the bundle.
+            policy: `immutable` refuses to replace a voice.
 
         Raises:
             InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, VoiceExists.
         """
-        return _responses.voices(self._infer(_requests.cache("import", audio=bundle, reextract=reextract or None)))
+        request = _requests.cache("import", audio=bundle, reextract=reextract or None, policy=policy)
+        return _responses.voices(self._infer(request))
 
     def close(self) -> None:
         """Close the connection and cancel the speeches that run."""

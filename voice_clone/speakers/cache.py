@@ -114,7 +114,7 @@ class SpeakerCache:
             stats    counters, sizes of the pools, histogram of extraction seconds; "model_types": the families whose
                      artifacts are made at upload, the default first.
             export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
-            import   audio: a bundle; options reextract. {"speakers": [speaker, ...], "count": n}
+            import   audio: a bundle; options reextract, policy. {"speakers": [speaker, ...], "count": n}
 
         Raises:
             VoiceCloneError: InvalidArgument for a wrong request; what each operation says; Internal for the rest.
@@ -269,11 +269,11 @@ class SpeakerCache:
         return Reply({"speakers": names}, bundle)
 
     def _import(self, request: Request) -> Reply:
-        check_options(request.options, "reextract")
+        check_options(request.options, "reextract", "policy")
         check_absent(request, "name", "model_type", *(name for name in _NOT_UPLOAD if name != "audio"))
         if request.audio is None:
             raise InvalidArgument("audio is missing; give the bundle that an export answered")
-        records = self._transfer.unpack(request.audio, request.options.get("reextract", False))
+        records = self._transfer.unpack(request.audio, request.options.get("reextract", False), is_immutable(request))
         model_types = tuple(self._model_types())
         for record in records:
             self._metrics.count("uploads")

@@ -170,7 +170,7 @@ def asked_mode(request: Request) -> str | None:
 
 
 def is_immutable(request: Request) -> bool:
-    """Whether an upload refuses to replace.
+    """Whether an upload or an import refuses to replace.
 
     Raises:
         InvalidArgument: its policy is neither `replace` nor `immutable`.

@@ -52,11 +52,12 @@ class Transfer:
                 )
         return list(files), pack_bundle(list(files.values()))
 
-    def unpack(self, bundle: bytes, reextract: bool) -> list[SpeakerRecord]:
+    def unpack(self, bundle: bytes, reextract: bool, immutable: bool = False) -> list[SpeakerRecord]:
         """Register all speakers of a bundle; all are checked before the first is registered.
 
         Args:
             reextract: drop artifacts of another checkpoint where there is audio to extract them again.
+            immutable: refuse to replace speakers, whatever the server's policy is.
 
         Raises:
             InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
@@ -69,8 +70,8 @@ class Transfer:
         drafts = [self._draft(header, tensors, reextract) for header, tensors in unpack_bundle(bundle)]
         if len({draft.record.key for draft in drafts}) != len(drafts):
             raise InvalidArgument("the bundle of voices holds a name twice")
-        self._registry.check_free(*(draft.record.name for draft in drafts))
-        return [self._registry.add(draft.record, draft.audio, draft.artifacts) for draft in drafts]
+        self._registry.check_free(*(draft.record.name for draft in drafts), immutable=immutable)
+        return [self._registry.add(draft.record, draft.audio, draft.artifacts, immutable) for draft in drafts]
 
     def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
         try:

@@ -4,28 +4,85 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from ..client import Client
 from ..types import Voice
 
-Command = Callable[[Client, argparse.Namespace], None]
+Command = Callable[[Client, argparse.Namespace], int | None]
+TAKEN = {"delete it first": "--replace replaces it"}
+SERVER = "VOICE_CLONE_SERVER"
 
 
-def command(commands: Any, name: str, run: Command, text: str) -> argparse.ArgumentParser:
+def command(
+    commands: Any, name: str, run: Command, text: str, words: Mapping[str, str] | None = None
+) -> argparse.ArgumentParser:
     """Add a command, and return its parser.
 
     Args:
         commands: of `add_subparsers`.
         name: of the command.
-        run: executes it; an error that it raises becomes one line on stderr.
+        run: executes it and returns the exit code, None for 0; an error that it raises becomes one line on stderr.
         text: its help.
+        words: what the server's words are here, for errors: `reference_text` is `--text`.
     """
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run, parser=parser, words=words or {})
+    add_connection(parser, argparse.SUPPRESS)
     return parser
+
+
+def add_connection(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Add the options of the connection, which may stand before the command and behind it.
+
+    Args:
+        default: of all; None: each has its own.
+    """
+
+    def usual(value: object) -> Any:
+        return value if default is None else default
+
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        "--url",
+        default=usual(os.environ.get(SERVER) or "localhost:8001"),
+        help=f"host:port of the server's gRPC endpoint (default: {SERVER}, or else localhost:8001)",
+    )
+    group.add_argument("--model", default=usual(None), help="the model family that speaks (default: the server's)")
+    group.add_argument(
+        "--timeout", type=float, default=usual(60.0), help="maximum seconds of any command but speak (default: 60)"
+    )
+    group.add_argument(
+        "--tls",
+        action="store_true",
+        default=usual(False),
+        help="connect by TLS, verified with the system's authorities",
+    )
+    group.add_argument(
+        "--ca", metavar="FILE", default=usual(None), help="connect by TLS, verified with the authority in this PEM file"
+    )
+    group.add_argument(
+        "--token",
+        default=usual(os.environ.get("VOICE_CLONE_TOKEN")),
+        help="the server's write token, if it has one (default: VOICE_CLONE_TOKEN, which other users cannot see)",
+    )
+
+
+def in_words(text: str, words: Mapping[str, str]) -> str:
+    """A text of the server in the words of a command."""
+    if not words:
+        return text
+    longest_first = sorted(words, key=len, reverse=True)
+    return re.sub(rf"\b({'|'.join(map(re.escape, longest_first))})\b", lambda found: words[found[0]], text)
+
+
+def policy(parsed: argparse.Namespace) -> Literal["immutable"] | None:
+    """What becomes of a taken name: it is refused, or with --replace what the server's own policy says."""
+    return None if parsed.replace else "immutable"
 
 
 def summary(voice: Voice) -> str:

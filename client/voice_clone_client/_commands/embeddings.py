@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import embedding
 from ..client import Client
-from .common import command, print_line, summary
+from .common import TAKEN, command, policy, print_line, summary
 
 
 def add(commands: Any) -> None:
@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     extract = command(actions, "extract", _extract, "save the speaker embedding of a voice")
     extract.add_argument("name")
     extract.add_argument("-o", "--output", required=True, metavar="FILE", help="ends with .npy or .safetensors")
-    blend = command(actions, "blend", _blend, "blend the speaker embeddings of two voices")
+    blend = command(actions, "blend", _blend, "blend the speaker embeddings of two voices", TAKEN)
     blend.add_argument("first", help="a registered voice, or an embedding file (.npy, .safetensors)")
     blend.add_argument("second", help="a voice or file like the first")
     blend.add_argument("--weight", type=float, default=0.5, help="0 is the first, 1 the second (%(default)s)")
@@ -28,6 +28,7 @@ def add(commands: Any) -> None:
         help="linear interpolation, or rotation, which preserves the length (%(default)s)",
     )
     blend.add_argument("--register", metavar="NAME", help="register the result under this name")
+    blend.add_argument("--replace", action="store_true", help="replace the voice of that name (default: refuse)")
     blend.add_argument("--consent", help="how the speakers consented")
     blend.add_argument("-o", "--output", metavar="FILE", help="save the result; ends with .npy or .safetensors")
 
@@ -49,6 +50,11 @@ def _blend(client: Client, parsed: argparse.Namespace) -> None:
     if parsed.register is not None:
         described = f"{parsed.method} blend of {parsed.first} and {parsed.second}, weight {parsed.weight:g}"
         voice = client.upload(
-            parsed.register, speaker_embedding=blended, description=described, consent=parsed.consent, wait=True
+            parsed.register,
+            speaker_embedding=blended,
+            description=described,
+            consent=parsed.consent,
+            wait=True,
+            policy=policy(parsed),
         )
         print_line(summary(voice))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
+from .._audio_file import MISSING, formats, has_codecs
 from .._player import PlayerFailed, find_player
 from ..client import Client
-from ..errors import ConnectionFailed, Unsupported
+from ..errors import ConnectionFailed, Unsupported, VoiceCloneError
 from .common import command, print_json, print_line
 
 
@@ -27,17 +29,38 @@ def _models(client: Client, parsed: argparse.Namespace) -> None:
         print_line(model)
 
 
-def _doctor(client: Client, parsed: argparse.Namespace) -> None:
-    voices = client.list()
-    models = [parsed.model] if parsed.model else client.models()
-    if not models:
-        raise Unsupported(f"a server answers at {parsed.url}, but it has no model family")
-    for model in models:
-        if not client.ready(model=model):
-            raise ConnectionFailed(f"a server answers at {parsed.url}, but its model {model} is not ready")
-        print_line(f"model\t{model} is ready at {parsed.url}")
-    print_line(f"voices\t{len(voices)}")
+def _doctor(client: Client, parsed: argparse.Namespace) -> int:
+    """Each check prints a line; one that fails does not keep the others from being made."""
+    healthy = [_check("server", lambda: _server(client, parsed.url))]
+    if healthy[0]:
+        healthy.append(_check("model", lambda: _families(client, parsed)))
+        healthy.append(_check("voices", lambda: str(len(client.list()))))
+    print_line(f"formats\t{', '.join(formats())}{'' if has_codecs() else f' ({MISSING} adds others)'}")
     try:
         print_line(f"player\t{find_player()}")
     except PlayerFailed as error:
-        print_line(f"player\t{error}")
+        print_line(f"player\t{error}")  # no failure: a speech can be saved
+    return 0 if all(healthy) else 1
+
+
+def _check(name: str, check: Callable[[], str]) -> bool:
+    try:
+        print_line(f"{name}\t{check()}")
+    except VoiceCloneError as error:
+        print_line(f"{name}\tFAILED: {' '.join(str(error).split())}")
+        return False
+    return True
+
+
+def _server(client: Client, url: str) -> str:
+    client.stats()
+    return f"answers at {url}"
+
+
+def _families(client: Client, parsed: argparse.Namespace) -> str:
+    models = [parsed.model] if parsed.model else client.models()
+    if not models:
+        raise Unsupported("the server has no model family")
+    if unready := [model for model in models if not client.ready(model=model)]:
+        raise ConnectionFailed(f"{' and '.join(unready)} is not ready")
+    return f"{' and '.join(models)} {'is' if len(models) == 1 else 'are'} ready"

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from .. import embedding
+from .._audio_file import SUFFIXES, refusal
 from .._output import AudioOutput, progress
 from .._player import Player
 from ..client import Client
@@ -28,18 +29,23 @@ _SWITCHES = (
     ("do_sample", "sample; --no-do-sample takes the most likely value in each step"),
     ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
 )
+_SOURCES = {"reference_audio": "--reference", "speaker_embedding": "--embedding"}
+_NAMES = ("reference_text", "x_vector_only", *(name for name, _, _ in _NUMBERS), *(name for name, _ in _SWITCHES))
+_WORDS = {**_SOURCES, **{name: f"--{name.replace('_', '-')}" for name in _NAMES if "_" in name}}
 
 
 def add(commands: Any) -> None:
     """Add the command."""
-    speak = command(commands, "speak", _speak, "speak a text in a voice")
+    speak = command(commands, "speak", _speak, "speak a text in a voice", _WORDS)
     speak.add_argument("text", help="the text; - reads it from stdin")
     voice = speak.add_mutually_exclusive_group(required=True)
     voice.add_argument("--voice", metavar="NAME", help="a registered voice")
     voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
     voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
     speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
-    speak.add_argument("-o", "--output", metavar="FILE", help="a WAV file; - for raw PCM16 on stdout")
+    speak.add_argument(
+        "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
+    )
     speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
     speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
     speak.add_argument(
@@ -65,6 +71,8 @@ def add(commands: Any) -> None:
 def _speak(client: Client, parsed: argparse.Namespace) -> None:
     if parsed.output is None and not parsed.play:
         parsed.parser.error("give -o FILE, --play or both")
+    if parsed.output is not None and (reason := refusal(parsed.output)):
+        parsed.parser.error(reason)
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
     knobs["options"] = None if parsed.options is None else dict(parsed.options)
     text = sys.stdin.read() if parsed.text == "-" else parsed.text

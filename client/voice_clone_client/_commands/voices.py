@@ -10,14 +10,25 @@ from .. import embedding
 from ..client import Client
 from ..errors import Internal, Unsupported
 from ..types import Voice
-from .common import command, complain, print_json, print_line, summary
+from .common import TAKEN, command, complain, in_words, policy, print_json, print_line, summary
 
+UPLOAD_WORDS = {
+    **TAKEN,
+    "reference_text": "--text",
+    "speaker_embedding": "--embedding",
+    "audio": "FILE",
+    "consent": "--consent",
+    "description": "--description",
+    "the option timeout": "--wait-seconds",
+}
+IMPORT_WORDS = {**TAKEN, "option reextract": "option --reextract"}
+PREPARE_WORDS = {"the option timeout": "--wait-seconds", "the option mode": "--mode"}
 _WAIT = "maximum time to wait for the voice (default: the server's setting)"
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    upload = command(commands, "upload", _upload, "register a voice, or replace the one of that name")
+    upload = command(commands, "upload", _upload, "register a voice", UPLOAD_WORDS)
     upload.add_argument("name")
     source = upload.add_mutually_exclusive_group(required=True)
     source.add_argument("file", nargs="?", help="a clip of speech: WAV, FLAC, OGG or MP3, 1 to 30 s")
@@ -25,11 +36,13 @@ def add(commands: Any) -> None:
         "--embedding", metavar="FILE", help="a speaker embedding instead of a clip (.npy, .safetensors)"
     )
     transcript = upload.add_mutually_exclusive_group()
-    transcript.add_argument("--text", help="the words spoken in the clip; they make the voice more similar")
+    transcript.add_argument(
+        "--text", "--reference-text", help="the words spoken in the clip; they make the voice more similar"
+    )
     transcript.add_argument("--text-file", metavar="FILE", help="a file with the words spoken in the clip")
     upload.add_argument("--consent", help="how the speaker consented")
     upload.add_argument("--description", help="free text")
-    upload.add_argument("--immutable", action="store_true", help="fail if the name is taken")
+    upload.add_argument("--replace", action="store_true", help="replace the voice of that name (default: refuse)")
     upload.add_argument(
         "--wait", action=argparse.BooleanOptionalAction, default=True, help="wait until the voice is ready (default)"
     )
@@ -39,7 +52,9 @@ def add(commands: Any) -> None:
     listing.add_argument("--json", action="store_true", help="all fields, as JSON")
     command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
     command(commands, "delete", _delete, "delete a voice").add_argument("name")
-    prepare = command(commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once")
+    prepare = command(
+        commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once", PREPARE_WORDS
+    )
     prepare.add_argument("name")
     prepare.add_argument("--mode", help="mode of cloning, icl or x_vector (default: the voice's own)")
     prepare.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
@@ -50,8 +65,9 @@ def add(commands: Any) -> None:
     export.add_argument(
         "--audio", action=argparse.BooleanOptionalAction, default=True, help="include the clips (default)"
     )
-    importing = command(commands, "import", _import, "register the voices of a bundle")
+    importing = command(commands, "import", _import, "register the voices of a bundle", IMPORT_WORDS)
     importing.add_argument("file")
+    importing.add_argument("--replace", action="store_true", help="replace voices of the same names (default: refuse)")
     importing.add_argument("--reextract", action="store_true", help="compute artifacts of another checkpoint again")
 
 
@@ -68,7 +84,7 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         speaker_embedding=None if parsed.embedding is None else embedding.load(parsed.embedding),
         wait=parsed.wait,
         timeout=parsed.wait_seconds,
-        policy="immutable" if parsed.immutable else None,
+        policy=policy(parsed),
     )
     print_line(summary(voice))
     _report(voice, parsed.model)
@@ -94,7 +110,7 @@ def _report(voice: Voice, model: str | None) -> None:
         message = f"{voice.name} is registered, but not for {'; nor for '.join(refused)}"
         if len(refused) == len(wanted):
             raise Unsupported(message)
-        complain(message)
+        complain(in_words(message, UPLOAD_WORDS))
 
 
 def _list(client: Client, parsed: argparse.Namespace) -> None:
@@ -104,6 +120,8 @@ def _list(client: Client, parsed: argparse.Namespace) -> None:
         return
     for voice in voices:
         print_line(summary(voice))
+    if not voices:
+        complain("no voice is registered; voice-clone upload NAME FILE registers one")
 
 
 def _get(client: Client, parsed: argparse.Namespace) -> None:
@@ -125,5 +143,5 @@ def _export(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _import(client: Client, parsed: argparse.Namespace) -> None:
-    for voice in client.import_(parsed.file, reextract=parsed.reextract):
+    for voice in client.import_(parsed.file, reextract=parsed.reextract, policy=policy(parsed)):
         print_line(summary(voice))

@@ -32,6 +32,7 @@ def run(triton: Server) -> Run:
         ["speak", "Hi.", "-o", "out.wav"],
         ["speak", "Hi.", "--voice", "Ada", "--reference", "a.wav", "-o", "out.wav"],
         ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--top-k", "many"],
+        ["speak", "Hi.", "--voice", "Ada", "-o", "out.wma"],
         ["speak", "Hi.", "--voice", "Ada", "--seed", "5"],
         ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--option", "warmth"],
         ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--option", "=2"],
@@ -97,18 +98,45 @@ def test_doctor(triton: Server, run: Run, capsys: pytest.CaptureFixture[str], mo
     answer(triton, {"speakers": [VOICE], "count": 1})
     monkeypatch.setenv("PATH", "")
     assert run("doctor") == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"model\tqwen3_tts is ready at {triton.url}\nvoices\t1\nplayer\tno audio player found")
-    assert run("--model", "fish", "doctor") == 1
-    assert "its model fish is not ready" in capsys.readouterr().err
+    server, model, voices, formats, player = capsys.readouterr().out.splitlines()
+    assert (server, model) == (f"server\tanswers at {triton.url}", "model\tqwen3_tts is ready")
+    assert voices == "voices\t1" and formats.startswith("formats\t.wav")
+    assert player.startswith("player\tno audio player found")
     triton.model_types = ["made_up", "qwen3_tts"]
     assert run("doctor") == 0
-    assert capsys.readouterr().out.startswith(
-        f"model\tmade_up is ready at {triton.url}\nmodel\tqwen3_tts is ready at {triton.url}\n"
-    )
+    assert "model\tmade_up and qwen3_tts are ready\n" in capsys.readouterr().out
+
+
+def test_doctor_goes_on_to_its_end(
+    triton: Server, run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(triton, {"speakers": [VOICE], "count": 1})
+    assert run("--model", "fish", "doctor") == 1
+    out, err = capsys.readouterr()
+    assert "model\tFAILED: fish is not ready\nvoices\t1\nformats\t" in out and "\nplayer\t" in out and not err
     triton.model_types = []
     assert run("doctor") == 1
-    assert "it has no model family" in capsys.readouterr().err
+    assert "model\tFAILED: the server has no model family\nvoices\t1\n" in capsys.readouterr().out
+    assert cli.main(["--url", "127.0.0.1:1", "doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("server\tFAILED: the server cannot be reached")
+    assert [line.partition("\t")[0] for line in lines] == ["server", "formats", "player"]
+
+
+@pytest.mark.parametrize("place", ["before", "behind", "variable"])
+def test_the_address_of_the_server(
+    triton: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """Anywhere on the line; an option wins over the variable."""
+    monkeypatch.setenv("VOICE_CLONE_SERVER", triton.url if place == "variable" else "127.0.0.1:1")
+    url = [] if place == "variable" else ["--url", triton.url]
+    assert cli.main([*(url if place == "before" else []), "models", *(url if place == "behind" else [])]) == 0
+    assert capsys.readouterr().out == "qwen3_tts\n"
+    words = ["embedding", "extract", "Ada", "-o", "a.npy"]
+    triton.answer = lambda inputs: {"result": b"{}"}
+    assert cli.main([*(url if place == "before" else []), *words, *(url if place == "behind" else [])]) == 1
+    assert triton.calls[-1][1]["operation"] == b"resolve"
+    capsys.readouterr()
 
 
 def test_models(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +161,10 @@ def test_an_older_server(triton: Server, run: Run, tmp_path: Path, capsys: pytes
         (["import", "missing.bundle"], "missing.bundle: No such file or directory"),
         (["speak", "Hi.", "--voice", "Ada", "-o", "missing/out.wav"], "missing/out.wav: No such file or directory"),
         (["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--seed", "-1"], "invalid_argument: seed cannot be sent"),
+        (
+            ["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--max-frames", "-9999999999"],
+            "invalid_argument: --max-frames cannot be sent",
+        ),
         (
             ["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--option", "warmth=1e999"],
             "invalid_argument: options.warmth cannot be sent",

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from safetensors.numpy import save
 from voice_clone_client import embedding
 
 from tests.support.command_line import LINE, VOICE, Run, answer, in_process
-from tests.support.triton_double import Server
+from tests.support.triton_double import Failure, Server
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.Capture
     answer(triton, VOICE)
     (tmp_path / "a.wav").write_bytes(b"clip")
     (tmp_path / "a.txt").write_text("Said in the clip.\n", encoding="utf-8")
-    note = ["--consent", "signed", "--description", "calm", "--immutable"]
+    note = ["--consent", "signed", "--description", "calm"]
     assert run("upload", "Ada", tmp_path / "a.wav", "--text-file", tmp_path / "a.txt", *note) == 0
     inputs = triton.calls[-1][1]
     assert json.loads(inputs.pop("options")) == {"wait": True, "policy": "immutable"}
@@ -37,8 +38,8 @@ def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.Capture
         "description": b"calm",
     }
     assert capsys.readouterr() == (LINE, "")
-    assert run("upload", "Ada", tmp_path / "a.wav", "--no-wait", "--text", "Said.") == 0
-    assert "options" not in triton.calls[-1][1]
+    assert run("upload", "Ada", tmp_path / "a.wav", "--no-wait", "--replace", "--text", "Said.") == 0
+    assert "options" not in triton.calls[-1][1]  # what becomes of a taken name is the server's policy
     assert triton.calls[-1][1]["reference_text"] == b"Said."
     assert run("--model", "made_up", "upload", "Ada", tmp_path / "a.wav", "--no-wait") == 0
     assert triton.calls[-1][1]["model_type"] == b"made_up"
@@ -76,7 +77,7 @@ def test_upload_that_a_family_does_not_support(
     (tmp_path / "a.wav").write_bytes(b"clip")
     answer(triton, {**VOICE, "artifacts": [ready, refused]})
     line = LINE.replace("\n", ", made_up best unsupported\n")
-    said = "Ada is registered, but not for made_up: it needs reference_text"
+    said = "Ada is registered, but not for made_up: it needs --text"
     assert run(*upload) == 0
     assert capsys.readouterr() == (line, f"voice-clone: {said}\n")
     assert run("--model", "qwen3_tts", *upload) == 0
@@ -123,8 +124,62 @@ def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pyt
     assert json.loads(triton.calls[-1][1]["options"]) == {"include_audio": False}
     assert run("import", bundle, "--reextract") == 0
     assert triton.calls[-1][1]["audio"] == b"\0bundle\xff"
-    assert json.loads(triton.calls[-1][1]["options"]) == {"reextract": True}
-    assert capsys.readouterr().out == LINE
+    assert json.loads(triton.calls[-1][1]["options"]) == {"reextract": True, "policy": "immutable"}
+    assert run("import", bundle, "--replace") == 0
+    assert "options" not in triton.calls[-1][1]
+    assert capsys.readouterr().out == LINE * 2
+
+
+def test_list_of_nothing(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, {"speakers": [], "count": 0})
+    assert run("list") == 0
+    assert capsys.readouterr() == (
+        "",
+        "voice-clone: no voice is registered; voice-clone upload NAME FILE registers one\n",
+    )
+    assert run("list", "--json") == 0
+    assert capsys.readouterr() == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "shown"),
+    [
+        (
+            ["upload", "Ada", "a.wav"],
+            "speaker_exists: a voice is registered under the name 'Ada' already; delete it first",
+            "a voice is registered under the name 'Ada' already; --replace replaces it",
+        ),
+        (
+            ["import", "a.wav"],
+            "speaker_exists: a voice is registered under the name 'Ada' already; delete it first",
+            "a voice is registered under the name 'Ada' already; --replace replaces it",
+        ),
+        (["upload", "Ada", "a.wav"], "invalid_argument: reference_text is blank", "--text is blank"),
+        (["upload", "Ada", "a.wav"], "invalid_argument: the option timeout must be", "--wait-seconds must be"),
+        (["import", "a.wav"], "invalid_argument: give the option reextract", "give the option --reextract"),
+        (["prepare", "Ada"], "invalid_argument: the option mode is 'x'", "--mode is 'x'"),
+    ],
+)
+def test_errors_speak_of_the_command_s_own_options(
+    triton: Server,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+    shown: str,
+) -> None:
+    def fails(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"stats":
+            return {"result": b"{}"}
+        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, said)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    triton.answer = fails
+    assert run(*arguments) == 1
+    assert capsys.readouterr().err == f"voice-clone: {said.partition(':')[0]}: {shown}\n"
 
 
 def embeddings(triton: Server, **known: list[float]) -> None:
@@ -161,5 +216,6 @@ def test_embedding_blend(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     inputs = triton.calls[-1][1]
     np.testing.assert_allclose(inputs["speaker_embedding"], np.sqrt([0.5, 0.5]), rtol=1e-6)
     assert (inputs["name"], inputs["consent"]) == (b"Between", b"signed")
+    assert json.loads(inputs["options"]) == {"wait": True, "policy": "immutable"}
     assert inputs["description"].startswith(b"spherical blend of Ada and ")
     assert capsys.readouterr().out == LINE
