@@ -220,7 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Stopped as stopped:
         print("tools/build_repository: stopped; nothing was written", file=sys.stderr)
         return stopped.status
-    print(f"{output} is ready for\n  tritonserver --disable-auto-complete-config --model-repository={plan.served_at}")
+    print(f"{output} is ready for\n  tools/serve --models {plan.served_at}")
+    print(f"or\n  tritonserver --disable-auto-complete-config --model-repository={plan.served_at}")
     if plan.native == "tensorrt":
         print("as soon as the plans are there; on the GPU that will serve them:")
         for network in plan.networks().values():

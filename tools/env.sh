@@ -120,7 +120,7 @@ run() { # $1: extras of pyproject.toml, $2: a module with a function main, then 
     if asks_help "$@"; then # without an installation
         "$ROOT/.venv/bin/python" -m tools.run "$module" "$@" 2>/dev/null || {
             describe
-            echo "All options are listed once .venv is there: the first call without --help makes it."
+            echo "All options are listed once it is installed: the first call without --help does that."
         }
         return
     fi

@@ -66,10 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with stoppable():
             names = ", ".join(f"{checkpoint.name} ({family})" for family, checkpoint in server.families.items())
             print(f"Loading {names}; with large weights this takes minutes ...", flush=True)
-            gateway = _start_gateway(given) if given.gateway else None
-            server.start(given.load_seconds)
-            if gateway:
+            if given.gateway:  # first, for it starts without the server, and says in a second what is wrong with it
+                gateway = _start_gateway(given)
                 _wait_for(gateway, f"http://{_local(given.gateway_settings.host)}:{given.gateway}")
+            server.start(given.load_seconds)
             _tell(server, log, given)
             return _wait(server, gateway)
     except Stopped:

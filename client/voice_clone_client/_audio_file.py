@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .wav import pcm16
 
-MISSING = "pip install 'voice-clone-client[audio]'"
+MISSING = "pip install av"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from voice_clone_client import Client
+from voice_clone_client import Client, VoiceNotFound
 
 from tests.support.gateway_process import Gateway
 from tools.triton_server import ROOT, TritonServer
@@ -72,6 +73,8 @@ def folder(tmp_path: Path, reference_clip: bytes) -> Path:
 
 def test_command_line(server: TritonServer, folder: Path) -> None:
     script = block("README.md", "bash", "voice-clone upload")
+    with Client(server.url) as client, contextlib.suppress(VoiceNotFound):
+        client.delete("Ada")  # of other tests: a taken name is refused
     listed = run(script.replace("voice-clone ", f"voice-clone --url {server.url} "), folder)
     assert "Ada" in listed
     assert soundfile.info(folder / "hello.wav").samplerate == 24000

@@ -11,6 +11,7 @@ from types import TracebackType
 
 import httpx2
 
+from tools.guard import marked
 from tools.triton_server import free_ports
 
 WAIT = 60.0
@@ -33,7 +34,7 @@ class Gateway:
         command = [sys.executable, "-m", "voice_clone_gateway", "--triton", triton, "--port", str(port), *options]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
+                command, env=marked({**os.environ, **environment}), stdout=output, stderr=subprocess.STDOUT
             )
 
     def __enter__(self) -> Gateway:

@@ -103,8 +103,10 @@ def test_an_import_replaces_or_is_refused_as_an_upload_is(make_voices: Make) -> 
     bundle = source.call("export").artifacts
     target.call("import", audio=bundle)
     assert target.get("Ada")["generation"] > old and target.resolve("Ada").artifacts == source.resolve("Ada").artifacts
-    target.restart(policy="immutable")
     before = target.call("list").result
+    with pytest.raises(SpeakerExists):
+        target.call("import", {"policy": "immutable"}, audio=bundle)
+    target.restart(policy="immutable")
     with pytest.raises(SpeakerExists):
         target.call("import", audio=bundle)
     assert target.call("list").result == before

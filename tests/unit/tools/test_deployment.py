@@ -28,8 +28,9 @@ from tests.support.deployment_files import (
     stages,
     values,
 )
+from tools import serve
 from tools.settings_table import parameters
-from tools.triton_server import ROOT, free_ports
+from tools.triton_server import EXIT_TIMEOUT, ROOT, free_ports
 from voice_clone.onnx.session import ONNX_RUNTIME
 
 IMAGE_PYTHON = "3.10"  # of the pinned NGC image, which is an Ubuntu 22.04
@@ -131,6 +132,23 @@ def test_the_documented_containers_are_those_of_the_dockerfile() -> None:
         assert all(port.startswith("127.0.0.1:") for port in re.findall(r"-p (\S+)", text))
         mounts = set(re.findall(r"-v \S+?:(/\w+)", text))
         assert mounts == {"/checkpoint", "/voices"} and all(f"_DIR={folder}" in environment for folder in mounts)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze to check the unit")
+def test_the_systemd_unit(tmp_path: Path) -> None:
+    """Systemd knows all of it, and tools/serve all of its options; the folders are those of this checkout."""
+    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    [unit] = re.findall(r"```ini\n(.*?)```", text, re.DOTALL)
+    file = tmp_path / "voice-clone.service"
+    file.write_text(unit.replace("/opt/voice-clone", str(ROOT)), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0 and "voice-clone.service" not in done.stderr, done.stderr
+    [command] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
+    _, given = serve.parse([*shlex.split(command)[1:], *ports])
+    assert given.voices == Path("/var/lib/voice-clone")
+    [seconds] = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    assert int(seconds) > EXIT_TIMEOUT + 15
 
 
 def test_several_families_have_the_dockerfile_s_command_with_their_checkpoints() -> None:

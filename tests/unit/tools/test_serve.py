@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tools import serve
+from tools.server_log import shown
 from tools.triton_server import free_ports
 
 
@@ -39,3 +40,63 @@ def test_a_server_that_ends_by_itself_is_a_failure(
     monkeypatch.setattr(serve, "TritonServer", start)
     assert serve.main([f"--checkpoint={tmp_path}", f"--voices={tmp_path}", *ports]) == expected and server.stopped
     assert f"ended by itself, with status {status}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--gateway-max-requests", "5"], "--gateway-max-requests belongs to --gateway PORT"),
+        (["--gateway", "0", "--gateway-page", "false"], "--gateway-page belongs to --gateway PORT"),
+        (["--gateway", "PORT", "--gateway-max-requests=many"], "argument --gateway-max-requests: invalid int value"),
+        (["--gateway", "PORT", "--gateway-max-requests"], "argument --gateway-max-requests: expected one argument"),
+        (["--gateway", "PORT", "--gateway-no-such", "1"], "unrecognized arguments: --gateway-no-such"),
+        (["--gateway", "PORT", "--gateway-triton", "a:1"], "--gateway-triton: tools/serve sets it itself"),
+        (["--gateway", "PORT", "--gateway-port=1"], "--gateway-port: tools/serve sets it itself"),
+    ],
+)
+def test_options_of_the_gateway_that_are_wrong(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    grpc, http, metrics, gateway = map(str, free_ports(4))
+    ports = ["--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics]
+    with pytest.raises(SystemExit) as caught:
+        serve.parse(["--checkpoint=a", *ports, *(gateway if word == "PORT" else word for word in words)])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") < 15
+
+
+def test_options_of_the_gateway_and_of_the_server() -> None:
+    grpc, http, metrics, gateway = map(str, free_ports(4))
+    ports = ["--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics]
+    words = ["--gateway-max-requests", "5", "--gateway", gateway, "--gateway-cors-origins=*", "--host", "127.0.0.2"]
+    _, given = serve.parse([*ports, *words, "--", "--log-verbose=1", "--gateway-x"])
+    assert given.options == ["--log-verbose=1", "--gateway-x"]
+    assert given.gateway_settings.max_requests == 5 and given.gateway_settings.cors_origins == ("*",)
+    assert given.gateway_settings.host == "127.0.0.2"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('I1122 20:24:04.4 12135 model_lifecycle.cc:472] "loading: qwen3_tts:1"', None),
+        (
+            'I1122 20:24:04.4 12135 telemetry.py:104] "speaker_cache: restored 0 voices"',
+            "speaker_cache: restored 0 voices",
+        ),
+        ('E1122 20:24:04.4 12135 telemetry.py:100] "it broke"', "error: it broke"),
+        ('W1122 20:24:04.4 12135 http_server.cc:1] "slow"', "warning: slow"),
+        ("| Model | Version |", None),
+        ("+-------+", None),
+        ("", None),
+        ("Signal (15) received.", None),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+        ("free(): invalid pointer", "free(): invalid pointer"),
+        ("Error: Failed to initialize NVML", None),
+        ('E1122 20:24:04.4 12135 server.cc:241] "CudaDriverHelper has not been initialized."', None),
+    ],
+)
+def test_what_is_shown_of_the_log(line: str, expected: str | None) -> None:
+    assert shown(line) == expected
+    if "NVML" in line or "Cuda" in line:
+        assert shown(line, gpu=True)  # where there is one, it is a fault

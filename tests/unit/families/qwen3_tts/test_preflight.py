@@ -1,0 +1,89 @@
+"""What is found wrong with a checkpoint folder before a server starts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.factories import CheckpointFactory
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
+from tools.families.recognition import FamilyError
+from tools.triton_server import ROOT, TritonServer
+from voice_clone.errors import CheckpointError
+from voice_clone.families.qwen3_tts.preflight import check
+
+
+def of_type(kind: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "tts_model_type": kind}))
+
+    return change
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+    return change
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+CASES = {
+    "CustomVoice": (of_type("custom_voice"), "config.json: this is a checkpoint of type 'custom_voice', which cannot"),
+    "VoiceDesign": (of_type("voice_design"), "config.json: this is a checkpoint of type 'voice_design', which cannot"),
+    "no weights": (without("model.safetensors"), "model.safetensors: the file is missing"),
+    "no codec": (without("speech_tokenizer/model.safetensors"), "speech_tokenizer/model.safetensors: the file is miss"),
+    "no codec's configuration": (without("speech_tokenizer/config.json"), "speech_tokenizer/config.json: the file is"),
+    "no tokenizer": (without("tokenizer.json", "merges.txt"), "merges.txt: the file is missing"),
+    "half a download": (cut("model.safetensors", 100_000), "model.safetensors: not a whole safetensors file"),
+    "hardly begun": (cut("model.safetensors", 5), "model.safetensors: not a whole safetensors file"),
+    "empty": (cut("speech_tokenizer/model.safetensors", 0), "speech_tokenizer/model.safetensors: not a whole"),
+    "a pointer of Git LFS": (
+        lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n"),
+        "model.safetensors: not a whole safetensors file",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_wrong(checkpoint_folder: CheckpointFactory, tmp_path: Path, case: str) -> None:
+    folder = Path(shutil.copytree(checkpoint_folder("tiny", 0), tmp_path / "checkpoint"))
+    check(folder)
+    change, message = CASES[case]
+    change(folder)
+    with pytest.raises(CheckpointError) as caught:
+        check(folder)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+    with pytest.raises(FamilyError) as refused:  # by every tool that starts a server
+        TritonServer(folder)
+    assert str(refused.value) == f"{folder}: {caught.value}"
+
+
+def test_shards(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    make_checkpoint("tiny", 0, folder, shards=3)
+    check(folder)
+    shard = sorted(folder.glob("model-*.safetensors"))[1]
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1])
+    with pytest.raises(CheckpointError, match=f"{shard.name}: not a whole safetensors file"):
+        check(folder)
+    shard.unlink()
+    with pytest.raises(CheckpointError, match=f"{shard.name}: the file is missing"):
+        check(folder)
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys, tools.serve, voice_clone.families.qwen3_tts.preflight; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -1,0 +1,121 @@
+"""The launchers of the tools: what they do before Python code of ours runs; in a checkout of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.triton_server import ROOT
+
+LAUNCHERS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("tools", "perf")
+    for path in (ROOT / folder).iterdir()
+    if path.is_file() and not path.suffix and "env.sh" in path.read_text(encoding="utf-8")
+)
+# A Python that says which one it is, and makes an environment whose pip tells of itself and waits, like a download.
+PYTHON = """#!/bin/bash
+case "$1" in
+-c) echo {version} ;;
+-m) mkdir -p .venv/bin
+    pip='#!/bin/bash\\ntouch "%s/installing"\\nsleep {seconds}\\necho "ERROR: cancelled" >&2\\nexit 1\\n'
+    printf "$pip" "$PWD" > .venv/bin/pip
+    chmod +x .venv/bin/pip ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The launchers, with no environment and no Python that fits on PATH."""
+    for name in ("tools", "perf"):
+        (tmp_path / name).mkdir()
+    for name in (*LAUNCHERS, "tools/env.sh"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "client").mkdir()
+    for name in ("pyproject.toml", "client/pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def python(checkout: Path, version: str, seconds: float = 0) -> Path:
+    path = checkout / "bin" / f"python-{version}"
+    path.write_text(PYTHON.format(version=version, seconds=seconds))
+    path.chmod(0o755)
+    return path
+
+
+def call(checkout: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [checkout / words[0], *words[1:]], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_installs_nothing(checkout: Path, launcher: str, word: str) -> None:
+    before = sorted(checkout.rglob("*"))
+    done = call(checkout, launcher, word, PYTHON=str(python(checkout, "3.11")))
+    assert done.returncode == 0 and not done.stderr
+    comment = (ROOT / launcher).read_text(encoding="utf-8").splitlines()[1]
+    assert done.stdout.splitlines()[0] == comment.removeprefix("# ")
+    assert sorted(checkout.rglob("*")) == sorted([*before, checkout / "bin" / "python-3.11"])
+
+
+@pytest.mark.parametrize("launcher", ["tools/serve", "tools/gateway", "perf/load"])
+def test_help_lists_the_options_where_there_is_an_environment(checkout: Path, launcher: str) -> None:
+    """By the modules of this checkout; the environment is one that would have to be brought up to date first."""
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "python").write_text(f'#!/bin/bash\nexec "{sys.executable}" "$@"\n')
+    (checkout / ".venv" / "bin" / "python").chmod(0o755)
+    done = call(checkout, launcher, "--help", PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'client'}")
+    assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stdout
+    assert not (checkout / ".venv.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("3.9", "is Python 3.9; 3.11 or 3.12 is needed"), ("", "is Python ; 3.11 or 3.12 is needed")]
+)
+def test_a_python_that_does_not_fit_is_refused(checkout: Path, version: str, said: str) -> None:
+    done = call(checkout, "tools/demo", PYTHON=str(python(checkout, version)))
+    assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1
+    done = call(checkout, "tools/demo", PYTHON="no-such-python")
+    assert done.returncode == 1 and done.stderr.startswith("PYTHON=no-such-python cannot be run")
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_python_that_is_not_that_of_the_environment_is_refused(checkout: Path) -> None:
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(python(checkout, "3.11"), checkout / ".venv" / "bin" / "python")
+    done = call(checkout, "tools/demo", PYTHON=str(python(checkout, "3.12")))
+    assert done.returncode == 1 and "is Python 3.12, but .venv has 3.11; unset PYTHON, or remove .venv" in done.stderr
+
+
+def test_ctrl_c_while_it_installs_ends_in_one_line(checkout: Path) -> None:
+    environment = {**os.environ, "PYTHON": str(python(checkout, "3.11", seconds=60))}
+    process = subprocess.Popen(
+        [checkout / "tools" / "demo"], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 30
+    while not (checkout / "installing").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    installing, empty, stopped = error.splitlines()
+    assert installing.startswith("Installing into .venv") and not empty
+    assert stopped == "Stopped; the next call goes on with the installation."
+
+
+def test_what_pip_complains_of_is_told(checkout: Path) -> None:
+    done = call(checkout, "tools/demo", PYTHON=str(python(checkout, "3.11")))
+    assert done.returncode == 1 and done.stderr.endswith("ERROR: cancelled\n")
