@@ -92,6 +92,7 @@ def _stop(server: TritonServer, gateway: subprocess.Popen[bytes] | None) -> None
             server.stop()
     except Stopped:
         ignore_signals()
+        print("\nStopped.", flush=True)
         if gateway is not None:
             gateway.kill()
         server.kill()

@@ -29,7 +29,12 @@ _SWITCHES = (
     ("do_sample", "sample; --no-do-sample takes the most likely value in each step"),
     ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
 )
-_SOURCES = {"reference_audio": "--reference", "speaker_embedding": "--embedding"}
+_SOURCES = {
+    "reference_audio": "--reference",
+    "speaker_embedding": "--embedding",
+    "x_vector_only true": "--x-vector-only",
+    "x_vector_only false": "--no-x-vector-only",
+}
 _NAMES = ("reference_text", "x_vector_only", *(name for name, _, _ in _NUMBERS), *(name for name, _ in _SWITCHES))
 _WORDS = {**_SOURCES, **{name: f"--{name.replace('_', '-')}" for name in _NAMES if "_" in name}}
 
