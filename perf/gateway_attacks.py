@@ -15,18 +15,17 @@ import contextlib
 import http.client
 import json
 import multiprocessing
-import os
 import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from perf import report
+from tools import guard
 from tools.triton_server import free_ports
 
 SPEECH = "/v1/audio/speech"
@@ -173,9 +172,9 @@ def main() -> None:
     options = parser.parse_args()
     [port] = free_ports(1)
     figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
+    with guard.temporary_folder() as folder, (folder / "log").open("wb") as log:
         command = [sys.executable, "-c", SILENT, "--triton", "127.0.0.1:9", "--model", "any", "--port", str(port)]
-        gateway = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ})
+        gateway = subprocess.Popen(command, stdout=log, stderr=log, env=guard.marked())
         try:
             while True:
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):

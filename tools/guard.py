@@ -68,6 +68,7 @@ def _guard(process: int) -> tuple[int, str]:
     command = [sys.executable, "-I", "-S", __file__, mark]
     os.posix_spawn(sys.executable, command, environment, file_actions=actions, setsid=True)
     os.close(read)
+    os.register_at_fork(after_in_child=lambda: os.close(write))  # a fork would hold it open for as long as it lives
     return write, mark
 
 

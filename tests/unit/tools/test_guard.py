@@ -17,7 +17,7 @@ from tools.triton_server import ROOT
 
 # A tool: it starts a process in a session of its own, which starts another one; then it waits, or ends.
 TOOL = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 from pathlib import Path
 from tools import guard
 
@@ -29,12 +29,14 @@ folder.mkdir()
 guard.remove_at_end(folder, str(folder.with_name("region*")))
 folder.with_name("region_1").touch()
 folder.with_name("another").touch()
+if os.fork() == 0:
+    time.sleep(100)
+    os._exit(0)
 with guard.temporary_folder() as scratch:
     print(scratch, flush=True)
     if sys.argv[2] == "waits":
         time.sleep(100)
     if sys.argv[2] == "crashes":
-        import os
         os.abort()
 """
 
@@ -64,7 +66,8 @@ def test_a_tool_that_is_killed_leaves_nothing(tmp_path: Path, number: signal.Sig
         assert scratch.is_dir()
         tool.send_signal(number)
         assert tool.wait(20) != 0
-    wait_until_gone(pid)
+    wait_until_gone(pid)  # though the fork lives
+    os.killpg(tool.pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
     while (tmp_path / "half").exists() or (tmp_path / "region_1").exists() or scratch.exists():
         assert time.monotonic() < deadline
@@ -78,6 +81,7 @@ def test_a_tool_that_ends_leaves_nothing(tmp_path: Path, how: str) -> None:
     with tool:
         assert tool.wait(20) == (-signal.SIGABRT if how == "crashes" else 0)
     wait_until_gone(pid)
+    os.killpg(tool.pid, signal.SIGKILL)
 
 
 def test_a_process_that_ignores_signals_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
