@@ -8,12 +8,10 @@ of voice-clone-gateway can be given, too, with `gateway-` before its name: --gat
 from __future__ import annotations
 
 import argparse
-import contextlib
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +28,7 @@ if TYPE_CHECKING:  # the image of the server has no gateway
     from voice_clone_gateway.settings import Settings
 
 GATEWAY = "--gateway-"  # begins each option that is passed on
+PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
 COMPUTES = r"%s_talker: computes in (\w+) on (\w+)"
 FIXED = ("triton", "port")  # options of the gateway that are ours to set
 
@@ -68,8 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"Loading {names}; with large weights this takes minutes ...", flush=True)
             if given.gateway:  # first, for it starts without the server, and says in a second what is wrong with it
                 gateway = _start_gateway(given)
-                _wait_for(gateway, f"http://{_local(given.gateway_settings.host)}:{given.gateway}")
+                _wait_for(gateway, given, "/metrics")
             server.start(given.load_seconds)
+            if gateway is not None:
+                _wait_for(gateway, given, "/health")
             _tell(server, log, given)
             return _wait(server, gateway)
     except Stopped:
@@ -174,18 +175,21 @@ def _start_gateway(given: argparse.Namespace) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, start_new_session=True, env=guard.marked())
 
 
-def _wait_for(gateway: subprocess.Popen[bytes], url: str) -> None:
-    """Wait until the gateway listens.
+def _wait_for(gateway: subprocess.Popen[bytes], given: argparse.Namespace, page: str) -> None:
+    """Wait until the gateway answers with this page. `/health` asks the server: asked too early, it would answer late.
 
     Raises:
-        GatewayFailed: it has ended instead.
+        GatewayFailed: it has ended instead, or does not answer so in `PATIENCE`.
     """
+    deadline = time.monotonic() + PATIENCE
+    url = f"http://{_local(given.gateway_settings.host)}:{given.gateway}{page}"
     while gateway.poll() is None:
         try:
-            with contextlib.suppress(urllib.error.HTTPError):  # an answer, too
-                urllib.request.urlopen(f"{url}/health", timeout=5.0).close()
+            urllib.request.urlopen(url, timeout=5.0).close()
             return
-        except OSError:
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise GatewayFailed(f"the gateway does not work: {url} answers {error}") from None
             time.sleep(0.1)
     raise GatewayFailed("the gateway did not start; see its message above")
 
