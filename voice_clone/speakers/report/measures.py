@@ -65,7 +65,7 @@ class ClipReport:
 
     def trimmed(self, start: float, end: float) -> ClipReport:
         """The same of a clip from which these seconds were cut."""
-        return replace(self, trimmed_start=round(start, 3), trimmed_end=round(end, 3))
+        return replace(self, trimmed_start=round(start, 6), trimmed_end=round(end, 6))
 
 
 def measure(clip: Clip) -> ClipReport:
