@@ -23,9 +23,20 @@ Name = Annotated[str, Path(description="A registered voice; case does not matter
 _ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
 
+class ClipWarning(BaseModel):
+    """What is wrong with the clip of a voice."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    code: str
+    """For programs, such as `noise`."""
+    message: str
+    """A sentence: what was measured, and what would be good."""
+
+
 class RegisteredVoice(BaseModel):
     """A voice in the answer to an upload. Fields without a value are absent, here and below."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
     name: str
     consent: str | None = None
     created_at: int
@@ -35,6 +46,10 @@ class RegisteredVoice(BaseModel):
     ref_text: str | None = None
     """The same, under the name of vLLM-Omni."""
     speaker_description: str | None = None
+    warnings: list[ClipWarning]
+    """Empty for a good clip, for an embedding, and for a voice of an older server."""
+    report: dict[str, float] | None = None
+    """Measurements of the clip, and what was cut off it: in seconds, dB and syllables a second."""
 
 
 class ListedVoice(RegisteredVoice):
@@ -108,7 +123,7 @@ class UploadForm(BaseModel):
     consent: str
     """How the speaker consented."""
     audio_sample: UploadFile | None = None
-    """WAV, FLAC, OGG or MP3 of 1 to 30 s. Either this or speaker_embedding."""
+    """A clip of 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, mov, webm, amr. Either this or speaker_embedding."""
     speaker_embedding: str | None = None
     """JSON list of the numbers of an embedding."""
     reference_text: str | None = None
@@ -117,6 +132,10 @@ class UploadForm(BaseModel):
     """Another name of reference_text."""
     speaker_description: str | None = None
     """Free text."""
+    strict: bool = False
+    """Refuse a clip that has warnings."""
+    trim_silence: bool = False
+    """Cut the silence off both ends of the clip."""
 
     def transcript(self) -> str | None:
         """The reference text, under either name.
@@ -145,6 +164,7 @@ def _fields(voice: Voice) -> dict[str, Any]:
     status, reason = _status(voice)
     return {
         **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
+        "warnings": [vars(warning) for warning in voice.warnings],
         "created_at": int(voice.created_at or 0),
         "reference_text": voice.reference_text,
         "ref_text": voice.reference_text,
@@ -182,11 +202,13 @@ async def upload_voice(
     """Register a voice, or replace the one of that name. It can be used at once; its cache is made later."""
     voice = await request.app.state.client.upload(
         form.name,
-        None if form.audio_sample is None else await form.audio_sample.read(),
+        None if form.audio_sample is None else await request.app.state.clips.readable(await form.audio_sample.read()),
         reference_text=form.transcript(),
         consent=form.consent,
         description=form.speaker_description,
         speaker_embedding=None if form.speaker_embedding is None else _embedding(form.speaker_embedding),
+        strict=form.strict,
+        trim_silence=form.trim_silence,
     )
     return Uploaded(voice=RegisteredVoice.model_validate(_fields(voice)))
 
