@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voice_clone_client import AsyncClient, Client, InvalidArgument, Unsupported
-from voice_clone_client.clips import foreign_kind, readable
+from voice_clone_client.clips import Kind, foreign_kind, readable, to_wav
 
 from tests.support.command_line import VOICE, answer
 from tests.support.phone_clips import CLIP, FORMATS, SAMPLES, is_same_sound, long_clip, made, phone_clip
@@ -126,12 +127,14 @@ def test_damaged_files_give_a_clip_or_an_error_of_ours(name: str, junk: bytes, a
     assert isinstance(wav, bytes)
 
 
-def test_a_playlist_in_disguise_opens_no_other_file(tmp_path: Path) -> None:
-    (tmp_path / "secret.wav").write_bytes(CLIP.read_bytes())
-    playlist = f"#EXTM3U\n#EXTINF:5,\nfile://{tmp_path}/secret.wav\n".encode()
-    assert readable(playlist) == playlist  # no kind of ours: the server refuses it
-    with pytest.raises(InvalidArgument, match="damaged"):
-        readable(b"\0\0\0\x18ftyp" + playlist)
+def test_a_clip_opens_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "secret.aac").write_bytes(phone_clip("raw.aac"))
+    playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:5,\n{tmp_path.as_uri()}/secret.aac\n#EXT-X-ENDLIST\n"
+    assert readable(playlist.encode()) == playlist.encode()  # no kind of ours: the server refuses it
+    with av.open(io.BytesIO(playlist.encode()), format="hls") as opened:  # what FFmpeg alone would do
+        assert opened.streams.audio
+    with pytest.raises(InvalidArgument, match="a playlist, but damaged"):
+        to_wav(io.BytesIO(playlist.encode()), Kind("a playlist", "hls"))
 
 
 def test_without_pyav_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
