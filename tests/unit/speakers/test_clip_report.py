@@ -205,10 +205,31 @@ def test_a_clip_of_zeros_has_a_report() -> None:
     assert report.speech_seconds == 0 and report.leading_silence == 1.0
 
 
-@pytest.mark.parametrize("values", [[], {}, {"speech_seconds": "1"}, {"speech_seconds": True}, {"peak_dbfs": 1.0}])
+GOOD = measure(clip(SPEECH)).to_json()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *([], {}, {"peak_dbfs": 1.0}),
+        *(
+            {**GOOD, "speech_seconds": value}
+            for value in ("1", True, None, [], float("nan"), float("inf"), 1e7, -1e300)
+        ),
+    ],
+)
 def test_what_is_no_report_is_refused(values: object) -> None:
     with pytest.raises((ValueError, TypeError)):
         ClipReport.from_json(values)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=len(GOOD), max_size=len(GOOD)))
+def test_whatever_a_report_claims_its_figures_and_sentences_stay_small(figures: list[float]) -> None:
+    report = ClipReport.from_json(dict(zip(GOOD, figures, strict=True)))
+    warnings = warnings_of(report, figures[0], 16_000, TEXT)
+    assert all(len(warning.message) < 200 for warning in warnings)
+    json.dumps(speaking_rate(report, "a" * 4096), allow_nan=False)
 
 
 # Trimming

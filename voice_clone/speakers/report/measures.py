@@ -15,6 +15,7 @@ from voice_clone.speakers.report.activity import activity
 from voice_clone.speakers.report.clipping import clipped_share
 from voice_clone.speakers.report.spectrum import Spectrum, bounded, spectrum
 
+_LARGEST = 1e6  # of any figure in a report: a bundle may come from anybody
 MOST_SNR = 60.0  # dB: a recording that is cleaner than this has silence made by a computer between its words
 
 
@@ -59,8 +60,8 @@ class ClipReport:
             raise ValueError("not a report")
         known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         for name, value in known.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise ValueError(f"{name} is no number")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
+                raise ValueError(f"{name} is no number of a report")
         return cls(**known)
 
     def trimmed(self, start: float, end: float) -> ClipReport:

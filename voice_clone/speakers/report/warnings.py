@@ -20,6 +20,7 @@ _SILENCE = 1.0  # seconds at an end
 _SPEECH_SHARE = 0.4
 _SPEECH = 3.0  # seconds
 _NARROW = 16_000  # Hz
+_SPOKEN = 0.01  # seconds: less is no speech
 _FASTEST, _SLOWEST = 11.0, 1.2  # syllables a second
 
 
@@ -32,14 +33,14 @@ class ClipWarning(NamedTuple):
 
 def speaking_rate(report: ClipReport, reference_text: str | None) -> float | None:
     """Syllables of the transcript a second of speech; None without a transcript or speech."""
-    if reference_text is None or not report.speech_seconds:
+    if reference_text is None or report.speech_seconds < _SPOKEN:
         return None
     return round(syllables(reference_text) / report.speech_seconds, 1)
 
 
 def warnings_of(report: ClipReport, seconds: float, sample_rate: int, reference_text: str | None) -> list[ClipWarning]:
     """The warnings of a clip of these seconds, at this sample rate, with this transcript."""
-    if not report.speech_seconds:
+    if report.speech_seconds < _SPOKEN:
         return [ClipWarning("no_speech", "no speech was found: only noise, or a sound that never changes")]
     return [
         *_of_recording(report, sample_rate),
