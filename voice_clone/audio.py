@@ -22,7 +22,7 @@ from voice_clone.errors import InvalidArgument
 
 MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
 MAX_CHANNELS = 8
-_SILENT = 1e-3  # -60 dBFS: no sample of a clip that can be heard is softer than all of this
+_SILENT = 1e-3  # -60 dBFS: nobody hears a clip whose loudest sample is softer
 _BLOCK = 1 << 16  # frames decoded at a time: bounds memory whatever the number of channels
 _MIME_TYPES = {
     "WAV": "audio/wav",
