@@ -132,9 +132,7 @@ class References:
         clips: decodes what the server does not read.
     """
 
-    def __init__(
-        self, settings: Settings, resolve: Resolve | None = None, clips: ClipReader | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, resolve: Resolve | None = None, clips: ClipReader | None = None) -> None:
         self._schemes = {"off": (), "https": ("https",), "http": ("https", "http")}[settings.reference_urls]
         self._ports = settings.reference_ports
         self._networks = settings.reference_networks
