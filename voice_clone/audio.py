@@ -10,6 +10,7 @@ import base64
 import binascii
 import io
 import math
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from voice_clone.errors import InvalidArgument
 
 MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
 MAX_CHANNELS = 8
+_SILENT = 1e-3  # -60 dBFS: nobody hears a clip whose loudest sample is softer
 _BLOCK = 1 << 16  # frames decoded at a time: bounds memory whatever the number of channels
 _MIME_TYPES = {
     "WAV": "audio/wav",
@@ -30,6 +32,13 @@ _MIME_TYPES = {
     "OGG": "audio/ogg",
     "MP3": "audio/mpeg",
 }
+
+
+_FOREIGN = (  # offset, first bytes and kind of files that phones and browsers make
+    (4, b"ftyp", "an MP4 file (m4a, mp4, mov or 3gp)"),
+    (0, b"\x1aE\xdf\xa3", "a WebM or Matroska file"),
+    (0, b"#!AMR", "an AMR file"),
+)
 
 
 @dataclass(frozen=True)
@@ -81,9 +90,7 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
             rate = int(file.samplerate)
             waveform = _read_mono(file, math.floor(limits.max_seconds * rate) + 1)
     except (soundfile.SoundFileError, TypeError):  # TypeError: a headerless format, which asks for its parameters
-        raise InvalidArgument(
-            "the audio cannot be decoded; send the bytes of an undamaged WAV, FLAC, OGG or MP3 file"
-        ) from None
+        raise InvalidArgument(_undecodable(encoded)) from None
     check_waveform(waveform, rate, limits)
     return Clip(waveform, rate, mime_type, encoded)
 
@@ -100,6 +107,27 @@ def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits 
         raise InvalidArgument("the audio holds NaN or infinity; every sample must be finite")
 
 
+def check_audible(clip: Clip) -> None:
+    """Check that there is something to hear.
+
+    Raises:
+        InvalidArgument: every sample is silent.
+    """
+    peak = float(np.abs(clip.waveform).max())
+    if peak < _SILENT:
+        loudest = f"its loudest sample is at {20 * math.log10(peak):.0f} dBFS" if peak else "every sample is 0"
+        raise InvalidArgument(f"the audio is silent: {loudest}; send a clip in which somebody speaks")
+
+
+def encode_wav(waveform: NDArray[np.float32], rate: int) -> bytes:
+    """A WAV file of these samples, float32 [samples], mono: decoded again, they are the same to the bit."""
+    data = waveform.astype("<f4").tobytes()
+    kind, channels, size = 3, 1, waveform.itemsize  # 3: IEEE floats
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, kind, channels, rate, rate * size, size, 8 * size)
+    body = b"WAVE" + form + struct.pack("<4sI", b"data", len(data)) + data
+    return struct.pack("<4sI", b"RIFF", len(body)) + body
+
+
 def resample(waveform: NDArray[np.float32], rate: int, target: int) -> NDArray[np.float32]:
     """`waveform` (float32 [samples] at `rate` Hz) at `target` Hz: float32 [ceil(samples * target / rate)].
 
@@ -110,6 +138,17 @@ def resample(waveform: NDArray[np.float32], rate: int, target: int) -> NDArray[n
     length = math.ceil(len(waveform) * (float(target) / rate))
     resampled: NDArray[np.float32] = soxr.resample(waveform, rate, target, quality="HQ")[:length]
     return np.pad(resampled, (0, length - len(resampled)))
+
+
+def _undecodable(encoded: bytes) -> str:
+    """Why a file cannot be decoded, for the caller."""
+    for offset, magic, kind in _FOREIGN:
+        if encoded.startswith(magic, offset):
+            return (
+                f"the audio is {kind}; this server takes WAV, FLAC, OGG and MP3. Convert it, or upload it with the "
+                "command voice-clone or the HTTP gateway: they convert it"
+            )
+    return "the audio cannot be decoded; send the bytes of an undamaged WAV, FLAC, OGG or MP3 file"
 
 
 def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:

@@ -31,7 +31,7 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from .types import Artifacts, Chunk, Knobs, Voice
+from .types import Artifacts, Chunk, ClipWarning, Knobs, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Cancelled",
     "Chunk",
     "Client",
+    "ClipWarning",
     "ConnectionFailed",
     "DeadlineExceeded",
     "Internal",

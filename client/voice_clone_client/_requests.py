@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tritonclient.grpc import service_pb2
 
+from .clips import Source, readable
 from .errors import InvalidArgument
 from .types import Knobs
-
-Source = str | os.PathLike[str] | bytes
-"""Audio: the path of a file, or the bytes of one."""
 
 CACHE = "speaker_cache"
 
@@ -51,7 +48,7 @@ def synthesis(
 
     Raises:
         TypeError: a knob is unknown.
-        InvalidArgument: a value does not fit its tensor, or JSON cannot hold an option.
+        InvalidArgument: a value does not fit its tensor, or JSON cannot hold an option; or as `clips.readable`.
         OSError: the file of the reference audio cannot be read.
     """
     for name in knobs:
@@ -63,7 +60,7 @@ def synthesis(
         {
             "text": text,
             "voice": voice,
-            "reference_audio": _bytes(reference_audio),
+            "reference_audio": _clip(reference_audio),
             "reference_text": reference_text,
             "speaker_embedding": speaker_embedding,
             "x_vector_only": x_vector_only,
@@ -79,13 +76,14 @@ def cache(
     name: str | None = None,
     model_type: str | None = None,
     audio: Source | None = None,
+    bundle: Source | None = None,
     reference_text: str | None = None,
     consent: str | None = None,
     description: str | None = None,
     speaker_embedding: ArrayLike | None = None,
     **options: bool | float | str | None,
 ) -> Any:
-    """The request of one `speaker_cache` operation; an option that is None is not sent."""
+    """The request of one `speaker_cache` operation; an option that is None is not sent. Raises: as `synthesis`."""
     sent = {key: value for key, value in options.items() if value is not None}
     return infer(
         CACHE,
@@ -93,7 +91,7 @@ def cache(
             "operation": operation,
             "name": name,
             "model_type": model_type,
-            "audio": _bytes(audio),
+            "audio": _clip(audio) if bundle is None else _bytes(bundle),
             "reference_text": reference_text,
             "consent": consent,
             "description": description,
@@ -157,8 +155,12 @@ def _integer(kind: type[np.integer[Any]], value: Any) -> bytes:
     return int(value).to_bytes(limits.bits // 8, "little", signed=bool(limits.kind == "i"))
 
 
-def _bytes(source: Source | None) -> bytes | None:
-    return source if source is None or isinstance(source, bytes) else Path(source).read_bytes()
+def _clip(source: Source | None) -> bytes | None:
+    return None if source is None else readable(source)
+
+
+def _bytes(source: Source) -> bytes:
+    return source if isinstance(source, bytes) else Path(source).read_bytes()
 
 
 def _json(options: Any) -> str:

@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
 from ._async_speech import AsyncSpeech, LaterCall, quiet_task
-from ._requests import Source
+from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
 from .types import Knobs, Names, Voice, Voices
 
@@ -98,6 +98,8 @@ class AsyncClient:
         wait: bool = False,
         timeout: float | None = None,
         policy: Literal["replace", "immutable"] | None = None,
+        strict: bool = False,
+        trim_silence: bool = False,
         model: str | None = None,
     ) -> Voice:
         """Register a voice; see `Client.upload`."""
@@ -113,6 +115,8 @@ class AsyncClient:
             wait=wait or None,
             timeout=timeout,
             policy=policy,
+            strict=strict or None,
+            trim_silence=trim_silence or None,
         )
         return _responses.voice(await self._infer(request, timeout))
 
@@ -178,7 +182,7 @@ class AsyncClient:
         self, bundle: Source, reextract: bool = False, *, policy: Literal["replace", "immutable"] | None = None
     ) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""
-        request = _requests.cache("import", audio=bundle, reextract=reextract or None, policy=policy)
+        request = _requests.cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
         return _responses.voices(await self._infer(request))
 
     async def close(self) -> None:

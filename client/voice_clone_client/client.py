@@ -14,8 +14,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
 from ._default_family import DefaultFamily
-from ._requests import Source
 from ._speech import Speech
+from .clips import Source
 from .errors import Unsupported, VoiceCloneError
 from .types import Knobs, Names, Voice, Voices
 
@@ -82,7 +82,7 @@ class Client:
         Args:
             text: the words.
             voice: a registered voice.
-            reference_audio: path or bytes of a clip (WAV, FLAC, OGG, MP3) of 1 to 30 s.
+            reference_audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
             reference_text: its transcript, for in-context cloning.
             speaker_embedding: float [dimension of the model].
             x_vector_only: True clones by the speaker embedding alone, False requires in-context cloning.
@@ -113,13 +113,15 @@ class Client:
         wait: bool = False,
         timeout: float | None = None,
         policy: Literal["replace", "immutable"] | None = None,
+        strict: bool = False,
+        trim_silence: bool = False,
         model: str | None = None,
     ) -> Voice:
         """Register a voice, or replace the one of that name: exactly one of `audio`, `speaker_embedding`.
 
         Args:
             name: 1-64 letters, digits, spaces, `. _ -`; case does not matter.
-            audio: path or bytes of a clip (WAV, FLAC, OGG, MP3) of 1 to 30 s.
+            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
             reference_text: its transcript; with it the voice is cloned in context, else by its speaker embedding alone.
             consent: how the speaker consented.
             description: free text.
@@ -127,6 +129,8 @@ class Client:
             wait: return when all `artifacts` are ready or failed; False returns when the voice is stored.
             timeout: seconds to wait for them, instead of the server's default.
             policy: `immutable` refuses to replace a voice.
+            strict: refuse a clip that has warnings, see `Voice.warnings`.
+            trim_silence: cut the silence off both ends of the clip; `Voice.report` says how much.
             model: the family for which the server prepares the voice; None takes the client's, and if that is None
                 too, all families of the server.
 
@@ -145,6 +149,8 @@ class Client:
             wait=wait or None,
             timeout=timeout,
             policy=policy,
+            strict=strict or None,
+            trim_silence=trim_silence or None,
         )
         return _responses.voice(self._infer(request, timeout))
 
@@ -250,7 +256,7 @@ class Client:
         Raises:
             InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, VoiceExists.
         """
-        request = _requests.cache("import", audio=bundle, reextract=reextract or None, policy=policy)
+        request = _requests.cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
         return _responses.voices(self._infer(request))
 
     def close(self) -> None:

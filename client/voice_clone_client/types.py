@@ -48,6 +48,16 @@ class Artifacts:
 
 
 @dataclass(frozen=True)
+class ClipWarning:
+    """What is wrong with a voice's clip."""
+
+    code: str
+    """For programs, such as `noise`."""
+    message: str
+    """A sentence: what was measured, and what would be good."""
+
+
+@dataclass(frozen=True)
 class Voice:
     """A registered voice. `record` is the server's whole JSON of it."""
 
@@ -67,6 +77,9 @@ class Voice:
     reference_text: str | None = None
     embedding_source: str | None = None
     """`audio`, or `direct` for a voice uploaded as an embedding."""
+    report: Mapping[str, float] | None = None
+    """Measurements of the clip, such as `snr_db`; None for an embedding and for a voice of an older server."""
+    warnings: tuple[ClipWarning, ...] = ()
     artifacts: tuple[Artifacts, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -74,7 +87,8 @@ class Voice:
     def from_record(cls, record: Mapping[str, Any]) -> Voice:
         """A voice from the server's JSON. Fields that this client does not know are in `record` alone."""
         artifacts = tuple(Artifacts(**_known(Artifacts, entry)) for entry in record.get("artifacts", ()))
-        return cls(**{**_known(cls, record), "artifacts": artifacts, "record": record})
+        warnings = tuple(ClipWarning(**_known(ClipWarning, entry)) for entry in record.get("warnings", ()))
+        return cls(**{**_known(cls, record), "artifacts": artifacts, "warnings": warnings, "record": record})
 
 
 Voices = list[Voice]  # inside the clients' classes, `list` is the method

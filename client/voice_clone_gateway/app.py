@@ -15,6 +15,7 @@ from fastapi.security import HTTPBearer
 from voice_clone_client import AsyncClient, VoiceCloneError, __version__, tls_credentials
 
 from . import page
+from .audio.clips import ClipReader
 from .families import Families
 from .http import errors, metrics
 from .http.auth import Keys
@@ -36,6 +37,7 @@ def create_app(settings: Settings) -> FastAPI:
         voice_names  the VoiceNames
         keys         the Keys
         gate         the Gate of the speeches that run
+        clips        the ClipReader
         references   loads reference audio
         metrics      the Metrics
 
@@ -71,7 +73,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.voice_names = VoiceNames(client, settings.default_voice, settings.voice_aliases)
     app.state.keys = Keys.load(settings.api_keys_file)
     app.state.gate = Gate(settings.max_requests)
-    app.state.references = References(settings)
+    app.state.clips = ClipReader()
+    app.state.references = References(settings, clips=app.state.clips)
     app.state.metrics = metrics.Metrics()
     errors.install(app)
 

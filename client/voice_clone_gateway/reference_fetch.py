@@ -18,15 +18,16 @@ from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
-from voice_clone_client import Overloaded
+from voice_clone_client import InvalidArgument, Overloaded
 
+from .audio.clips import ClipReader
 from .http.errors import HTTPFailure
 from .settings import Network, Settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 _REDIRECTS = (301, 302, 303, 307, 308)
-_TYPES = ("audio/", "application/octet-stream", "application/ogg", "binary/octet-stream")
+_TYPES = ("audio/", "video/", "application/octet-stream", "application/ogg", "binary/octet-stream")
 
 _FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol)
 
@@ -128,9 +129,10 @@ class References:
     Args:
         settings: the fields `reference_*`.
         resolve: looks a host up; by default a Resolver.
+        clips: decodes what the server does not read.
     """
 
-    def __init__(self, settings: Settings, resolve: Resolve | None = None) -> None:
+    def __init__(self, settings: Settings, resolve: Resolve | None = None, clips: ClipReader | None = None) -> None:
         self._schemes = {"off": (), "https": ("https",), "http": ("https", "http")}[settings.reference_urls]
         self._ports = settings.reference_ports
         self._networks = settings.reference_networks
@@ -138,19 +140,25 @@ class References:
         self._seconds = settings.reference_seconds
         self._redirects = settings.reference_redirects
         self._resolve = resolve or Resolver()
+        self._clips = clips or ClipReader()
 
     async def load(self, source: str) -> bytes:
-        """The encoded clip; a data URL is returned unchanged, because the server decodes it.
+        """The clip in a format that the server reads; a data URL of such a clip is returned unchanged.
 
         Raises:
-            HTTPFailure: 400, the source is neither, or cannot be fetched.
+            HTTPFailure: 400, the source is neither, or cannot be fetched or decoded.
         """
         if source[:5].lower() == "data:":
-            return source.encode()
+            clip = source.encode()
+        else:
+            try:
+                clip = await asyncio.wait_for(self._fetch(source), self._seconds)
+            except asyncio.TimeoutError:
+                raise _refusal(f"it did not arrive within {self._seconds:g} s") from None
         try:
-            return await asyncio.wait_for(self._fetch(source), self._seconds)
-        except asyncio.TimeoutError:
-            raise _refusal(f"it did not arrive within {self._seconds:g} s") from None
+            return await self._clips.readable(clip)
+        except InvalidArgument as error:
+            raise _refusal(str(error)) from None
 
     async def _fetch(self, url: str) -> bytes:
         for _ in range(self._redirects + 1):
@@ -212,7 +220,7 @@ class References:
                     raise _refusal(f"its server answered with status {response.status}")
                 kind = headers_by_name.get("content-type", "application/octet-stream").strip().lower()
                 if not kind.startswith(_TYPES) or headers_by_name.get("content-encoding", "identity") != "identity":
-                    raise _refusal("it is no audio; its Content-Type must be audio/...")
+                    raise _refusal("it is no audio; its Content-Type must be audio/... or video/...")
                 return await self._body(response, headers_by_name)
         except _FAILURES:
             raise _refusal("its host cannot be reached") from None

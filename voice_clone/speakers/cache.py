@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from voice_clone.audio import decode
+from voice_clone.audio import check_audible, decode
 from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import SpeakerStore
@@ -96,23 +96,22 @@ class SpeakerCache:
         """Do one operation and answer.
 
         A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
-        consent, description, reference_text, mime_type, file_size, duration, sample_rate; and `artifacts`, a list of
-        {model_type, mode, state, reason?, extraction_ms?, fingerprint?}. The state is `pending`, `processing`, `ready`,
-        `failed`, or `unsupported`: the voice lacks what the family needs.
+        consent, description, reference_text, mime_type, file_size, duration, sample_rate, report (see `ClipReport`) and
+        warnings [{code, message}]; and artifacts [{model_type, mode, state, reason?, extraction_ms?, fingerprint?}].
+        The state is `pending`, `processing`, `ready`, `failed`, or `unsupported`: it lacks what the family needs.
 
-            upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?
-                     options wait (for its artifacts), timeout, policy (`immutable` refuses to replace). The speaker.
+            upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?; options
+                     wait (for artifacts), timeout, policy (`immutable` refuses to replace); with audio trim_silence
+                     (at its ends), strict (refuses a clip with warnings). The speaker.
             get      name. The speaker.
             list     {"speakers": [speaker, ...], "count": n}, by name.
             delete   name. {"name", "generation", "deleted": true}
             prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
                      "extraction_ms", and "message": "already prepared" if there was nothing to do.
             resolve  one of name, audio, speaker_embedding; model_type?; reference_text? with audio; options mode,
-                     cache, timeout. {"status": "hit" | "restored" | "miss", "model_type", "mode", "generation",
-                     "embedding_source", "extraction_ms", "fingerprint"}, for a name also "name" and "reference_text";
-                     and the artifacts.
-            stats    counters, sizes of the pools, histogram of extraction seconds; "model_types": the families whose
-                     artifacts are made at upload, the default first.
+                     cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss", "model_type", "mode",
+                     "generation", "embedding_source", "extraction_ms", "fingerprint", "name"?, "reference_text"?}.
+            stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first.
             export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
             import   audio: a bundle; options reextract, policy. {"speakers": [speaker, ...], "count": n}
 
@@ -147,7 +146,7 @@ class SpeakerCache:
         }
 
     def _upload(self, request: Request) -> Reply:
-        check_options(request.options, "wait", "policy", "timeout")
+        check_options(request.options, "wait", "policy", "timeout", "strict", "trim_silence")
         until = self._until(request)
         if (request.audio is None) == (request.speaker_embedding is None):
             raise InvalidArgument("give exactly one of audio and speaker_embedding")
@@ -234,6 +233,7 @@ class SpeakerCache:
         mode, model_type, until = asked_mode(request), self._model_type(request), self._until(request)
         if request.audio is not None:
             clip = decode(request.audio, self._config.clip)
+            check_audible(clip)
             use_cache = request.options.get("cache", True)
             resolved = self._extractor.inline(clip, request.reference_text, model_type, mode, use_cache, until)
             return Reply(self._result(resolved, "audio"), resolved.artifacts)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from voice_clone.audio import Clip, ClipLimits, decode
+from voice_clone.audio import Clip, ClipLimits, check_audible, decode
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.disk.voice_file import Tensors
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
+from voice_clone.speakers.report import measure, trim_silence
 from voice_clone.speakers.request import Request, check_text, required_name
 
 MAX_TRANSCRIPT = 4096  # characters
@@ -37,13 +38,17 @@ class Draft:
 
 
 def of_clip(request: Request, audio: bytes, limits: ClipLimits) -> Draft:
-    """A speaker uploaded as a clip.
+    """A speaker uploaded as a clip: with the option `trim_silence` without the silence at its ends.
 
     Raises:
-        InvalidArgument: the name, a text or the clip is not allowed.
+        InvalidArgument: the name, a text or the clip is not allowed, or has a warning and the option `strict` is set.
     """
     texts = _texts(request)
     clip = decode(audio, limits)
+    check_audible(clip)
+    start = end = 0.0
+    if request.options.get("trim_silence"):
+        clip, start, end = trim_silence(clip, limits)
     record = SpeakerRecord(
         generation=_NO_GENERATION,
         created_at=time.time(),
@@ -53,8 +58,11 @@ def of_clip(request: Request, audio: bytes, limits: ClipLimits) -> Draft:
         duration=round(clip.seconds, 6),
         sample_rate=clip.sample_rate,
         audio_digest=clip_digest(clip),
+        report=measure(clip).trimmed(start, end),
         **texts,
     )
+    if request.options.get("strict"):
+        _refuse_warnings(record)
     return Draft(record, clip.encoded, {}, clip)
 
 
@@ -66,6 +74,9 @@ def of_embedding(request: Request, artifact: ArtifactId, tensors: Tensors, info:
     """
     if request.reference_text is not None:
         raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
+    for option in ("strict", "trim_silence"):
+        if option in request.options:
+            raise InvalidArgument(f"a ready speaker_embedding allows no option {option}; leave it out, or send audio")
     record = SpeakerRecord(
         generation=_NO_GENERATION,
         created_at=time.time(),
@@ -87,6 +98,13 @@ def check_texts(source: Request | SpeakerRecord) -> dict[str, Any]:
         "consent": check_text("consent", source.consent, MAX_NOTE),
         "description": check_text("description", source.description, MAX_NOTE),
     }
+
+
+def _refuse_warnings(record: SpeakerRecord) -> None:
+    """Refuse a clip that has warnings; tells all of them."""
+    told = [f"{warning.code}: {warning.message}" for warning in record.warnings()]
+    if told:
+        raise InvalidArgument(f"the clip is refused (strict). {'; '.join(told)}")
 
 
 def _texts(request: Request) -> dict[str, Any]:

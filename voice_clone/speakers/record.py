@@ -6,11 +6,12 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from voice_clone.audio import Clip
 from voice_clone.speakers.name import check_word, parse_name
+from voice_clone.speakers.report import ClipReport, ClipWarning, speaking_rate, warnings_of
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
 X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may have any others
@@ -53,6 +54,7 @@ class SpeakerRecord:
         created_at: time of the upload, in seconds since 1970.
         mime_type, file_size, duration, sample_rate: of the uploaded clip (bytes, seconds, Hz); None for an embedding.
         audio_digest: SHA-256 of the decoded clip; it finds the same clip among the inline ones.
+        report: on the clip; None for an embedding, and for a voice that an older server registered.
         artifacts: those on disk, i.e. `ready`.
     """
 
@@ -68,6 +70,7 @@ class SpeakerRecord:
     duration: float | None = None
     sample_rate: int | None = None
     audio_digest: str | None = None
+    report: ClipReport | None = None
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
 
     @property
@@ -83,15 +86,23 @@ class SpeakerRecord:
         """The same speaker as a new generation."""
         return replace(self, generation=generation)
 
+    def warnings(self) -> list[ClipWarning]:
+        """What is wrong with the clip."""
+        if self.report is None or self.duration is None or self.sample_rate is None:
+            return []
+        return warnings_of(self.report, self.duration, self.sample_rate, self.reference_text)
+
     def to_json(self) -> str:
         """The record as it stands in the header of the speaker's file."""
         values = {name: value for name, value in vars(self).items() if value is not None}
         values["artifacts"] = [[*artifact, *info] for artifact, info in self.artifacts.items()]
+        if self.report is not None:
+            values["report"] = self.report.to_json()
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> SpeakerRecord:
-        """The record that `to_json` wrote.
+        """The record that `to_json` wrote; fields of a newer server are left out.
 
         Raises:
             ValueError, KeyError, TypeError, InvalidArgument: the text is not a record.
@@ -101,7 +112,11 @@ class SpeakerRecord:
             ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): ArtifactInfo(str(by), float(ms))
             for model_type, mode, by, ms in values.pop("artifacts")
         }
-        record = cls(**values, artifacts=artifacts)
+        if values.get("report") is not None:
+            values["report"] = ClipReport.from_json(values["report"])
+        record = cls(
+            **{each.name: values[each.name] for each in fields(cls) if each.name in values}, artifacts=artifacts
+        )
         if parse_name(record.name).text != record.name or record.embedding_source not in ("audio", "direct"):
             raise ValueError("not a speaker's record")
         for name, kind in _TYPES.items():
@@ -116,6 +131,10 @@ class SpeakerRecord:
     def public(self, states: Mapping[ArtifactId, ArtifactState]) -> dict[str, Any]:
         """The public part of the record and of its artifacts, fit for JSON, without keys for what was not given."""
         values = {name: value for name, value in vars(self).items() if value is not None and name != "audio_digest"}
+        if self.report is not None:
+            rate = speaking_rate(self.report, self.reference_text)
+            values["report"] = self.report.to_json() | ({} if rate is None else {"speaking_rate": rate})
+            values["warnings"] = [warning._asdict() for warning in self.warnings()]
         values["artifacts"] = [
             {**artifact._asdict(), "state": state.state}
             | ({} if state.reason is None else {"reason": state.reason})

@@ -80,6 +80,8 @@ _OPTIONS: dict[str, type] = {
     "force": bool,
     "cache": bool,
     "reextract": bool,
+    "strict": bool,
+    "trim_silence": bool,
     "include_audio": bool,
     "mode": str,
     "policy": str,

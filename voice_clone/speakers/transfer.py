@@ -19,6 +19,7 @@ from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.report import measure
 from voice_clone.speakers.request import CacheConfig
 
 
@@ -98,6 +99,8 @@ class Transfer:
         kept = {artifact: record.artifacts[artifact] for artifact in artifacts}
         if audio is not None:
             clip = decode(audio, self._config.clip)
+            told = record.report  # only the server that cut the clip knows how much it cut
+            cut = (0.0, 0.0) if told is None else (told.trimmed_start, told.trimmed_end)
             record = replace(
                 record,
                 mime_type=clip.mime_type,
@@ -105,6 +108,7 @@ class Transfer:
                 duration=round(clip.seconds, 6),
                 sample_rate=clip.sample_rate,
                 audio_digest=clip_digest(clip),
+                report=measure(clip).trimmed(*cut),
             )
         return Draft(replace(record, artifacts=kept), audio, artifacts)
 

@@ -10,6 +10,7 @@ from .. import embedding
 from ..client import Client
 from ..errors import Internal, Unsupported
 from ..types import Voice
+from .clip_report import description, faults
 from .common import TAKEN, command, complain, in_words, policy, print_json, print_line, summary
 
 UPLOAD_WORDS = {
@@ -31,7 +32,7 @@ def add(commands: Any) -> None:
     upload = command(commands, "upload", _upload, "register a voice", UPLOAD_WORDS)
     upload.add_argument("name")
     source = upload.add_mutually_exclusive_group(required=True)
-    source.add_argument("file", nargs="?", help="a clip of speech: WAV, FLAC, OGG or MP3, 1 to 30 s")
+    source.add_argument("file", nargs="?", help="a clip of speech, 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, webm, amr")
     source.add_argument(
         "--embedding", metavar="FILE", help="a speaker embedding instead of a clip (.npy, .safetensors)"
     )
@@ -43,6 +44,8 @@ def add(commands: Any) -> None:
     upload.add_argument("--consent", help="how the speaker consented")
     upload.add_argument("--description", help="free text")
     upload.add_argument("--replace", action="store_true", help="replace the voice of that name (default: refuse)")
+    upload.add_argument("--strict", action="store_true", help="fail if the clip has a warning")
+    upload.add_argument("--trim-silence", action="store_true", help="cut the silence off both ends of the clip")
     upload.add_argument(
         "--wait", action=argparse.BooleanOptionalAction, default=True, help="wait until the voice is ready (default)"
     )
@@ -50,6 +53,7 @@ def add(commands: Any) -> None:
 
     listing = command(commands, "list", _list, "all voices: name, generation, length of the clip, states")
     listing.add_argument("--json", action="store_true", help="all fields, as JSON")
+    command(commands, "show", _show, "a voice and the report on its clip").add_argument("name")
     command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
     command(commands, "delete", _delete, "delete a voice").add_argument("name")
     prepare = command(
@@ -85,8 +89,12 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         wait=parsed.wait,
         timeout=parsed.wait_seconds,
         policy=policy(parsed),
+        strict=parsed.strict,
+        trim_silence=parsed.trim_silence,
     )
     print_line(summary(voice))
+    for line in faults(voice):
+        complain(line)
     _report(voice, parsed.model)
 
 
@@ -122,6 +130,11 @@ def _list(client: Client, parsed: argparse.Namespace) -> None:
         print_line(summary(voice))
     if not voices:
         complain("no voice is registered; voice-clone upload NAME FILE registers one")
+
+
+def _show(client: Client, parsed: argparse.Namespace) -> None:
+    for line in description(client.get(parsed.name)):
+        print_line(line)
 
 
 def _get(client: Client, parsed: argparse.Namespace) -> None:

@@ -2,101 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Body, Form, Path, Query, Request, Response, UploadFile
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from safetensors.numpy import load
-from voice_clone_client import Voice
 
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
 from ..schemas import Embedding
+from .voice_answers import (
+    Cached,
+    Deleted,
+    DescribedVoice,
+    Imported,
+    ListedVoice,
+    RegisteredVoice,
+    Uploaded,
+    VoiceList,
+    VoiceName,
+    fields_of,
+)
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
-CacheStatus = Literal["pending", "processing", "ready", "failed", "unsupported"]
 Name = Annotated[str, Path(description="A registered voice; case does not matter")]
 _ERRORS = (400, 401, 403, 500, 501, 503, 504)
-
-
-class RegisteredVoice(BaseModel):
-    """A voice in the answer to an upload. Fields without a value are absent, here and below."""
-
-    name: str
-    consent: str | None = None
-    created_at: int
-    mime_type: str | None = None
-    file_size: int | None = None
-    reference_text: str | None = None
-    ref_text: str | None = None
-    """The same, under the name of vLLM-Omni."""
-    speaker_description: str | None = None
-
-
-class ListedVoice(RegisteredVoice):
-    """A voice in the list. Only keys with the scope `manage` see consent, transcript and description."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-    embedding_source: str | None = None
-    cache_status: CacheStatus
-    """Whether it is prepared for any model. `unsupported`: it lacks what every model needs."""
-    cache_reason: str | None = None
-    """Why the preparation failed or must be repeated, or what the models need."""
-    artifacts: list[dict[str, Any]]
-    """The same for each model and mode: `model_type`, `mode`, `state`, and `reason`, `fingerprint`, `extraction_ms`."""
-
-
-class DescribedVoice(ListedVoice):
-    """All fields of a voice."""
-
-    generation: int | None = None
-    duration: float | None = None
-    sample_rate: int | None = None
-
-
-class VoiceName(BaseModel):
-    """A voice in the form that Open WebUI reads."""
-
-    id: str
-    name: str
-
-
-class VoiceList(BaseModel):
-    """All voices."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-    voices: list[str] | list[VoiceName]
-    """Their names; as objects if the gateway's --voice-list says so."""
-    uploaded_voices: list[ListedVoice]
-    default_voice: str | None = None
-    """The voice of a speech that names none."""
-    voice_aliases: dict[str, str]
-    """Further names, each with its voice."""
-
-
-class Uploaded(BaseModel):
-    success: Literal[True] = True
-    voice: RegisteredVoice
-
-
-class Cached(BaseModel):
-    voice: str
-    cache_status: Literal["ready"] = "ready"
-    message: str | None = None
-
-
-class Deleted(BaseModel):
-    success: Literal[True] = True
-    message: str
-
-
-class Imported(BaseModel):
-    success: Literal[True] = True
-    voices: list[str]
 
 
 class UploadForm(BaseModel):
@@ -108,7 +42,7 @@ class UploadForm(BaseModel):
     consent: str
     """How the speaker consented."""
     audio_sample: UploadFile | None = None
-    """WAV, FLAC, OGG or MP3 of 1 to 30 s. Either this or speaker_embedding."""
+    """A clip of 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, mov, webm, amr. Either this or speaker_embedding."""
     speaker_embedding: str | None = None
     """JSON list of the numbers of an embedding."""
     reference_text: str | None = None
@@ -117,6 +51,10 @@ class UploadForm(BaseModel):
     """Another name of reference_text."""
     speaker_description: str | None = None
     """Free text."""
+    strict: bool = False
+    """Refuse a clip that has warnings."""
+    trim_silence: bool = False
+    """Cut the silence off both ends of the clip."""
 
     def transcript(self) -> str | None:
         """The reference text, under either name.
@@ -130,36 +68,11 @@ class UploadForm(BaseModel):
         return self.reference_text if self.ref_text is None else self.ref_text
 
 
-def _status(voice: Voice) -> tuple[CacheStatus, str | None]:
-    """The state of the voice for the model that is furthest, and its reasons."""
-    states = {artifacts.state for artifacts in voice.artifacts}
-    status: CacheStatus = next((state for state in _BEST_FIRST if state in states), "pending")
-    reasons = [artifacts.reason for artifacts in voice.artifacts if artifacts.state == status and artifacts.reason]
-    return status, "; ".join(reasons) or None
-
-
-_BEST_FIRST: tuple[CacheStatus, ...] = ("ready", "processing", "failed", "pending", "unsupported")
-
-
-def _fields(voice: Voice) -> dict[str, Any]:
-    status, reason = _status(voice)
-    return {
-        **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
-        "created_at": int(voice.created_at or 0),
-        "reference_text": voice.reference_text,
-        "ref_text": voice.reference_text,
-        "speaker_description": voice.description,
-        "cache_status": status,
-        "cache_reason": reason,
-        "artifacts": list(voice.record.get("artifacts", ())),
-    }
-
-
 @router.get("/v1/audio/voices", response_model_exclude_none=True, responses=documented(401, 403, 500, 503, 504))
 async def list_voices(request: Request) -> VoiceList:
     """All voices, by name."""
     voices = await request.app.state.client.list()
-    listed = [ListedVoice.model_validate(_fields(voice)) for voice in voices]
+    listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices]
     if "manage" not in request.state.scopes:
         listed = [voice.model_copy(update=dict.fromkeys(_PRIVATE)) for voice in listed]
     state = request.app.state
@@ -182,13 +95,15 @@ async def upload_voice(
     """Register a voice, or replace the one of that name. It can be used at once; its cache is made later."""
     voice = await request.app.state.client.upload(
         form.name,
-        None if form.audio_sample is None else await form.audio_sample.read(),
+        None if form.audio_sample is None else await request.app.state.clips.readable(await form.audio_sample.read()),
         reference_text=form.transcript(),
         consent=form.consent,
         description=form.speaker_description,
         speaker_embedding=None if form.speaker_embedding is None else _embedding(form.speaker_embedding),
+        strict=form.strict,
+        trim_silence=form.trim_silence,
     )
-    return Uploaded(voice=RegisteredVoice.model_validate(_fields(voice)))
+    return Uploaded(voice=RegisteredVoice.model_validate(fields_of(voice)))
 
 
 def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -224,7 +139,7 @@ async def export_voices(request: Request) -> Response:
 @manage.get("/v1/audio/voices/{name}", response_model_exclude_none=True, responses=documented(*_ERRORS, 404))
 async def get_voice(name: Name, request: Request) -> DescribedVoice:
     """All fields of a voice."""
-    return DescribedVoice.model_validate(_fields(await request.app.state.client.get(name)))
+    return DescribedVoice.model_validate(fields_of(await request.app.state.client.get(name)))
 
 
 @manage.delete("/v1/audio/voices/{name}", responses=documented(*_ERRORS, 404))

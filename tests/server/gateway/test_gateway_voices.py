@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
+import soundfile
 from voice_clone_client import Client
 
+from tests.support.phone_clips import is_same_sound, phone_clip
 from tools.triton_server import TritonServer
 
 VOICES = "/v1/audio/voices"
@@ -31,6 +35,7 @@ def test_the_session_of_the_prompt_cache(
     voice = answer.json()["voice"]
     assert answer.json() == {"success": True, "voice": voice}
     created = voice.pop("created_at")
+    assert voice.pop("report")["snr_db"] == 60.0
     assert isinstance(created, int) and created > 1_700_000_000
     assert voice == {
         "name": name,
@@ -39,6 +44,7 @@ def test_the_session_of_the_prompt_cache(
         "file_size": len(reference_clip),
         "reference_text": reference_text,
         "ref_text": reference_text,
+        "warnings": [],
     }
     http.post(f"{VOICES}/{name}/cache")
     extractions = client.stats()["extractions"]
@@ -89,6 +95,37 @@ def test_list_and_show(http: httpx2.Client, reference_clip: bytes) -> None:
     assert shown["artifacts"][0]["state"] == "ready"
     assert not any("path" in key for key in shown)
     http.delete(f"{VOICES}/Listed One")
+
+
+@pytest.mark.parametrize("name", ["voice.m4a", "browser.webm", "call.3gp"])
+def test_a_phones_clip_becomes_a_voice_and_a_reference(http: httpx2.Client, name: str) -> None:
+    clip = phone_clip(name)
+    answer = http.post(VOICES, data={"consent": "c", "name": "Phone"}, files={"audio_sample": (name, clip, "audio/x")})
+    assert answer.status_code == 200 and answer.json()["voice"]["mime_type"] == "audio/wav"
+    assert [each["code"] for each in answer.json()["voice"]["warnings"]] == (
+        ["low_sample_rate"] if name == "call.3gp" else []
+    )
+    heard = http.get(f"{VOICES}/Phone/audio").content
+    samples, rate = soundfile.read(io.BytesIO(heard), dtype="float32")
+    assert is_same_sound(samples, rate)
+    http.delete(f"{VOICES}/Phone")
+    url = "data:audio/mp4;base64," + base64.b64encode(clip).decode()
+    asked = {"input": "Hello.", "ref_audio": url, "max_new_tokens": 3, "response_format": "wav"}
+    assert http.post("/v1/audio/speech", json=asked).status_code == 200
+
+
+def test_strict_and_trimming(http: httpx2.Client, reference_clip: bytes) -> None:
+    samples, rate = soundfile.read(io.BytesIO(reference_clip))
+    padded = io.BytesIO()
+    soundfile.write(padded, np.concatenate([np.zeros(2 * rate), samples]), rate, format="WAV")
+    refused = upload(http, padded.getvalue(), name="Padded", strict="true")
+    assert refused.status_code == 400 and "leading_silence: 2.0 s" in refused.json()["error"]["message"]
+    [warning] = upload(http, padded.getvalue(), name="Padded").json()["voice"]["warnings"]
+    assert warning["code"] == "leading_silence" and warning["message"].startswith("2.0 s of silence before the speech")
+    assert http.get(f"{VOICES}/Padded").json()["warnings"] == [warning]
+    trimmed = upload(http, padded.getvalue(), name="Padded", strict="true", trim_silence="true").json()["voice"]
+    assert trimmed["warnings"] == [] and trimmed["report"]["trimmed_start"] == pytest.approx(1.7, abs=0.1)
+    http.delete(f"{VOICES}/Padded")
 
 
 def test_the_clip_comes_back(http: httpx2.Client, reference_clip: bytes) -> None:

@@ -23,6 +23,9 @@ Make = Callable[..., Voices]
 def test_an_upload_answers_what_was_uploaded_and_no_path(voices: Voices) -> None:  # A1, B5
     speaker = voices.upload("Ada", 3, consent="signed", description="calm", reference_text="Hello there.")
     created_at, artifacts = speaker.pop("created_at"), speaker.pop("artifacts")
+    assert speaker.pop("report")["peak_dbfs"] == -6.0 and [each["code"] for each in speaker.pop("warnings")] == [
+        "no_speech"
+    ]
     assert speaker == {
         "name": "Ada",
         "generation": 1,

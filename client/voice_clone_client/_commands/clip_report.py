@@ -1,0 +1,63 @@
+"""A voice and the report on its clip, in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..types import Voice
+
+
+def faults(voice: Voice) -> Iterator[str]:
+    """What was cut off the clip, and what is wrong with it."""
+    report = voice.report or {}
+    start, end = report.get("trimmed_start", 0.0), report.get("trimmed_end", 0.0)
+    if start or end:
+        yield f"trimmed: {start:.2f} s of silence at the start and {end:.2f} s at the end of the clip were cut off"
+    for warning in voice.warnings:
+        yield f"warning: {warning.code}: {warning.message}"
+
+
+def description(voice: Voice) -> Iterator[str]:
+    """The voice in tab-separated columns: the name of a field, its value."""
+    fields = {
+        "name": voice.name,
+        "generation": voice.generation,
+        "consent": voice.consent,
+        "description": voice.description,
+        "clip": _clip(voice),
+        "reference_text": voice.reference_text,
+        **{f"{entry.model_type} {entry.mode}": _state(entry.state, entry.reason) for entry in voice.artifacts},
+        **_measurements(voice),
+    }
+    for name, value in fields.items():
+        if value is not None:
+            yield f"{name}\t{value}"
+    yield from (line.replace(": ", "\t", 1) for line in faults(voice))
+
+
+def _clip(voice: Voice) -> str | None:
+    if voice.duration is None:
+        return "none: a speaker embedding"
+    return f"{voice.duration:.2f} s, {voice.sample_rate} Hz, {voice.mime_type}, {voice.file_size} bytes"
+
+
+def _state(state: str, reason: str | None) -> str:
+    return state if reason is None else f"{state}: {reason}"
+
+
+def _measurements(voice: Voice) -> dict[str, str]:
+    report = voice.report or {}
+    return {title: form.format(report[key]) for key, title, form in _FORMS if key in report}
+
+
+_FORMS = (
+    ("speech_seconds", "speech", "{:.1f} s"),
+    ("leading_silence", "silence before", "{:.2f} s"),
+    ("trailing_silence", "silence after", "{:.2f} s"),
+    ("level_dbfs", "level", "{:.0f} dBFS"),
+    ("peak_dbfs", "peak", "{:.1f} dBFS"),
+    ("snr_db", "above the noise", "{:.0f} dB"),
+    ("clipped_share", "clipped samples", "{:.3%}"),
+    ("dc_offset", "offset", "{:.2%} of full scale"),
+    ("speaking_rate", "speaking rate", "{:.1f} syllables a second"),
+)

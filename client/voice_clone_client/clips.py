@@ -1,0 +1,177 @@
+"""Clips in the formats of phones and browsers, made into WAV files, which the server reads.
+
+The server itself takes WAV, FLAC, OGG and MP3. This module decodes MP4 (m4a, mp4, mov, 3gp), WebM and Matroska, AMR,
+ADTS (aac), CAF and AIFF with PyAV, which is FFmpeg. Without PyAV it says how to install it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InvalidArgument, Unsupported
+from .wav import WavWriter
+
+Source = str | os.PathLike[str] | bytes
+"""Audio: the path of a file, or the bytes of one."""
+
+SHORTEST, LONGEST = 1, 30
+"""Seconds of a clip that the server takes."""
+_PADDING = 0.1  # seconds: codecs fill up their last frame
+
+_HEAD = 64  # bytes that tell the kind of a file
+_MAX_RATE = 192_000  # Hz
+_PROTECTED = ("enca", "drms")  # types of encrypted audio tracks in MP4
+_SCHEME = (b"sinf", b"schm", b"frma")  # boxes that say how a track of an MP4 file is encrypted
+
+
+class Kind(NamedTuple):
+    """A kind of file that FFmpeg reads and the server does not."""
+
+    name: str
+    """For people."""
+    demuxer: str
+    """FFmpeg's name."""
+    tells_length: bool = True
+    """Whether its header has its length; FFmpeg guesses that of the others."""
+
+
+_MP4 = Kind("an MP4 file", "mov")
+_ADTS = Kind("an AAC file", "aac", False)
+_KINDS = (  # offset, first bytes, kind
+    (4, b"ftyp", _MP4),
+    (4, b"moov", _MP4),  # QuickTime files without a type
+    (4, b"mdat", _MP4),
+    (4, b"wide", _MP4),
+    (0, b"\x1aE\xdf\xa3", Kind("a WebM or Matroska file", "matroska")),
+    (0, b"#!AMR", Kind("an AMR file", "amr", False)),
+    (0, b"caff", Kind("a CAF file", "caf")),
+    (0, b"FORM", Kind("an AIFF file", "aiff")),
+    (0, b"\xff\xf1", _ADTS),  # MP3 has other bits here
+    (0, b"\xff\xf9", _ADTS),
+)
+
+
+def foreign_kind(clip: bytes) -> Kind | None:
+    """The kind of a file, or of the one in a `data:` URL, if the server does not read it; else None."""
+    head = _head_of_url(clip) if clip[:5].lower() == b"data:" else clip[:_HEAD]
+    return next((kind for offset, magic, kind in _KINDS if head.startswith(magic, offset)), None)
+
+
+def readable(source: Source) -> bytes:
+    """The bytes of a clip that the server reads: those of the file, or of a WAV file made of it.
+
+    Args:
+        source: path or bytes of a file, or a `data:audio/...;base64,` URL.
+
+    Raises:
+        InvalidArgument: the file has a foreign format and cannot be decoded, or lasts too long; says why.
+        Unsupported: it has a foreign format, and PyAV is not installed.
+        OSError: the file cannot be read.
+    """
+    if isinstance(source, bytes):
+        kind = foreign_kind(source)
+        return source if kind is None else to_wav(io.BytesIO(_without_url(source)), kind)
+    with Path(source).open("rb") as file:
+        kind = foreign_kind(file.read(_HEAD))
+        file.seek(0)
+        return file.read() if kind is None else to_wav(file, kind)
+
+
+def to_wav(file: Any, kind: Kind) -> bytes:
+    """A WAV file, 16 bits, mono (the mean of the channels), of the first audio track in an open binary file.
+
+    Raises:
+        InvalidArgument: there is none, it is protected or damaged, or lasts more than `LONGEST` seconds.
+        Unsupported: PyAV is not installed.
+    """
+    try:
+        import av
+    except ImportError:
+        raise Unsupported(
+            f"the audio is {kind.name}, and PyAV, which reads it, is not installed: pip install "
+            "'voice-clone-client[audio]', or send WAV, FLAC, OGG or MP3"
+        ) from None
+    blocks: list[NDArray[np.float32]] = []
+    rate = 0
+    try:
+        # The kind is known: FFmpeg shall neither guess another one, such as a playlist, nor open what a file refers to.
+        with av.open(
+            file, format=kind.demuxer, metadata_errors="replace", options={"protocol_whitelist": ""}
+        ) as opened:
+            for frame_rate, block in _decoded(opened, kind):
+                rate = frame_rate
+                blocks.append(block)
+    except (av.FFmpegError, ValueError, MemoryError):
+        seconds = sum(map(len, blocks)) / rate if rate else 0.0
+        after = f" after {seconds:.1f} s" if blocks else ""
+        message = f"the audio is {kind.name}, but damaged{after}; record or convert it again"
+        file.seek(0)
+        data = file.read()
+        raise InvalidArgument(_protected(kind) if all(box in data for box in _SCHEME) else message) from None
+    if not blocks:
+        raise InvalidArgument(f"the audio is {kind.name} whose audio track is empty")
+    out = io.BytesIO()
+    with WavWriter(out, rate) as writer:
+        writer.write(np.concatenate(blocks)[: LONGEST * rate])
+    return out.getvalue()
+
+
+def _decoded(opened: Any, kind: Kind) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Sample rate and samples of each frame of the first audio track."""
+    from av import AudioResampler
+
+    if not opened.streams.audio:
+        what = "a video without sound" if opened.streams.video else f"{kind.name} without an audio track"
+        raise InvalidArgument(f"the clip is {what}; send a recording with sound")
+    stream = opened.streams.audio[0]
+    if stream.codec_context is None or stream.codec_context.codec_tag in _PROTECTED:
+        raise InvalidArgument(_protected(kind))
+    seconds = float(stream.duration * stream.time_base) if stream.duration else float(opened.duration or 0) / 1e6
+    if kind.tells_length and seconds > LONGEST + _PADDING:
+        raise _too_long(f"{seconds:.1f} s")
+    stream.codec_context.thread_count = 1
+    resampler = AudioResampler(format="fltp")
+    samples = 0
+    for frame in opened.decode(stream):
+        if frame.sample_rate > _MAX_RATE:
+            raise InvalidArgument(f"the audio's sample rate is {frame.sample_rate} Hz; at most {_MAX_RATE} are allowed")
+        for plain in resampler.resample(frame):
+            block = plain.to_ndarray().mean(axis=0, dtype=np.float32)
+            samples += len(block)
+            if samples > (LONGEST + _PADDING) * frame.sample_rate:
+                raise _too_long(f"more than {LONGEST} s")
+            yield frame.sample_rate, block
+
+
+def _too_long(length: str) -> InvalidArgument:
+    return InvalidArgument(f"the audio is {length} long; it must be {SHORTEST} to {LONGEST} s")
+
+
+def _protected(kind: Kind) -> str:
+    return f"the audio is {kind.name} that is protected (DRM or a password); send a recording without protection"
+
+
+def _head_of_url(url: bytes) -> bytes:
+    body = url[:300].partition(b",")[2][: _HEAD // 4 * 4]
+    try:
+        return base64.b64decode(body[: len(body) // 4 * 4], validate=True)
+    except binascii.Error:
+        return b""  # the server says what is wrong with it
+
+
+def _without_url(clip: bytes) -> bytes:
+    if clip[:5].lower() != b"data:":
+        return clip
+    try:
+        return base64.b64decode(clip.partition(b",")[2], validate=True)
+    except binascii.Error:
+        raise InvalidArgument("the audio's data URL is not valid base64") from None

@@ -1,0 +1,128 @@
+"""A voice in the answers of /v1/audio/voices, and their other bodies."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+from voice_clone_client import Voice
+
+CacheStatus = Literal["pending", "processing", "ready", "failed", "unsupported"]
+
+
+class ClipWarning(BaseModel):
+    """What is wrong with the clip of a voice."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    code: str
+    """For programs, such as `noise`."""
+    message: str
+    """A sentence: what was measured, and what would be good."""
+
+
+class RegisteredVoice(BaseModel):
+    """A voice in the answer to an upload. Fields without a value are absent, here and below."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    name: str
+    consent: str | None = None
+    created_at: int
+    mime_type: str | None = None
+    file_size: int | None = None
+    reference_text: str | None = None
+    ref_text: str | None = None
+    """The same, under the name of vLLM-Omni."""
+    speaker_description: str | None = None
+    warnings: list[ClipWarning]
+    """Empty for a good clip, for an embedding, and for a voice of an older server."""
+    report: dict[str, float] | None = None
+    """Measurements of the clip, and what was cut off it: in seconds, dB and syllables a second."""
+
+
+class ListedVoice(RegisteredVoice):
+    """A voice in the list. Only keys with the scope `manage` see consent, transcript and description."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    embedding_source: str | None = None
+    cache_status: CacheStatus
+    """Whether it is prepared for any model. `unsupported`: it lacks what every model needs."""
+    cache_reason: str | None = None
+    """Why the preparation failed or must be repeated, or what the models need."""
+    artifacts: list[dict[str, Any]]
+    """The same for each model and mode: `model_type`, `mode`, `state`, and `reason`, `fingerprint`, `extraction_ms`."""
+
+
+class DescribedVoice(ListedVoice):
+    """All fields of a voice."""
+
+    generation: int | None = None
+    duration: float | None = None
+    sample_rate: int | None = None
+
+
+class VoiceName(BaseModel):
+    """A voice in the form that Open WebUI reads."""
+
+    id: str
+    name: str
+
+
+class VoiceList(BaseModel):
+    """All voices."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    voices: list[str] | list[VoiceName]
+    """Their names; as objects if the gateway's --voice-list says so."""
+    uploaded_voices: list[ListedVoice]
+    default_voice: str | None = None
+    """The voice of a speech that names none."""
+    voice_aliases: dict[str, str]
+    """Further names, each with its voice."""
+
+
+class Uploaded(BaseModel):
+    success: Literal[True] = True
+    voice: RegisteredVoice
+
+
+class Cached(BaseModel):
+    voice: str
+    cache_status: Literal["ready"] = "ready"
+    message: str | None = None
+
+
+class Deleted(BaseModel):
+    success: Literal[True] = True
+    message: str
+
+
+class Imported(BaseModel):
+    success: Literal[True] = True
+    voices: list[str]
+
+
+def _status(voice: Voice) -> tuple[CacheStatus, str | None]:
+    """The state of the voice for the model that is furthest, and its reasons."""
+    states = {artifacts.state for artifacts in voice.artifacts}
+    status: CacheStatus = next((state for state in _BEST_FIRST if state in states), "pending")
+    reasons = [artifacts.reason for artifacts in voice.artifacts if artifacts.state == status and artifacts.reason]
+    return status, "; ".join(reasons) or None
+
+
+_BEST_FIRST: tuple[CacheStatus, ...] = ("ready", "processing", "failed", "pending", "unsupported")
+
+
+def fields_of(voice: Voice) -> dict[str, Any]:
+    """The fields of these models for a voice."""
+    status, reason = _status(voice)
+    return {
+        **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
+        "warnings": [vars(warning) for warning in voice.warnings],
+        "created_at": int(voice.created_at or 0),
+        "reference_text": voice.reference_text,
+        "ref_text": voice.reference_text,
+        "speaker_description": voice.description,
+        "cache_status": status,
+        "cache_reason": reason,
+        "artifacts": list(voice.record.get("artifacts", ())),
+    }

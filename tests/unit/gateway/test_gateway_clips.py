@@ -1,0 +1,136 @@
+"""Clips that reach the gateway: decoded where the server does not read them, in a process that may die; warnings."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from voice_clone_client import InvalidArgument
+from voice_clone_client.clips import readable
+from voice_clone_gateway.audio import clips
+from voice_clone_gateway.audio.clips import ClipReader
+
+from tests.support.command_line import VOICE, answer
+from tests.support.gateway_thread import Serve
+from tests.support.phone_clips import CLIP, long_clip, made, phone_clip
+from tests.support.triton_double import Server
+
+VOICES = "/v1/audio/voices"
+WARNINGS = [{"code": "noise", "message": "too noisy; be quiet"}]
+
+
+def upload(http: Any, name: str, clip: bytes, **fields: str) -> Any:
+    form = {"name": "Ada", "consent": "by mail", **fields}
+    return http.post(VOICES, data=form, files={"audio_sample": (name, clip, "application/octet-stream")})
+
+
+@pytest.mark.parametrize("name", ["voice.m4a", "browser.webm", "call.amr", "call.3gp"])
+def test_an_upload_of_a_phones_clip(name: str, triton: Server, serve: Serve) -> None:
+    answer(triton, VOICE)
+    http = serve(triton.url)
+    assert upload(http, name, phone_clip(name)).status_code == 200
+    assert triton.calls[-1][1]["audio"] == readable(phone_clip(name))
+    assert upload(http, "clip.wav", CLIP.read_bytes()).status_code == 200
+    assert triton.calls[-1][1]["audio"] == CLIP.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("clip", "words"),
+    [
+        (made("video.mp4", sound=False, picture=True), "the clip is a video without sound"),
+        (long_clip("voice.m4a", 40.0), r"the audio is 40.0 s long; it must be 1 to 30 s"),
+        (phone_clip("voice.m4a")[:9000], "an MP4 file, but damaged"),
+    ],
+)
+def test_what_is_wrong_is_told(clip: bytes, words: str, triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    refused = upload(http, "a.mp4", clip)
+    assert refused.status_code == 400 and words in refused.json()["error"]["message"]
+    url = "data:audio/mp4;base64," + base64.b64encode(clip).decode()
+    refused = http.post("/v1/audio/speech", json={"input": "Hello.", "model": "qwen3_tts", "ref_audio": url})
+    assert refused.status_code == 400 and refused.json()["error"]["code"] == "invalid_reference"
+    assert words in refused.json()["error"]["message"]
+
+
+def test_reference_audio_of_a_speech(triton: Server, serve: Serve) -> None:
+    url = "data:audio/webm;base64," + base64.b64encode(phone_clip("browser.webm")).decode()
+    serve(triton.url).post("/v1/audio/speech", json={"input": "Hello.", "model": "qwen3_tts", "ref_audio": url})
+    assert triton.speeches[-1][1]["reference_audio"] == readable(phone_clip("browser.webm"))
+
+
+def test_the_form_has_strict_and_trim_silence(triton: Server, serve: Serve) -> None:
+    answer(triton, VOICE)
+    http = serve(triton.url)
+    upload(http, "clip.wav", CLIP.read_bytes(), strict="true", trim_silence="true")
+    assert json.loads(triton.calls[-1][1]["options"]) == {"strict": True, "trim_silence": True}
+    upload(http, "clip.wav", CLIP.read_bytes(), strict="false")
+    assert "options" not in triton.calls[-1][1]
+    assert upload(http, "clip.wav", CLIP.read_bytes(), strict="perhaps").status_code == 400
+
+
+def test_warnings_of_a_voice(triton: Server, serve: Serve) -> None:
+    voice = {**VOICE, "created_at": 1.8e9, "report": {"snr_db": 9.6}, "warnings": WARNINGS}
+    http = serve(triton.url)
+    answer(triton, voice)
+    shown = http.get(f"{VOICES}/ada").json()
+    uploaded = upload(http, "clip.wav", CLIP.read_bytes()).json()["voice"]
+    answer(triton, {"speakers": [voice, {"name": "Old", "artifacts": []}]})
+    listed, old = http.get(VOICES).json()["uploaded_voices"]
+    for each in (shown, uploaded, listed):
+        assert each["warnings"] == WARNINGS and each["report"] == {"snr_db": 9.6}
+    assert old["warnings"] == [] and "report" not in old
+
+
+# The process
+
+
+def run(clip: bytes) -> bytes:
+    return asyncio.run(ClipReader().readable(clip))
+
+
+def in_place_of_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
+    """Let a program of the test's decode."""
+    (tmp_path / "decoder.py").write_text(program)
+    monkeypatch.setattr(clips, "_PROGRAM", "decoder")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def test_a_clip_that_kills_its_process_is_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    in_place_of_the_process(monkeypatch, tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    with pytest.raises(InvalidArgument, match="an MP4 file, but damaged"):
+        run(phone_clip("voice.m4a"))
+
+
+def test_a_clip_that_takes_for_ever_is_given_up_and_its_process_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mark = tmp_path / "pid"
+    in_place_of_the_process(
+        monkeypatch, tmp_path, f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    )
+    monkeypatch.setattr(clips, "_SECONDS", 2.0)
+    with pytest.raises(InvalidArgument, match="takes too long to decode"):
+        run(phone_clip("voice.m4a"))
+    assert not Path(f"/proc/{mark.read_text()}").exists()
+
+
+def test_the_process_has_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = "import sys\nfrom voice_clone_client import clip_process\n"
+    program += "clip_process.readable = lambda clip: bytes(bytearray(4 << 30)[:1])\nsys.exit(clip_process.main())"
+    in_place_of_the_process(monkeypatch, tmp_path, program)
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
+    with pytest.raises(InvalidArgument, match="damaged"):
+        run(phone_clip("voice.m4a"))
+
+
+def test_many_at_once_all_end() -> None:
+    async def together() -> list[bytes]:
+        reader = ClipReader()
+        return await asyncio.gather(*(reader.readable(phone_clip("call.amr")) for _ in range(3)))
+
+    assert set(asyncio.run(together())) == {readable(phone_clip("call.amr"))}
