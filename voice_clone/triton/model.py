@@ -127,6 +127,10 @@ class Model(ABC):
         except BaseException as error:
             responder.fail(error)
 
+    def gives(self, output: str) -> bool:
+        """Whether config.pbtxt has this output."""
+        return output in self._dtypes
+
     @abstractmethod
     def load(self, settings: Settings) -> None:
         """Make the model ready to serve."""

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _shared_memory = SharedMemory()
 _FAILED = "the server failed to handle request"
+_PLAIN = f"internal: {_FAILED}"
 
 
 class Responder:
@@ -55,15 +56,13 @@ class Responder:
         """End the request with an error. Never raises: nobody else could answer then."""
         message, code = self._message(error)
         with self._lock:
-            for text in (message, f"internal: {_FAILED}"):
-                if self._last(lambda text=text: self._send(_error(text, code), final=True)):
-                    return
-            self._last(lambda: self._send(None, final=True))
+            if not self._last(lambda: _error(message, code)) and not self._last(lambda: _error(_PLAIN, "INTERNAL")):
+                self._last(lambda: None)
 
     def end(self) -> None:
         """End the request without another response, if it has not ended yet. Never raises."""
         with self._lock:
-            self._last(lambda: self._send(None, final=True))
+            self._last(lambda: None)
 
     def _message(self, error: BaseException) -> tuple[str, str]:
         """What the caller is told, and the name of its code."""
@@ -73,12 +72,12 @@ class Responder:
                 error = Internal(f"{_FAILED} {self._request_id}")
             return error.message, error.code
         except Exception:  # of an error that cannot say what it is
-            return f"internal: {_FAILED}", "INTERNAL"
+            return _PLAIN, "INTERNAL"
 
-    def _last(self, send: Callable[[], None]) -> bool:
-        """Whether the request has ended: by `send`, or before."""
+    def _last(self, make: Callable[[], Any]) -> bool:
+        """Whether the request has ended: by the response that `make` makes, or before."""
         try:
-            send()
+            self._send(make(), final=True)
         except Exception:
             log.exception("request %s could not be ended", self._request_id)
         return self._ended
