@@ -1,0 +1,71 @@
+"""One process owns the directory of the speakers: it holds a lock on a file there that names it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import socket
+import stat
+import time
+from pathlib import Path
+
+from voice_clone.errors import Overloaded
+
+log = logging.getLogger(__name__)
+
+
+def own(path: Path, wait: float) -> int:
+    """Lock the directory of this file for this process while the returned file stays open.
+
+    Args:
+        wait: seconds to wait for another process to release it.
+
+    Raises:
+        Overloaded: another process owns it; the message names that one.
+        OSError: the file cannot be made.
+    """
+    _clear(path)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + wait
+    waiting = False
+    while not _locked(handle):
+        holder = _holder(os.pread(handle, 4096, 0))
+        if time.monotonic() < deadline:
+            if not waiting:
+                log.info("the voice directory is in use by %s; waiting for it, %g s at most", holder, wait)
+            waiting = True
+            time.sleep(0.05)
+            continue
+        os.close(handle)
+        raise Overloaded(
+            f"the voice directory is in use by {holder}; stop that server or give this one a directory of its own"
+        )
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+    return handle
+
+
+def _clear(path: Path) -> None:
+    """Rename what is no file: no process can own the directory by it."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            path.rename(path.with_name(f"{path.name}.{time.time_ns()}"))
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(text: bytes) -> str:
+    try:
+        owner = json.loads(text)
+        return f"process {owner['pid']} on {owner['host']}"
+    except Exception:  # it may hold anything
+        return "another process"
