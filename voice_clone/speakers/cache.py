@@ -194,7 +194,7 @@ class SpeakerCache:
         if request.options.get("force"):
             resolved = self._extractor.rebuild(name, model_type, mode, until)
         else:
-            resolved = self._extractor.registered(name, model_type, mode, True, until)
+            resolved = self._extractor.registered(name, model_type, mode, True, until, saved=True)
         assert resolved.record is not None
         if resolved.unsaved is not None:
             raise resolved.unsaved

@@ -72,10 +72,13 @@ class Extractor:
         self._describer = describer
         self._limits = config.clip
 
-    def registered(self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float) -> Resolved:
+    def registered(
+        self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
+    ) -> Resolved:
         """Artifacts of a registered speaker.
 
         Args:
+            saved: try again to save what is in memory alone.
             use_cache: False neither asks nor fills the memory; the speaker's file serves as ever.
 
         Raises:
@@ -86,7 +89,7 @@ class Extractor:
             record = self._registry.find(name)
             artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             try:
-                return self._of_record(record, artifact, use_cache, until)
+                return self._of_record(record, artifact, use_cache, until, saved)
             except Superseded:
                 continue  # deleted or replaced meanwhile: find it again
 
@@ -138,9 +141,11 @@ class Extractor:
         artifact = mode_of_record(modes, model_type, self._registry.find(name), mode)
         self._describer.fingerprint(artifact, until, anew=True)
 
-    def _of_record(self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float) -> Resolved:
+    def _of_record(
+        self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float, saved: bool
+    ) -> Resolved:
         fingerprint = self._describer.fingerprint(artifact, until)
-        if use_cache:
+        if use_cache and (artifact in record.artifacts or not saved):
             found = self._memory.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
                 return Resolved("hit", record, artifact, found, fingerprint)

@@ -114,6 +114,22 @@ def test_a_disk_that_fills_between_voice_and_artifacts(make_voices: Make) -> Non
     assert voices.resolve("Ada").result["status"] == "restored" and voices.resolve("Ada").artifacts == spoken.artifacts
 
 
+def test_prepare_saves_what_is_in_memory_alone(make_voices: Make) -> None:
+    disk = Disk()
+    voices = make_voices(files=disk)
+    disk.room = 1
+    voices.upload("Ada", 1)
+    for _ in range(2):
+        with pytest.raises(Overloaded, match="full"):
+            voices.call("prepare", name="Ada")
+        assert voices.resolve("Ada").result["status"] == "hit"
+    disk.room = None
+    assert voices.call("prepare", name="Ada").result["status"] == "ready" and voices.encoder.extractions == 1
+    assert voices.state("Ada")["state"] == "ready"
+    voices.restart()
+    assert voices.resolve("Ada").result["status"] == "restored"
+
+
 def test_a_replacement_on_a_full_disk_leaves_the_old_voice(make_voices: Make) -> None:
     disk = Disk()
     voices = make_voices(files=disk)
