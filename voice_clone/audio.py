@@ -23,8 +23,11 @@ from voice_clone.errors import InvalidArgument
 MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
 MAX_CHANNELS = 8
 _SILENT = 1e-3  # -60 dBFS: nobody hears a clip whose loudest sample is softer
+MAX_PEAK = 100.0  # 40 dB above full scale: float files may exceed 1 a little, and what is far beyond is no audio
+_UNKNOWN = 1 << 62  # more samples than any file has: libsndfile does not know their number
+_TOTAL_SAMPLES = 21  # bytes from the beginning of a FLAC file to their number
 _BLOCK = 1 << 16  # frames decoded at a time: bounds memory whatever the number of channels
-_MIME_TYPES = {
+_FORMATS = {
     "WAV": "audio/wav",
     "WAVEX": "audio/wav",
     "RF64": "audio/wav",
@@ -32,6 +35,7 @@ _MIME_TYPES = {
     "OGG": "audio/ogg",
     "MP3": "audio/mpeg",
 }
+MIME_TYPES = frozenset(_FORMATS.values())
 
 
 _FOREIGN = (  # offset, first bytes and kind of files that phones and browsers make
@@ -86,10 +90,15 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
         raise InvalidArgument(f"the audio has {len(encoded)} bytes; at most {limits.max_bytes} are allowed")
     try:
         with soundfile.SoundFile(io.BytesIO(encoded)) as file:
-            mime_type = _check_header(file, limits)
+            streamed = file.format == "FLAC" and file.frames > _UNKNOWN
+            _check_format(file)
+        data = _with_length(encoded, math.floor(limits.max_seconds * MAX_RATE) + 1) if streamed else encoded
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            mime_type = _FORMATS[file.format]
             rate = int(file.samplerate)
+            _check_length(file.frames, rate, limits)
             waveform = _read_mono(file, math.floor(limits.max_seconds * rate) + 1)
-    except (soundfile.SoundFileError, TypeError):  # TypeError: a headerless format, which asks for its parameters
+    except (soundfile.SoundFileError, TypeError, ValueError):  # TypeError: a headerless format, which asks for more
         raise InvalidArgument(_undecodable(encoded)) from None
     check_waveform(waveform, rate, limits)
     return Clip(waveform, rate, mime_type, encoded)
@@ -99,12 +108,16 @@ def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits 
     """Check that a waveform, float32 [samples] at `rate` Hz, is one that `decode` could have made.
 
     Raises:
-        InvalidArgument: it is too short, too long, of no usable sample rate, or holds NaN or infinity.
+        InvalidArgument: it is too short, too long, of no usable sample rate, holds NaN or infinity, or its samples
+            are of another scale.
     """
     _check_rate(rate)
     _check_length(len(waveform), rate, limits or ClipLimits())
     if not np.isfinite(waveform).all():
         raise InvalidArgument("the audio holds NaN or infinity; every sample must be finite")
+    peak = float(np.abs(waveform).max())
+    if peak > MAX_PEAK:
+        raise InvalidArgument(f"the audio reaches {peak:.3g}, where full scale is 1; scale the samples to -1..1")
 
 
 def check_audible(clip: Clip) -> None:
@@ -164,15 +177,33 @@ def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
         raise InvalidArgument("the audio's data URL is not valid base64") from None
 
 
-def _check_header(file: soundfile.SoundFile, limits: ClipLimits) -> str:
-    """Check the header against the limits. Returns: the MIME type."""
-    if file.format not in _MIME_TYPES:
+def _with_length(encoded: bytes, most: int) -> bytes:
+    """A FLAC file with its length in the header, where one that was streamed has none; `most` samples count.
+
+    libsndfile cannot read such a file to its end, but it can seek in it: the last sample is found by bisection.
+    """
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        with soundfile.SoundFile(io.BytesIO(encoded)) as file:
+            try:
+                file.seek(middle - 1)
+                least = middle
+            except soundfile.SoundFileError:
+                most = middle - 1
+    data = bytearray(encoded)
+    at = encoded.index(b"fLaC") + _TOTAL_SAMPLES  # 36 bits, the first four in the low half of a byte
+    data[at : at + 5] = ((data[at] & 0xF0) << 32 | least).to_bytes(5, "big")
+    return bytes(data)
+
+
+def _check_format(file: soundfile.SoundFile) -> None:
+    """Check the header against what is taken at all."""
+    if file.format not in _FORMATS:
         raise InvalidArgument(f"the audio is a {file.format} file; send WAV, FLAC, OGG or MP3")
     _check_rate(file.samplerate)
     if file.channels > MAX_CHANNELS:
         raise InvalidArgument(f"the audio has {file.channels} channels; at most {MAX_CHANNELS} are allowed")
-    _check_length(file.frames, file.samplerate, limits)
-    return _MIME_TYPES[file.format]
 
 
 def _check_rate(rate: int) -> None:

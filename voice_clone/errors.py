@@ -32,9 +32,10 @@ class VoiceCloneError(Exception):
 
     @property
     def message(self) -> str:
-        """The text as it travels: `<slug>: <text>`, cut where it quotes too much of what a caller sent."""
+        """The text as it travels: `<slug>: <text>`, cut where it quotes too much of what a caller sent; valid UTF-8."""
         text = str(self)
-        return f"{self.slug}: {text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + ' ...'}"
+        text = text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + " ..."
+        return f"{self.slug}: {printable(text)}"
 
 
 class InvalidArgument(VoiceCloneError):
@@ -99,6 +100,11 @@ class DeadlineExceeded(VoiceCloneError):
 
 class Internal(VoiceCloneError):
     """Anything else. Its text for the caller is generic; the cause goes to the log."""
+
+
+def printable(text: str) -> str:
+    """`text` as any receiver can take it: lone surrogates, which no encoding has, and NUL become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 _CLASSES: tuple[type[VoiceCloneError], ...] = (

@@ -16,10 +16,13 @@ def parse_object(name: str, text: str | None) -> dict[str, Any]:
         name: of the input, for the error.
 
     Raises:
-        InvalidArgument: it is not JSON, or not an object; NaN and infinity are not JSON.
+        InvalidArgument: it is not JSON, or not an object; NaN and infinity are not JSON, and a lone surrogate, which
+            JSON can write as an escape, is no text.
     """
     try:
         value = json.loads(text or "{}", parse_constant=_refuse, parse_float=_finite)
+        if text and "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):  # RecursionError: nested too deep
         value = None
     if not isinstance(value, dict):

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone.errors import InvalidArgument
+from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 
 if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
@@ -37,6 +39,50 @@ KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "se
 """The knobs that all families have as tensors of their own; each refuses what it cannot do."""
 
 
+def max_chunk_frames(settings: Settings) -> int:
+    """The most frames that code2wav takes at once: of a chunk, and of a reference. All stages have this setting."""
+    return settings.integer("max_chunk_frames", 512)
+
+
+def chunk_schedule(settings: Settings, default: tuple[int, ...]) -> tuple[int, ...]:
+    """The frames of a stream's chunks; the last number repeats.
+
+    Raises:
+        InvalidArgument: code2wav would refuse such a chunk.
+    """
+    schedule, most = settings.integers("chunk_frames", default), max_chunk_frames(settings)
+    if max(schedule) > most:
+        raise InvalidArgument(
+            f"the setting chunk_frames has {max(schedule)}; it must not be above max_chunk_frames, which is {most}"
+        )
+    return schedule
+
+
+def check_reference(frames: int, most: int) -> None:
+    """Check the reference frames of a voice against `max_chunk_frames`.
+
+    Raises:
+        InvalidArgument: there are too many.
+    """
+    if frames > most:
+        raise InvalidArgument(
+            f"the reference of this voice has {frames} frames, and this server takes at most {most}; "
+            "use a shorter clip, or a larger max_chunk_frames"
+        )
+
+
+class Limit(NamedTuple):
+    """What an artifact may hold besides its names, types and dimensions, wherever it comes from.
+
+    Attributes:
+        below: its values lie in 0..below - 1; None: any that are finite.
+        rows: the least and the most size of its first dimension; None: any.
+    """
+
+    below: int | None = None
+    rows: tuple[int, int] | None = None
+
+
 class EncoderStage(Protocol):
     """One network of the voice encoder."""
 
@@ -53,6 +99,9 @@ class EncoderStage(Protocol):
         """The family's modes, the best first, and what each needs besides audio (`reference_text`); None: another
         network of the family says so.
         """
+
+    def limits(self, mode: str | None) -> Mapping[str, Limit]:
+        """What the artifacts of a mode may hold, by name; artifacts without limits are left out."""
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """Artifacts of a mono waveform [samples], by name. An empty one asks for names, types and dimensions alone."""

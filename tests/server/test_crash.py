@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import tempfile
 import threading
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.utils
+from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from tests.support.cache_calls import Cache
-from tests.support.fakes import FakeEncoder, clip
+from tests.support.fakes import FakeEncoder, Voices, clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
+from voice_clone.speakers import Extraction
 
 NAMES = ("Ada", "Bob", "Cid", "Dee")
 SEEDS = 12
+Import = tuple[list[str], int]  # the names that it changes, and the clip that they all get
 
 
 class Writer(threading.Thread):
@@ -37,6 +43,7 @@ class Writer(threading.Thread):
         self._states = states  # seed of the clip; None: no such voice
         self._random = random.Random()
         self.acknowledged = 0
+        self.importing: Import | None = None  # the one under way
 
     def run(self) -> None:
         try:
@@ -48,8 +55,18 @@ class Writer(threading.Thread):
 
     def _one(self, name: str) -> None:
         [now] = self._states[name]
-        operation = self._random.choice(["upload", "upload", "delete", "prepare", "force"])
-        if operation == "upload":
+        operation = self._random.choice(["upload", "upload", "delete", "prepare", "force", "import"])
+        if operation == "import":
+            seed = self._random.randrange(SEEDS)
+            before = {name: self._states[name] for name in self._names}
+            for name in self._names:
+                self._states[name] = before[name] | {seed}
+            self.importing = [name for name in self._names if before[name] != {seed}], seed
+            self._cache("import", audio=bundle(self._names, seed))
+            self.importing = None
+            for name in self._names:
+                self._states[name] = {seed}
+        elif operation == "upload":
             seed = self._random.randrange(SEEDS)
             self._states[name] = {now, seed}
             self._cache("upload", name=name, audio=clip(seed), options={"wait": self._random.random() < 0.5})
@@ -63,12 +80,40 @@ class Writer(threading.Thread):
         self.acknowledged += 1
 
 
-def cycle(models: Path, folder: Path, states: dict[str, set[int | None]], lives: float) -> int:
-    """Start, check everything, work, kill. Returns the operations acknowledged."""
+class ServedEncoder(FakeEncoder):
+    """Has the fingerprint that speaker_cache makes of the model's answers."""
+
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
+        made = super().encode(model_type, waveform, sample_rate, mode)
+        fingerprint = hashlib.sha256(f"fingerprint={made.fingerprint}\n".encode()).hexdigest()
+        return Extraction(made.artifacts, fingerprint, made.modes)
+
+
+@lru_cache(maxsize=64)
+def bundle(names: tuple[str, ...], seed: int) -> bytes:
+    """The export of another server that has these names, each with the clip `seed`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Voices(Path(folder), ServedEncoder())
+        for name in names:
+            source.upload(name, seed)
+        exported = source.call("export").artifacts
+        source.cache.close()
+    assert exported is not None
+    return exported
+
+
+def cycle(models: Path, folder: Path, states: dict[str, set[int | None]], lives: float, imports: list[Import]) -> int:
+    """Start, check everything, work, kill. Returns the operations acknowledged.
+
+    Args:
+        imports: those that were under way when the server died; replaced by those of this cycle.
+    """
     server = TritonServer(None, folder / "voices", models=models, log=folder / "log")
     try:
         server.start(60)
         check(server, folder, states)
+        for names, seed in imports:
+            assert len({states[name] == {seed} for name in names}) <= 1, "an import is there in part"
         writers = [Writer(server, NAMES[i::2], states) for i in range(2)]
         for writer in writers:
             writer.start()
@@ -79,6 +124,7 @@ def cycle(models: Path, folder: Path, states: dict[str, set[int | None]], lives:
         for writer in writers:
             writer.join(30)
             assert not writer.is_alive()
+        imports[:] = [writer.importing for writer in writers if writer.importing is not None]
         return sum(writer.acknowledged for writer in writers)
     finally:
         server.stop()
@@ -144,8 +190,9 @@ def test_killed_at_random_moments(tmp_path: Path, cycles: int) -> None:  # B13, 
     models = make_repository(tmp_path / "models", ("qwen3_tts",))
     states: dict[str, set[int | None]] = {name: {None} for name in NAMES}
     acknowledged = 0
+    imports: list[Import] = []
     for _ in range(cycles):
-        acknowledged += cycle(models, tmp_path, states, random.uniform(0.05, 0.4))
+        acknowledged += cycle(models, tmp_path, states, random.uniform(0.05, 0.4), imports)
     assert acknowledged >= cycles, "the server was always killed before it did anything"
     server = TritonServer(None, tmp_path / "voices", models=models, log=tmp_path / "log")
     with server:

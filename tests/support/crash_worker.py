@@ -13,7 +13,9 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +61,39 @@ class KillingFiles(Files):
         self._step()
 
 
+@lru_cache(maxsize=64)
+def bundle(seed: int) -> bytes:
+    """The export of another server on which all names are registered, each with the clip `seed`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Voices(Path(folder), FakeEncoder(), defaults=("qwen3_tts",))
+        for name in NAMES:
+            source.upload(name, seed)
+        exported = source.call("export").artifacts
+        source.cache.close()
+    assert exported is not None
+    return exported
+
+
 def scripted(step: int) -> tuple[str, str, int]:
     """Upload, prepare, replace, delete, in an order that covers them all."""
     return [
         ("upload", "Ada", 1), ("prepare", "Ada", 0), ("upload", "Ada", 2), ("force", "Ada", 0),
-        ("upload", "Bob", 3), ("delete", "Ada", 0), ("upload", "Ada", 4),
+        ("upload", "Bob", 3), ("delete", "Ada", 0), ("upload", "Ada", 4), ("import", "", 5), ("import", "", 6),
     ][step]  # fmt: skip
 
 
 def drawn(rng: random.Random) -> tuple[str, str, int]:
     """Any operation on any name."""
-    operation = rng.choices(["upload", "prepare", "force", "delete"], [6, 2, 2, 3])[0]
+    operation = rng.choices(["upload", "prepare", "force", "delete", "import"], [6, 2, 2, 3, 2])[0]
     return operation, rng.choice(NAMES), rng.randrange(8)
 
 
 def do(voices: Voices, operation: str, name: str, seed: int) -> dict[str, Any]:
     """One operation; what was acknowledged."""
     try:
+        if operation == "import":
+            speakers = voices.call("import", audio=bundle(seed)).result["speakers"]
+            return {"imported": {each["name"]: each["generation"] for each in speakers}, "seed": seed}
         if operation == "upload":
             return {"generation": voices.upload(name, seed)["generation"], "seed": seed}
         if operation == "delete":
@@ -103,6 +121,7 @@ def main() -> None:
     """Serve jobs until standard input ends."""
     for seed in range(8):
         clip(seed)
+        bundle(seed)
     for line in sys.stdin:
         job = json.loads(line)
         read, write = os.pipe()

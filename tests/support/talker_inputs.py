@@ -95,4 +95,4 @@ def stage_of(config: Qwen3TTSConfig) -> Qwen3TTSTalker:
 
 def read(config: Qwen3TTSConfig, **given: Any) -> tuple[StreamPlan[Prompt], TalkerStream, float | None]:
     """A call with an in-context prompt."""
-    return read_call(Inputs(make_prompt(config, 1, icl=True), **given), stage_of(config), "qwen3_tts")
+    return read_call(Inputs(make_prompt(config, 1, icl=True), **given), stage_of(config), "qwen3_tts", 512)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import struct
 import tracemalloc
@@ -167,3 +168,49 @@ def test_resample_equals_librosa(rate: int, target: int, length: int) -> None:
 def test_resample_to_the_same_rate_changes_nothing() -> None:
     waveform = noise(1.0, 24_000).astype(np.float32)
     np.testing.assert_array_equal(resample(waveform, 24_000, 24_000), waveform)
+
+
+def streamed(data: bytes) -> bytes:
+    """A FLAC file as a stream's encoder writes it: without the number of samples."""
+    header = bytearray(data)
+    header[21] &= 0xF0
+    header[22:26] = bytes(4)
+    return bytes(header)
+
+
+@pytest.mark.parametrize("seconds", [1.0, 1.0001, 4.096, 29.9])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_flac_of_unknown_length(seconds: float, channels: int) -> None:
+    data = encode(noise(seconds, 16_000, channels), 16_000, "FLAC", "PCM_16")
+    clip = decode(streamed(data))
+    np.testing.assert_array_equal(clip.waveform, decode(data).waveform)
+    assert clip.encoded == streamed(data)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.5, "1 to 30 s"), (31.0, "1 to 30 s"), (600.0, "1 to 30 s")])
+def test_flac_of_unknown_length_is_bounded(seconds: float, words: str) -> None:
+    data = streamed(encode(np.zeros(int(48_000 * seconds)), 48_000, "FLAC", "PCM_16"))
+    tracemalloc.start()
+    with pytest.raises(InvalidArgument, match=words):
+        decode(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_damaged_flac_of_unknown_length() -> None:
+    data = streamed(encode(noise(3.0, 16_000), 16_000, "FLAC", "PCM_16"))
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        torn = bytearray(data[: rng.integers(10, len(data))] if rng.random() < 0.5 else data)
+        for at in rng.integers(0, len(torn), 3):
+            torn[at] = rng.integers(256)
+        with contextlib.suppress(InvalidArgument):
+            assert 1.0 <= decode(bytes(torn)).seconds <= 30.0
+
+
+@pytest.mark.parametrize("scale", [3e38, 1e20, 32767.0, 101.0])
+def test_samples_of_another_scale_are_refused(scale: float) -> None:
+    with pytest.raises(InvalidArgument, match=r"full scale is 1; scale the samples to -1\.\.1"):
+        decode(encode(2.0 * noise(1.5, 16_000) * scale, 16_000))
+    assert decode(encode(2.0 * noise(1.5, 16_000) * 4.0, 16_000)).seconds == 1.5

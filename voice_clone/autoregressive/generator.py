@@ -11,7 +11,7 @@ seed gives the same codes, bit for bit, alone and beside any others.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +35,8 @@ from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
 
 P = TypeVar("P")
+
+log = logging.getLogger(__name__)
 
 Finish = Literal["stop", "length", "runaway", "error"]
 
@@ -160,15 +162,21 @@ class Generator(Generic[P]):
         deadline = time.monotonic() + seconds
         learned: list[Prefix] = []
         for prompt in prompts:
-            prefix = self.talker.prefix(prompt)
-            if time.monotonic() > deadline or not self._prefixes.has_room(prefix):
+            if time.monotonic() > deadline:
                 break
-            with contextlib.suppress(InvalidArgument):  # a prompt of another checkpoint
+            try:
+                prefix = self.talker.prefix(prompt)
+                if not self._prefixes.has_room(prefix):
+                    break
                 self.start(0, TalkerRequest(prompt, _Greedy(), 1))
                 if unread := prefix.length - self._streams[0].read:
                     self.prefill(0, unread)
-                del self._streams[0]
                 learned.append(prefix)
+            except InvalidArgument:  # a prompt of another checkpoint
+                pass
+            except Exception:  # whatever a file holds, the others serve
+                log.exception("the prompt of a known voice could not be read")
+            self._streams.pop(0, None)
         for prefix in reversed(learned):  # the most wanted one is then the last to be evicted
             self._prefixes.read(prefix, 0)
         self._model.cache.clear()

@@ -27,6 +27,7 @@ class Chunk:
         final: no chunk follows.
         failure: the stream ends with this error instead of samples.
         voice: with chunk 0 alone, for a decoder that needs the voice.
+        from_talker: a talker sends the stream, inside an ensemble: no error but with the final chunk.
         arrived: `time.monotonic()`.
     """
 
@@ -37,6 +38,7 @@ class Chunk:
     final: bool
     failure: VoiceCloneError | None = None
     voice: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    from_talker: bool = False
     arrived: float = field(default_factory=time.monotonic)
 
 

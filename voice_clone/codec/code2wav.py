@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -182,9 +181,13 @@ class Code2Wav:
         for frames in references:
             if len(done) == room or time.monotonic() > deadline:
                 break
-            with contextlib.suppress(InvalidArgument):  # a reference of another checkpoint
+            try:
                 self._check(frames, "the reference")
                 done.append((frames, self._after(frames)))
+            except InvalidArgument:  # a reference of another checkpoint
+                pass
+            except Exception:  # whatever a file holds, the others serve
+                log.exception("the state after a known reference could not be computed")
         for frames, state in reversed(done):  # the most wanted one is then the last to be evicted
             self._primed.put(frames, state)
         return len(done)

@@ -57,6 +57,8 @@ class CodecFormat:
         if self.limits is None:
             if not np.isfinite(frames).all():
                 raise InvalidArgument(f"{name} must be finite; it holds NaN or infinity")
+        elif frames.dtype.kind not in "iu":
+            raise InvalidArgument(f"{name} must be integers")
         elif frames.min() < 0 or (frames >= np.array(self.limits)).any():
             least = self.limits if isinstance(self.limits, int) else min(self.limits)
             books = "" if isinstance(self.limits, int) else " or more, by codebook"

@@ -5,8 +5,8 @@ submit ──> ChunkQueue (bounded) ──> batch: the most urgent chunk and tho
 
 Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another step is
 in flight, and the talker is in flight as long as it makes frames. So a stream that ends early gets no more samples, its
-talker is asked to stop, and the error travels with the stream's final chunk, when nothing else is in flight. Only what
-a talker never sends (a wrong index, bad codes) is refused at once.
+talker is asked to stop, and the error travels with the stream's final chunk, when nothing else is in flight. Only a
+caller of code2wav itself is refused at once (a wrong index, bad codes), and its stream goes on.
 
 References. `prepare` announces the reference of a stream while the talker still reads the prompt. Its state is computed
 when the thread is idle, otherwise with the stream's first chunk.
@@ -203,7 +203,10 @@ class Code2WavWorker:
             self._observer.answered(stream_id)
 
     def _refuse(self, entry: Entry, error: InvalidArgument) -> None:
-        """Refuse what a talker never sends. If the stream is open it continues."""
+        """Refuse a wrong chunk. A talker's stream ends with it; another one that is open goes on."""
+        if entry.chunk.from_talker:
+            self._break(entry, error, "failed")
+            return
         with _logged():
             entry.ticket.fail(error)
         if not self._code2wav.is_open(entry.chunk.stream_id):
@@ -228,7 +231,7 @@ class Code2WavWorker:
         """Answer a chunk of a stream that ended early: the final one with the error, the others with nothing."""
         with _logged():
             if entry.chunk.final:
-                del self._broken[entry.chunk.stream_id]
+                self._broken.pop(entry.chunk.stream_id, None)
                 entry.ticket.fail(error)
                 self._observer.answered(entry.chunk.stream_id)
             else:

@@ -6,11 +6,12 @@
     reply.result      # {"status": "hit", "name": "Ada", "generation": 1, "mode": "icl", ...}
     reply.artifacts   # safetensors bytes: what `family_voice_encoder` made of the clip
 
-    operations  SpeakerCache                                                   cache.py, request.py, write_token.py
+    operations  SpeakerCache                                                   cache.py, request.py
     extraction  from memory, else the file, else the encoder; single flight    extraction.py, flight.py, memory.py
+    background  artifacts of uploads that nobody waits for, and what was left  background.py
     encoders    what a family declares: modes, fingerprint, form of artifacts  encoding.py, modes.py
     registry    records in memory and files on disk, kept in step              registry.py, record.py, draft.py, name.py
-    store       one safetensors file for each voice                            disk/store.py, voice_file.py, files.py
+    store       one safetensors file for each voice                            disk/store.py, voice_file.py, together.py
     LRU cache   the artifacts in memory                                        lru.py
     transfer    bundles of voices; a look from another process                 transfer.py, disk/bundle.py, latest.py
     metrics     counters                                                       metrics.py

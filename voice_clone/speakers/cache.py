@@ -10,6 +10,7 @@ from typing import Any
 
 from voice_clone.audio import check_audible, decode
 from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
+from voice_clone.speakers.background import Background
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import SpeakerStore
 from voice_clone.speakers.draft import check_texts, of_clip, of_embedding
@@ -34,6 +35,7 @@ from voice_clone.speakers.request import (
 from voice_clone.speakers.transfer import Transfer
 
 log = logging.getLogger(__name__)
+OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together
 _NOT_UPLOAD = ("audio", "reference_text", "consent", "description", "speaker_embedding")
 
@@ -79,18 +81,10 @@ class SpeakerCache:
         self._states = States(self._memory, describer)
         self._extractor = Extractor(self._registry, self._store, self._memory, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
+        parts = (self._registry, self._extractor, self._memory, describer)
+        self._background = Background(*parts, model_types, config.finish_seconds)
         log.info("restored %d voices", len(self._registry.records()))
-        self._operations: dict[str, Callable[[Request], Reply]] = {
-            "upload": self._upload,
-            "get": self._get,
-            "list": self._list,
-            "delete": self._delete,
-            "prepare": self._prepare,
-            "resolve": self._resolve,
-            "stats": self._stats,
-            "export": self._export,
-            "import": self._import,
-        }
+        self._operations: dict[str, Callable[[Request], Reply]] = {n: getattr(self, f"_{n}") for n in OPERATIONS}
 
     def call(self, operation: str, request: Request) -> Reply:
         """Do one operation and answer.
@@ -131,6 +125,7 @@ class SpeakerCache:
 
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""
+        self._background.close()
         self._memory.flights.close()
         self._store.close()
 
@@ -162,10 +157,12 @@ class SpeakerCache:
             )
         defaults = tuple(self._model_types())
         wanted = defaults if request.model_type is None else (self._model_type(request),)
+        if self._registry.speaks(draft.record):  # the old voice goes when the new one can speak
+            draft = self._background.with_artifacts(draft, wanted, until)
         record = self._registry.add(draft.record, draft.audio, draft.artifacts, immutable)
         self._metrics.count("uploads")
         log.info("registered the voice %r, generation %d", record.name, record.generation)
-        self._extractor.begin(record, wanted, draft.clip, until if request.options.get("wait") else None)
+        self._background.begin(record, wanted, draft.clip, until if request.options.get("wait") else None)
         return Reply(self._show(self._registry.latest(record), defaults))
 
     def _get(self, request: Request) -> Reply:
@@ -196,8 +193,10 @@ class SpeakerCache:
         if request.options.get("force"):
             resolved = self._extractor.rebuild(name, model_type, mode, until)
         else:
-            resolved = self._extractor.registered(name, model_type, mode, True, until)
+            resolved = self._extractor.registered(name, model_type, mode, True, until, saved=True)
         assert resolved.record is not None
+        if resolved.unsaved is not None:
+            raise resolved.unsaved
         result = self._show(resolved.record, self._model_types()) | {
             "status": "ready",
             "mode": resolved.artifact.mode,
@@ -277,7 +276,7 @@ class SpeakerCache:
         model_types = tuple(self._model_types())
         for record in records:
             self._metrics.count("uploads")
-            self._extractor.begin(record, model_types)
+            self._background.begin(record, model_types)
         return Reply(self._show_all(records))
 
     def _show_all(self, records: Sequence[SpeakerRecord]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -34,11 +34,14 @@ class Extraction:
         artifacts: named arrays; the cache never looks inside.
         fingerprint: of the encoder's weights and config; other weights, other fingerprint.
         modes: {mode: [needs]}, best mode first (see `modes`); None if the encoder declares none.
+        limits: {artifact: {"below": its values lie in 0..below - 1, "rows": [least, most] of its first dimension}},
+            each of them null or absent where there is none; of the mode that was asked for.
     """
 
     artifacts: Mapping[str, NDArray[Any]]
     fingerprint: str
     modes: Any = None
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Encoder(Protocol):
@@ -182,9 +185,14 @@ class Describer:
         return artifacts, ArtifactInfo(described.fingerprint, 0.0)
 
     def matches(self, artifact: ArtifactId, artifacts: Mapping[str, NDArray[Any]]) -> bool:
-        """Whether artifacts from elsewhere look like this encoder's: same names, types and numbers of dimensions."""
-        described = self.describe(artifact).artifacts
-        return _form(described) == _form(artifacts)
+        """Whether artifacts from elsewhere could be this encoder's: names, types, sizes, ranges, all finite."""
+        described = self.describe(artifact)
+        if described.artifacts.keys() != artifacts.keys():
+            return False
+        return all(
+            _same_form(described.artifacts[name], tensor) and fault(tensor, described.limits.get(name, {})) is None
+            for name, tensor in artifacts.items()
+        )
 
     def _ask(self, key: Hashable, work: Callable[[], Any], until: float) -> Any:
         return self._flights.wait(self._begin(key, work), until - time.monotonic())
@@ -205,10 +213,26 @@ class Describer:
         for name, tensor in tensors.items():
             if tensor.dtype.name not in _DTYPES:
                 raise Internal(f"the voice encoder of {artifact.model_type} answered {name} as {tensor.dtype}")
-            if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
-                raise InvalidArgument(f"no voice could be made of this clip: {name} came out as NaN or infinity")
-        return Extraction(tensors, extraction.fingerprint, extraction.modes)
+            wrong = fault(tensor, extraction.limits.get(name, {}) if waveform.size else {})
+            if wrong is not None:
+                raise InvalidArgument(f"no voice could be made of this clip: {name} {wrong}")
+        return Extraction(tensors, extraction.fingerprint, extraction.modes, extraction.limits)
 
 
-def _form(artifacts: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, int]]:
-    return {name: (tensor.dtype.name, tensor.ndim) for name, tensor in artifacts.items()}
+def fault(tensor: NDArray[Any], limit: Mapping[str, Any]) -> str | None:
+    """What is wrong with the values of an artifact, or with their number; None if nothing is. `limit`: an encoder's."""
+    if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+        return "came out as NaN or infinity"
+    rows, below = limit.get("rows"), limit.get("below")
+    if rows is not None and not (tensor.ndim and rows[0] <= len(tensor) <= rows[1]):
+        return f"has {len(tensor) if tensor.ndim else 0} rows; this server takes {rows[0]} to {rows[1]}"
+    if below is not None and tensor.size and not (tensor.min() >= 0 and tensor.max() < below):
+        return f"has values outside of 0..{below - 1}"
+    return None
+
+
+def _same_form(described: NDArray[Any], tensor: NDArray[Any]) -> bool:
+    """Whether type and sizes are those that the encoder described; a size of 0 there stands for any."""
+    if described.dtype != tensor.dtype or described.ndim != tensor.ndim:
+        return False
+    return all(size in (0, other) for size, other in zip(described.shape, tensor.shape, strict=True))

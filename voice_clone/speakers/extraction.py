@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load
 
 from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Unsupported, VoiceCloneError
@@ -24,8 +25,8 @@ from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
-from voice_clone.speakers.memory import Memory
-from voice_clone.speakers.modes import Modes, mode_of_clip, mode_of_embedding, mode_of_record
+from voice_clone.speakers.memory import Failure, Memory
+from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import CacheConfig
@@ -43,6 +44,7 @@ class Resolved:
         artifact: the family and mode of the artifacts.
         artifacts: safetensors bytes.
         extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
+        unsaved: why the disk did not take them, if it did not; then they are in memory alone.
     """
 
     status: Literal["hit", "restored", "miss"]
@@ -51,6 +53,7 @@ class Resolved:
     artifacts: bytes
     fingerprint: str
     extraction_ms: float = 0.0
+    unsaved: VoiceCloneError | None = None
 
 
 class Extractor:
@@ -69,10 +72,13 @@ class Extractor:
         self._describer = describer
         self._limits = config.clip
 
-    def registered(self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float) -> Resolved:
+    def registered(
+        self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
+    ) -> Resolved:
         """Artifacts of a registered speaker.
 
         Args:
+            saved: try again to save what is in memory alone.
             use_cache: False neither asks nor fills the memory; the speaker's file serves as ever.
 
         Raises:
@@ -83,7 +89,7 @@ class Extractor:
             record = self._registry.find(name)
             artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             try:
-                return self._of_record(record, artifact, use_cache, until)
+                return self._of_record(record, artifact, use_cache, until, saved)
             except Superseded:
                 continue  # deleted or replaced meanwhile: find it again
 
@@ -135,59 +141,11 @@ class Extractor:
         artifact = mode_of_record(modes, model_type, self._registry.find(name), mode)
         self._describer.fingerprint(artifact, until, anew=True)
 
-    def begin(
-        self, record: SpeakerRecord, model_types: Iterable[str], clip: Clip | None = None, until: float | None = None
-    ) -> None:
-        """Make what a new speaker lacks for these families, in the background; with `until`, wait for it.
-
-        Args:
-            clip: the speaker's clip, if it is decoded already.
-        """
-        if record.embedding_source == "direct":
-            return
-        lent = None if clip is None else self._memory.clips.lend(clip)
-        flights = [self._begin(record, model_type, lent, background=until is None) for model_type in model_types]
-        if until is None:
-            return
-        for flight in flights:
-            try:
-                while flight is not None:  # the first may only have asked for the modes, and answer with the next
-                    result = self._memory.flights.wait(flight, until - time.monotonic())
-                    flight = result if isinstance(result, Flight) else None
-            except (VoiceCloneError, Superseded) as error:
-                log.info("the voice %r is registered, but not ready: %s", record.name, error)
-
-    def _begin(self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool) -> Flight[Any] | None:
-        """A flight that makes the artifacts, or asks the encoder for its modes first; None if there is none to make."""
-        modes = self._describer.known_modes(model_type)
-        if modes is not None:
-            return self._start(modes, record, model_type, clip, background)
-        work = partial(self._ask_and_start, record, model_type, clip, background)
-        return self._memory.flights.start(record.key, (record.generation, model_type, "begin"), work, background)
-
-    def _ask_and_start(
-        self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool, flight: Flight[Any]
-    ) -> Flight[Any] | None:
-        modes = self._describer.ask_modes(model_type)
-        if flight.over:
-            raise Superseded
-        return self._start(modes, record, model_type, clip, background)
-
-    def _start(
-        self, modes: Modes, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool
-    ) -> Flight[Any] | None:
-        try:
-            artifact = mode_of_record(modes, model_type, record)
-        except Unsupported:
-            return None
-        if artifact in record.artifacts:
-            return None
-        work = partial(self._produce_or_note, record, artifact, clip)
-        return self._memory.flights.start(record.key, (record.generation, artifact, "make"), work, background)
-
-    def _of_record(self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float) -> Resolved:
+    def _of_record(
+        self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float, saved: bool
+    ) -> Resolved:
         fingerprint = self._describer.fingerprint(artifact, until)
-        if use_cache:
+        if use_cache and (artifact in record.artifacts or not saved):
             found = self._memory.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
                 return Resolved("hit", record, artifact, found, fingerprint)
@@ -201,30 +159,54 @@ class Extractor:
     ) -> Resolved:
         fingerprint = self._describer.describe(artifact).fingerprint
         found = self._memory.artifacts.peek("registered", _key(record, artifact, fingerprint)) if use_cache else None
-        if found is not None:  # another flight has just ended
+        if found is not None and artifact in record.artifacts:  # another flight has just ended
             return Resolved("hit", record, artifact, found, fingerprint)
+        if found is not None:  # the disk did not take them before
+            return self._saved(record, artifact, load(found), ArtifactInfo(fingerprint, 0.0), use_cache, flight)
         with self._registry.holding(record) as now:
             stored = self._from_disk(now, artifact, fingerprint)
         if stored is not None:
             return self._keep(now, artifact, stored, "restored", now.artifacts[artifact], use_cache)
         clip = clip or self._stored_clip(now, artifact)
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
-        newer = self._registry.publish(now, artifact, tensors, info, guard=lambda: not flight.over)
+        return self._saved(now, artifact, tensors, info, use_cache, flight)
+
+    def _saved(
+        self,
+        record: SpeakerRecord,
+        artifact: ArtifactId,
+        tensors: Mapping[str, NDArray[Any]],
+        info: ArtifactInfo,
+        use_cache: bool,
+        flight: Flight[Any],
+    ) -> Resolved:
+        """New artifacts, on disk if it has room: speech does not need it."""
+        try:
+            newer = self._registry.publish(record, artifact, tensors, info, guard=lambda: not flight.over)
+        except VoiceCloneError as error:
+            self._note(record, artifact, error)
+            return replace(self._keep(record, artifact, tensors, "miss", info, use_cache), unsaved=error)
         self._memory.failures.get(record.key, {}).pop(artifact, None)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache)
 
-    def _produce_or_note(
+    def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
+        """A failure becomes the state of these artifacts, since there may be no caller that waits."""
+        known = isinstance(error, VoiceCloneError)
+        again = not isinstance(error, (InvalidArgument, Unsupported)) and known
+        reason = str(error) if known else "the voice could not be extracted"
+        with self._registry.holding(record):
+            self._memory.failures.setdefault(record.key, {})[artifact] = Failure(reason, again)
+
+    def make_or_note(
         self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
     ) -> Resolved:
-        """As `_produce`; a failure becomes the state of these artifacts, since there may be no caller that waits."""
+        """The work of a flight that makes the artifacts of a speaker which has none; a failure becomes their state."""
         try:
             return self._produce(record, artifact, True, clip, flight)
         except Superseded:
             raise
         except Exception as error:
-            reason = str(error) if isinstance(error, VoiceCloneError) else "the voice could not be extracted"
-            with self._registry.holding(record):
-                self._memory.failures.setdefault(record.key, {})[artifact] = reason
+            self._note(record, artifact, error)
             raise
 
     def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
@@ -270,7 +252,10 @@ class Extractor:
         if info is None or info.fingerprint != fingerprint:
             return None
         try:
-            return self._store.read_artifacts(record, artifact)
+            tensors = self._store.read_artifacts(record, artifact)
+            if self._describer.matches(artifact, tensors):
+                return tensors
+            raise Damaged("they are not such as the encoder makes")
         except Damaged as error:
             log.warning("artifacts of %r are damaged and are made again: %s", record.name, error)
             return None

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported
@@ -21,6 +21,13 @@ from voice_clone.speakers.lru import ArtifactCache
 from voice_clone.speakers.modes import NATURAL, mode_of_record
 from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
 from voice_clone.speakers.request import CacheConfig
+
+
+class Failure(NamedTuple):
+    """Why artifacts could not be made; `again`: not because of the clip, so it is tried again without a request."""
+
+    reason: str
+    again: bool
 
 
 class Memory:
@@ -34,7 +41,7 @@ class Memory:
     def __init__(self, config: CacheConfig) -> None:
         self.artifacts = ArtifactCache(config.max_bytes, config.max_entries, config.inline_share)
         self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
-        self.failures: dict[str, dict[ArtifactId, str]] = {}
+        self.failures: dict[str, dict[ArtifactId, Failure]] = {}
         self.clips = DecodedClips(config.max_waiting_bytes)
 
     def forget(self, record: SpeakerRecord) -> None:
@@ -98,7 +105,7 @@ class States:
         return dict(sorted(states.items()))
 
     def _state(
-        self, record: SpeakerRecord, artifact: ArtifactId, running: bool, failures: Mapping[ArtifactId, str]
+        self, record: SpeakerRecord, artifact: ArtifactId, running: bool, failures: Mapping[ArtifactId, Failure]
     ) -> ArtifactState:
         info = record.artifacts.get(artifact)
         if running:
@@ -106,5 +113,10 @@ class States:
         if info is not None and self._describer.known(artifact) in (None, info.fingerprint):
             return ArtifactState("ready", info=info)
         if artifact in failures:
-            return ArtifactState("failed", failures[artifact])
+            reason, again = failures[artifact]
+            return (
+                ArtifactState("pending", f"{reason}; the server tries again")
+                if again
+                else ArtifactState("failed", reason)
+            )
         return ArtifactState("pending", None if info is None else "made by another checkpoint of the encoder")

@@ -14,6 +14,10 @@ from voice_clone.speakers.name import check_word, parse_name
 from voice_clone.speakers.report import ClipReport, ClipWarning, speaking_rate, warnings_of
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
+MAX_GENERATION = 2**53  # what every JSON reader can tell from its neighbours
+MAX_ARTIFACTS = 64  # of one speaker
+MAX_FINGERPRINT = 256  # characters
+_END_OF_TIME = 253402300800  # the year 10000, in seconds since 1970: no calendar goes on
 X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may have any others
 
 
@@ -108,9 +112,13 @@ class SpeakerRecord:
             ValueError, KeyError, TypeError, InvalidArgument: the text is not a record.
         """
         values: dict[str, Any] = json.loads(text)
+        json.dumps(values, ensure_ascii=False).encode()  # a lone surrogate is no text
+        listed = values.pop("artifacts")
+        if len(listed) > MAX_ARTIFACTS:
+            raise ValueError("too many artifacts")
         artifacts = {
-            ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): ArtifactInfo(str(by), float(ms))
-            for model_type, mode, by, ms in values.pop("artifacts")
+            ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): _info(by, ms)
+            for model_type, mode, by, ms in listed
         }
         if values.get("report") is not None:
             values["report"] = ClipReport.from_json(values["report"])
@@ -126,6 +134,8 @@ class SpeakerRecord:
                 raise ValueError(f"{name} has a wrong type")
             if isinstance(value, (int, float)) and not 0 <= value < math.inf:
                 raise ValueError(f"{name} is out of range")
+        if record.generation >= MAX_GENERATION or record.created_at >= _END_OF_TIME:
+            raise ValueError("generation or created_at is out of range")
         return record
 
     def public(self, states: Mapping[ArtifactId, ArtifactState]) -> dict[str, Any]:
@@ -142,6 +152,16 @@ class SpeakerRecord:
             for artifact, state in states.items()
         ]
         return values
+
+
+def _info(fingerprint: Any, extraction_ms: Any) -> ArtifactInfo:
+    if not isinstance(fingerprint, str) or not 0 < len(fingerprint) <= MAX_FINGERPRINT:
+        raise ValueError("a fingerprint is none")
+    if isinstance(extraction_ms, bool) or not isinstance(extraction_ms, (int, float)):
+        raise ValueError("extraction_ms is no number")
+    if not 0.0 <= extraction_ms < math.inf:
+        raise ValueError("extraction_ms is out of range")
+    return ArtifactInfo(fingerprint, float(extraction_ms))
 
 
 def clip_digest(clip: Clip) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from voice_clone.errors import Overloaded, SpeakerExists, SpeakerNotFound
 from voice_clone.speakers.disk.store import NotDurable, SpeakerStore
 from voice_clone.speakers.disk.voice_file import Tensors, file_tensors
+from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
@@ -58,6 +60,11 @@ class Registry:
         if record is None:
             raise SpeakerNotFound(f"no voice is registered under the name {parsed.text!r}")
         return record
+
+    def speaks(self, record: SpeakerRecord) -> bool:
+        """Whether there is a speaker of that name, with artifacts."""
+        older = self._records.get(record.key)
+        return older is not None and bool(older.artifacts)
 
     def records(self) -> list[SpeakerRecord]:
         """All speakers, by name."""
@@ -114,22 +121,36 @@ class Registry:
             SpeakerExists: the name is taken and must not be replaced.
             Overloaded: the limit of speakers is reached, or the disk is full.
         """
-        key = draft.key
-        with self._changing(key):
+        [record] = self._add([(draft, file_tensors(audio, artifacts))], immutable)
+        return record
+
+    def add_all(self, drafts: Sequence[Draft], immutable: bool = False) -> list[SpeakerRecord]:
+        """Register several speakers of different names as `add` does: all of them, or none."""
+        return self._add([(each.record, file_tensors(each.audio, each.artifacts)) for each in drafts], immutable)
+
+    def _add(self, drafts: Sequence[tuple[SpeakerRecord, Tensors]], immutable: bool) -> list[SpeakerRecord]:
+        if not drafts:
+            return []
+        keys = sorted(draft.key for draft, _ in drafts)  # in one order, so that two imports never wait for each other
+        with contextlib.ExitStack() as held:
+            for key in keys:
+                held.enter_context(self._changing(key))
             with self._lock:
-                self.check_free(draft.name, immutable=immutable)
-                self._creating.add(key)
+                self.check_free(*(draft.name for draft, _ in drafts), immutable=immutable)
+                self._creating.update(keys)
             try:
-                record = draft.of_generation(self._store.next_generation())
-                older = self._records.get(key)
-                with _even_if_not_durable(lambda: self._store.write(record, file_tensors(audio, artifacts))):
-                    self._records[key] = record
-                    if older is not None:
-                        self._on_gone(older)
+                new = [(draft.of_generation(self._store.next_generation()), tensors) for draft, tensors in drafts]
+                write = partial(self._store.write, *new[0]) if len(new) == 1 else partial(self._store.write_all, new)
+                with _even_if_not_durable(write):
+                    older = [self._records.get(key) for key in keys]
+                    for record, _ in new:
+                        self._records[record.key] = record
+                    for record in filter(None, older):
+                        self._on_gone(record)
             finally:
                 with self._lock:
-                    self._creating.discard(key)
-        return record
+                    self._creating.difference_update(keys)
+        return [record for record, _ in new]
 
     def publish(
         self,

@@ -59,6 +59,7 @@ class CacheConfig:
         extraction_timeout: seconds that one extraction may take.
         workers: the number of extractions at once.
         max_waiting_bytes: samples of uploaded clips that may wait in memory for their extraction.
+        finish_seconds: between two looks for voices whose artifacts could not be made or saved when they came.
         directory_wait: seconds to wait at start for another server to release the directory.
     """
 
@@ -72,6 +73,7 @@ class CacheConfig:
     extraction_timeout: float = 60.0
     workers: int = 4
     max_waiting_bytes: int = 64 << 20
+    finish_seconds: float = 30.0
     directory_wait: float = 0.0
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.audio import decode
+from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.store import SpeakerStore
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
 from voice_clone.speakers.draft import Draft, check_texts
-from voice_clone.speakers.encoding import Describer
+from voice_clone.speakers.encoding import Describer, fault
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.report import measure
 from voice_clone.speakers.request import CacheConfig
+
+MAX_CLOCK_AHEAD = 86400.0  # seconds by which another server's clock may be ahead
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Transfer:
@@ -54,7 +59,7 @@ class Transfer:
         return list(files), pack_bundle(list(files.values()))
 
     def unpack(self, bundle: bytes, reextract: bool, immutable: bool = False) -> list[SpeakerRecord]:
-        """Register all speakers of a bundle; all are checked before the first is registered.
+        """Register all speakers of a bundle, or none; nothing that the bundle says is believed.
 
         Args:
             reextract: drop artifacts of another checkpoint where there is audio to extract them again.
@@ -72,7 +77,7 @@ class Transfer:
         if len({draft.record.key for draft in drafts}) != len(drafts):
             raise InvalidArgument("the bundle of voices holds a name twice")
         self._registry.check_free(*(draft.record.name for draft in drafts), immutable=immutable)
-        return [self._registry.add(draft.record, draft.audio, draft.artifacts, immutable) for draft in drafts]
+        return self._registry.add_all(drafts, immutable)
 
     def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
         try:
@@ -88,6 +93,7 @@ class Transfer:
     def _draft(self, header: voice_file.Header, tensors: dict[str, NDArray[Any]], reextract: bool) -> Draft:
         record = header.record
         check_texts(record)
+        self._check_clip(record)
         audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
         artifacts = {
             artifact: group
@@ -112,6 +118,24 @@ class Transfer:
             )
         return Draft(replace(record, artifacts=kept), audio, artifacts)
 
+    def _check_clip(self, record: SpeakerRecord) -> None:
+        """Check what a record tells of its clip, which need not be in the bundle."""
+        limits = self._config.clip
+        numbers = (
+            (record.duration, limits.min_seconds, limits.max_seconds),
+            (record.sample_rate, MIN_RATE, MAX_RATE),
+            (record.file_size, 1, limits.max_bytes),
+            (record.created_at, 0, time.time() + MAX_CLOCK_AHEAD),
+        )
+        texts = (
+            record.mime_type is None or record.mime_type in MIME_TYPES,
+            record.audio_digest is None or _DIGEST.fullmatch(record.audio_digest),
+        )
+        if not all(texts) or not all(value is None or least <= value <= most for value, least, most in numbers):
+            raise InvalidArgument(
+                f"the bundle tells of a clip of {record.name!r} that this server could not have taken"
+            )
+
     def _fits(
         self, record: SpeakerRecord, artifact: ArtifactId, tensors: dict[str, NDArray[Any]], may_drop: bool
     ) -> bool:
@@ -122,7 +146,9 @@ class Transfer:
         """
         try:
             described = self._describer.describe(artifact)
-        except Unsupported:  # no such encoder is loaded: they are checked at their first use
+        except Unsupported:  # no such encoder is loaded: the rest is checked at their first use
+            if any(fault(tensor, {}) for tensor in tensors.values()):
+                raise InvalidArgument(f"the artifacts of {record.name!r} hold NaN or infinity") from None
             return True
         if described.fingerprint == record.artifacts[artifact].fingerprint:
             if not self._describer.matches(artifact, tensors):

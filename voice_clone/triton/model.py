@@ -92,8 +92,7 @@ class Model(ABC):
         """Called by Triton with each request; answers come through the response sender, now or later."""
         came = time.monotonic()
         for raw in requests:
-            request_id = raw.request_id() or uuid.uuid4().hex
-            responder = Responder(raw.get_response_sender(), request_id, self._dtypes)
+            responder = Responder(raw.get_response_sender(), _id_of(raw), self._dtypes)
             try:
                 request = Request(raw, self._required)
                 if self._pool is None:
@@ -128,6 +127,10 @@ class Model(ABC):
         except BaseException as error:
             responder.fail(error)
 
+    def gives(self, output: str) -> bool:
+        """Whether config.pbtxt has this output."""
+        return output in self._dtypes
+
     @abstractmethod
     def load(self, settings: Settings) -> None:
         """Make the model ready to serve."""
@@ -138,6 +141,14 @@ class Model(ABC):
 
     def close(self) -> None:  # noqa: B027 - a model that opens nothing needs none
         """Release what `load` opened."""
+
+
+def _id_of(request: Any) -> str:
+    """The caller's id of a request, else one of our own; over HTTP an id may be no text."""
+    try:
+        return request.request_id() or uuid.uuid4().hex
+    except UnicodeDecodeError:
+        return uuid.uuid4().hex
 
 
 # Triton appends the file and line in which a failed load was raised to the message, which clients of the repository API

@@ -28,7 +28,10 @@ class Request:
             if name not in self._inputs:
                 raise InvalidArgument(f"{name} is missing")
         # Some are forwarded headers, whose names keep the case in which they were sent.
-        given: dict[str, Any] = json.loads(request.parameters() or "{}")
+        try:
+            given: dict[str, Any] = json.loads(request.parameters() or "{}")
+        except UnicodeDecodeError:
+            raise InvalidArgument("the request's parameters must be UTF-8 text") from None
         self._parameters = {name.lower(): value for name, value in given.items()}
 
     def parameter(self, name: str) -> Any:

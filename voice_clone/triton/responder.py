@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -16,6 +16,8 @@ from voice_clone.triton.tensors import Value, as_array, size_of
 log = logging.getLogger(__name__)
 
 _shared_memory = SharedMemory()
+_FAILED = "the server failed to handle request"
+_PLAIN = f"internal: {_FAILED}"
 
 
 class Responder:
@@ -27,43 +29,70 @@ class Responder:
         self._dtypes = dtypes
         self._lock = threading.Lock()
         self._ended = False
+        self._ending = False  # the final flag was on its way, whether or not it arrived
 
     def cancelled(self) -> bool:
         """Whether the client has cancelled this request; False once it has ended."""
         with self._lock:
             # Asking after the FINAL flag reads freed memory and takes the whole server down (seen on 2.51).
-            return not self._ended and bool(self._sender.is_cancelled())
+            return not self._ending and bool(self._sender.is_cancelled())
 
     def send(self, outputs: Mapping[str, Value], final: bool = False) -> None:
         """One response; with `final` the last one. Does nothing once the request has ended.
 
         Raises:
-            Overloaded: there is no room for it; the request has not ended then.
+            Overloaded: there is no room for it.
+            Exception: it could not be sent. In both cases the request has not ended.
         """
         arrays = {name: as_array(value, self._dtypes[name]) for name, value in outputs.items()}
         tensors = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
-        self._send(pb_utils.InferenceResponse(output_tensors=tensors), final, sum(map(size_of, arrays.values())))
+        response = pb_utils.InferenceResponse(output_tensors=tensors)
+        with self._lock:
+            if not self._ended:
+                with _shared_memory.room(sum(map(size_of, arrays.values()))):
+                    self._send(response, final)
 
     def fail(self, error: BaseException) -> None:
-        """End the request with an error."""
-        if not isinstance(error, VoiceCloneError):
-            log.error("request %s failed", self._request_id, exc_info=error)
-            error = Internal(f"the server failed to handle request {self._request_id}")
-        code = getattr(pb_utils.TritonError, error.code)
-        self._send(pb_utils.InferenceResponse(error=pb_utils.TritonError(error.message, code)), final=True)
+        """End the request with an error. Never raises: nobody else could answer then."""
+        message, code = self._message(error)
+        with self._lock:
+            if not self._last(lambda: _error(message, code)) and not self._last(lambda: _error(_PLAIN, "INTERNAL")):
+                self._last(lambda: None)
 
     def end(self) -> None:
-        """End the request without another response, if it has not ended yet."""
-        self._send(None, final=True)
-
-    def _send(self, response: Any, final: bool, size: int = 0) -> None:
-        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
+        """End the request without another response, if it has not ended yet. Never raises."""
         with self._lock:
-            if self._ended:
-                return
-            with _shared_memory.room(size):
-                self._ended = final
-                if response is None:
-                    self._sender.send(flags=flags)
-                else:
-                    self._sender.send(response, flags=flags)
+            self._last(lambda: None)
+
+    def _message(self, error: BaseException) -> tuple[str, str]:
+        """What the caller is told, and the name of its code."""
+        try:
+            if not isinstance(error, VoiceCloneError):
+                log.error("request %s failed", self._request_id, exc_info=error)
+                error = Internal(f"{_FAILED} {self._request_id}")
+            return error.message, error.code
+        except Exception:  # of an error that cannot say what it is
+            return _PLAIN, "INTERNAL"
+
+    def _last(self, make: Callable[[], Any]) -> bool:
+        """Whether the request has ended: by the response that `make` makes, or before."""
+        try:
+            self._send(make(), final=True)
+        except Exception:
+            log.exception("request %s could not be ended", self._request_id)
+        return self._ended
+
+    def _send(self, response: Any, final: bool) -> None:
+        if self._ended:
+            return
+        self._ending = self._ending or final
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
+        if response is None:
+            self._sender.send(flags=flags)
+        else:
+            self._sender.send(response, flags=flags)
+        self._ended = final
+
+
+def _error(message: str, code: str) -> Any:
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, getattr(pb_utils.TritonError, code)))

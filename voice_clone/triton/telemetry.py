@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import triton_python_backend_utils as pb_utils
 
+from voice_clone.errors import printable
+
 log = logging.getLogger(__name__)
 
 # Two metric updates, or two log lines, at once from one process corrupt the memory that it shares with the server, and
@@ -93,15 +95,19 @@ class _TritonHandler(logging.Handler):
         self._model = model
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = f"{self._model}: {self.format(record)}"
-        logger = pb_utils.Logger
-        with _one_at_a_time:
-            if record.levelno >= logging.ERROR:
-                logger.log_error(line)
-            elif record.levelno >= logging.WARNING:
-                logger.log_warn(line)
-            else:
-                logger.log_info(line)
+        """Log one record. It cannot fail: whoever logs may be the last one who can answer a request."""
+        try:
+            line = printable(f"{self._model}: {self.format(record)}")
+            logger = pb_utils.Logger
+            with _one_at_a_time:
+                if record.levelno >= logging.ERROR:
+                    logger.log_error(line)
+                elif record.levelno >= logging.WARNING:
+                    logger.log_warn(line)
+                else:
+                    logger.log_info(line)
+        except Exception:
+            self.handleError(record)  # to the standard error output, which is the server's
 
 
 def log_to_triton(model: str) -> None:

@@ -13,7 +13,7 @@ from tests.support.chirp.config import WEIGHTS, ChirpConfig, load_config
 from tests.support.chirp.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.settings import Settings
-from voice_clone.stages import Arrays, Call
+from voice_clone.stages import Arrays, Call, Limit
 
 MODES = {"clone": ("reference_text",)}
 
@@ -45,6 +45,10 @@ class ChirpEncoderStage:
         self._size = config.timbre_size
         self.sample_rate = config.sample_rate
         self.fingerprint = fingerprint
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """None: any timbre will do."""
+        return {}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """The timbre of a clip; the same in every mode."""

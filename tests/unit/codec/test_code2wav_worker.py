@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -342,6 +343,35 @@ def test_an_intruder_is_refused_and_the_stream_goes_on(decoder: CodecDecoder, be
     assert_same_audio(heard(tickets), whole(decoder, codes))
     one.worker.close()
     assert one.lost_streams == [] and one.ended() == ["finished"]
+
+
+def test_a_talkers_stream_ends_with_a_wrong_chunk_and_its_error_waits_for_the_last(bench: Callable[..., Bench]) -> None:
+    """Whatever is wrong, and wherever: nothing but the last chunk may be answered with an error."""
+    one = bench(max_chunk_frames=20)
+    good, none = random_codes(2, 0), NO_CODES
+    wrong: list[tuple[int, dict[str, Any]]] = [
+        (0, {"context": random_codes(21, 1)}),
+        (0, {"payload": random_codes(21, 1)}),
+        (0, {"payload": np.full((2, 4), SMALL.codebook_size, np.int32)}),
+        (0, {"payload": np.zeros((2, 5), np.int32)}),
+        (0, {"payload": np.zeros((2, 4), np.float32)}),
+        (0, {"failure": InvalidArgument("it cannot be read")}),
+        (1, {"payload": np.full((2, 4), -1, np.int32)}),
+        (1, {"context": random_codes(2, 1)}),
+        (1, {"index": 7}),
+    ]
+    for number, (at, given) in enumerate(wrong):
+        name = f"s{number}"
+        chunks = [Chunk(name, index, good, none, False, from_talker=True) for index in range(3)]
+        chunks[at] = replace(chunks[at], **given)
+        tickets = one.submit(*chunks, Chunk(name, 3, none, none, True, from_talker=True))
+        answers = [ticket.wait() for ticket in tickets]
+        assert all(answer is None for answer in answers[at:3]), (given, answers)
+        assert isinstance(answers[3], InvalidArgument) and all(isinstance(each, Decoded) for each in answers[:at])
+        assert not one.code2wav.is_open(name)
+    one.worker.close()
+    assert one.lost_streams == [f"s{number}" for number in range(len(wrong))], "each talker is told, once"
+    assert one.answered_streams == one.lost_streams and not one.worker._broken
 
 
 def test_the_talker_of_a_stream_that_is_not_open_is_notified(bench: Callable[..., Bench]) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.crash_worker import NAMES
 from tests.support.fakes import RATE, FakeEncoder, Voices, clip
 from voice_clone.audio import decode
 from voice_clone.errors import SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts
 
 ROOT = Path(__file__).parents[3]
-SCRIPTED = 7  # operations of the script
+SCRIPTED = 9  # operations of the script
 
 
 class Worker:
@@ -82,6 +83,8 @@ def check(directory: Path, log: list[dict[str, Any]]) -> None:
             continue
         pending = None
         name = line["name"]
+        for imported, generation in line.get("imported", {}).items():
+            acknowledged[imported] = (generation, line["seed"])
         if "deleted" in line:
             acknowledged[name] = None
         elif "generation" in line:
@@ -93,9 +96,13 @@ def check(directory: Path, log: list[dict[str, Any]]) -> None:
         left = {path.relative_to(directory).parts[0] for path in voices.on_disk()}
         assert left <= {"voices"}, "a temporary file or something in quarantine"
         assert not list(directory.rglob(".temporary-*"))
-        for name in {*acknowledged, *([pending["name"]] if pending else [])}:
-            in_doubt = pending if pending is not None and pending["name"] == name else None
-            _check_one(voices, name, acknowledged.get(name), in_doubt)
+        imports = pending is not None and pending["begin"] == "import"
+        doubtful = [] if pending is None else NAMES if imports else [pending["name"]]
+        made = {
+            name: _check_one(voices, name, acknowledged.get(name), pending if name in doubtful else None)
+            for name in {*acknowledged, *doubtful}
+        }
+        assert not imports or len(set(made.values())) == 1, "an import is there in part"
         assert voices.call("list").result["count"] == len(voices.on_disk())
         newest = max((held[0] for held in acknowledged.values() if held), default=0)
         assert voices.upload("New", 0)["generation"] > newest
@@ -103,25 +110,26 @@ def check(directory: Path, log: list[dict[str, Any]]) -> None:
         voices.cache.close()
 
 
-def _check_one(voices: Voices, name: str, held: tuple[int, int] | None, in_doubt: dict[str, Any] | None) -> None:
-    """The voice must be as acknowledged, or as the operation in doubt would have made it."""
+def _check_one(voices: Voices, name: str, held: tuple[int, int] | None, in_doubt: dict[str, Any] | None) -> bool:
+    """The voice must be as acknowledged, or as the operation in doubt would have made it; whether it is the latter."""
     extractions = voices.encoder.extractions
     try:
         reply = voices.resolve(name)
     except SpeakerNotFound:
         assert held is None or (in_doubt is not None and in_doubt["begin"] == "delete"), "an acknowledged voice is lost"
-        return
+        return held is not None
     generation = reply.result["generation"]
     as_acknowledged = held is not None and generation == held[0] and reply.artifacts == made_of(held[1])
     if as_acknowledged:
         assert voices.encoder.extractions == extractions, "its artifacts were lost"
-        return
+        return False
     assert in_doubt is not None, "not what was acknowledged"
     assert held is None or generation > held[0]
-    if in_doubt["begin"] == "upload":
+    if in_doubt["begin"] in ("upload", "import"):
         assert reply.artifacts == made_of(in_doubt["seed"])
     else:
         assert in_doubt["begin"] == "force" and held is not None and reply.artifacts == made_of(held[1])
+    return True
 
 
 def made_of(seed: int) -> bytes:
@@ -129,7 +137,7 @@ def made_of(seed: int) -> bytes:
     return pack_artifacts(FakeEncoder().encode("qwen3_tts", decoded.waveform, RATE, "x_vector").artifacts)
 
 
-def test_killed_at_every_step_of_upload_prepare_replace_and_delete(worker: Worker) -> None:  # B13, B3, C8, C10
+def test_killed_at_every_step_of_upload_prepare_replace_delete_and_import(worker: Worker) -> None:  # B13, B3, C8, C10
     steps = worker.run()
     assert steps > 40
     for kill_at in range(1, steps + 1):

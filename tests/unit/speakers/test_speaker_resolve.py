@@ -296,7 +296,12 @@ def test_a_failure_in_the_background_is_reported_and_the_next_use_tries_again(ma
     voices = make_voices(encoder=encoder)
     speaker = voices.upload(wait=True)
     assert speaker["artifacts"] == [
-        {"model_type": "qwen3_tts", "mode": "x_vector", "state": "failed", "reason": "no memory on the GPU"}
+        {
+            "model_type": "qwen3_tts",
+            "mode": "x_vector",
+            "state": "pending",
+            "reason": "no memory on the GPU; the server tries again",
+        }
     ]
     encoder.error = None
     assert voices.resolve().result["status"] == "miss"

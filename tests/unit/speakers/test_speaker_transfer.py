@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +16,18 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from tests.support.fakes import FakeEncoder, Voices, clip
-from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
+from voice_clone.errors import (
+    InvalidArgument,
+    Overloaded,
+    SpeakerExists,
+    SpeakerNotFound,
+    Unsupported,
+    VoiceCloneError,
+)
 from voice_clone.speakers import Extraction
+from voice_clone.speakers.disk.bundle import pack_bundle, unpack_bundle
+from voice_clone.speakers.disk.files import Files
+from voice_clone.speakers.disk.voice_file import digest
 
 Make = Callable[..., Voices]
 
@@ -160,3 +176,145 @@ def test_an_unknown_voice_or_none_at_all(make_voices: Make) -> None:
     empty = source.call("export")
     assert empty.result == {"speakers": []}
     assert target.call("import", audio=empty.artifacts).result == {"speakers": [], "count": 0}
+
+
+def rebuilt(bundle: bytes, record: dict[str, Any], tensors: dict[str, Any], *, audio: bool) -> bytes:
+    """A bundle of one voice, sealed anew, with parts of its record and its tensors changed."""
+    [(header, held)] = unpack_bundle(bundle)
+    held |= tensors
+    if not audio:
+        held.pop("audio", None)
+    changed = json.loads(header.record.to_json()) | record
+    text = json.dumps(changed)
+    digests = json.dumps({name: digest(tensor) for name, tensor in held.items()})
+    seal = hashlib.sha256(f"{len(text)} {text}{digests}".encode()).hexdigest()
+    metadata = {"format": "voice-clone speaker 1", "record": text, "digests": digests, "seal": seal}
+    return pack_bundle([save(held, metadata)])
+
+
+EMBEDDING, CODES = "qwen3_tts/icl/speaker_embedding", "qwen3_tts/icl/codec_codes"
+BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "NaN": ({}, {EMBEDDING: np.full(1024, np.nan, np.float32)}),
+    "infinity": ({}, {EMBEDDING: np.full(1024, np.inf, np.float32)}),
+    "another size": ({}, {EMBEDDING: np.zeros(64, np.float32)}),
+    "another type": ({}, {EMBEDDING: np.zeros(1024, np.float64)}),
+    "no embedding": ({}, {EMBEDDING: np.zeros(0, np.float32)}),
+    "another width": ({}, {CODES: np.zeros((5, 8), np.int32)}),
+    "codes too large": ({}, {CODES: np.full((5, 16), 2048, np.int32)}),
+    "codes below 0": ({}, {CODES: np.full((5, 16), -1, np.int32)}),
+    "no frames": ({}, {CODES: np.zeros((0, 16), np.int32)}),
+    "too many frames": ({}, {CODES: np.zeros((513, 16), np.int32)}),
+    "more artifacts": ({}, {"qwen3_tts/icl/more": np.zeros(3, np.float32)}),
+    "duration": ({"duration": 1e9}, {}),
+    "no duration": ({"duration": 0}, {}),
+    "sample rate": ({"sample_rate": 10**9}, {}),
+    "file size": ({"file_size": 10**12}, {}),
+    "MIME type": ({"mime_type": "text/html"}, {}),
+    "digest": ({"audio_digest": "<script>"}, {}),
+    "created tomorrow": ({"created_at": 4e9}, {}),
+    "created never": ({"created_at": 1e300}, {}),
+    "extraction_ms": ({"artifacts": [["qwen3_tts", "icl", "f", float("nan")]]}, {}),
+    "extraction_ms infinite": ({"artifacts": [["qwen3_tts", "icl", "f", float("inf")]]}, {}),
+    "extraction_ms negative": ({"artifacts": [["qwen3_tts", "icl", "f", -5]]}, {}),
+    "a blank transcript": ({"reference_text": "  "}, {}),
+    "a long transcript": ({"reference_text": "x" * 5000}, {}),
+    "a lone surrogate": ({"consent": "\ud800"}, {}),
+    "generation": ({"generation": 2**70}, {}),
+}
+
+
+class Limited(FakeEncoder):
+    """Says what its codes may be, as Qwen3-TTS does."""
+
+    most = 512
+
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
+        made = super().encode(model_type, waveform, sample_rate, mode)
+        limits = {"codec_codes": {"below": 2048, "rows": [0, 0] if mode == "x_vector" else [1, self.most]}}
+        return Extraction(made.artifacts, made.fingerprint, made.modes, limits)
+
+
+@pytest.mark.parametrize("audio", [True, False])
+@pytest.mark.parametrize("case", BAD)
+def test_an_import_believes_nothing(make_voices: Make, case: str, audio: bool) -> None:
+    source, target = make_voices("source", encoder=Limited()), make_voices("target", encoder=Limited())
+    source.upload("Ada", 1, reference_text="Hello.", consent="signed")
+    good = source.call("export").artifacts or b""
+    record, tensors = BAD[case]
+    about_the_clip = case in ("duration", "no duration", "sample rate", "file size", "MIME type", "digest")
+    if not (audio and about_the_clip):
+        with pytest.raises(InvalidArgument):
+            target.call("import", audio=rebuilt(good, record, tensors, audio=audio))
+        assert target.call("list").result["count"] == 0 and target.on_disk() == []
+    assert target.call("import", audio=rebuilt(good, {}, {}, audio=audio)).result["count"] == 1
+    assert target.resolve("Ada").artifacts == source.resolve("Ada").artifacts
+
+
+def test_a_clip_of_too_many_frames_leaves_the_old_voice(make_voices: Make) -> None:
+    encoder = Limited()
+    voices = make_voices(encoder=encoder)
+    voices.upload("Ada", 1, reference_text="Hello.")
+    before = voices.get()
+    encoder.most = 10
+    with pytest.raises(InvalidArgument, match="codec_codes has 13 rows; this server takes 1 to 10"):
+        voices.upload("Ada", 2, reference_text="Hello.")
+    assert voices.get() == before
+
+
+class Full(Files):
+    """A disk on which one operation fails, the `at`-th of all since it was told so."""
+
+    at = -1
+
+    def _step(self) -> None:
+        self.at -= 1
+        if self.at == 0:
+            raise OSError(errno.ENOSPC, "full")
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.at == 1:
+            path.write_bytes(data[: len(data) // 2])
+        self._step()
+        super().write(path, data)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._step()
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._step()
+        super().sync_directory(path)
+
+
+def test_an_import_on_a_disk_that_fails_at_any_step_is_all_or_nothing(make_voices: Make) -> None:
+    source = filled(make_voices)
+    bundle = source.call("export").artifacts
+    wanted = [source.resolve(name).artifacts for name in ("Ada", "Bob", "Direct")]
+    done = undone = 0
+    for at in range(1, 60):
+        disk = Full()
+        target = make_voices(f"target-{at}", files=disk)
+        target.upload("Ada", 7, reference_text="Hello.")
+        before = target.resolve("Ada").artifacts
+        disk.at = at
+        with contextlib.suppress(VoiceCloneError):
+            target.call("import", audio=bundle)
+        failed, disk.at = disk.at <= 0, -1
+        for _ in range(2):
+            names = [each["name"] for each in target.call("list").result["speakers"]]
+            if names == ["Ada"]:
+                assert target.resolve("Ada").artifacts == before
+            else:
+                assert [target.resolve(name).artifacts for name in names] == wanted
+            assert target.upload("Zoe", 8)["name"] == "Zoe"
+            target.call("delete", name="Zoe")
+            target.restart()
+        assert len(target.on_disk()) == len(names), "something was left"
+        done, undone = done + (len(names) == 3), undone + (len(names) == 1)
+        if not failed:
+            break
+    assert done >= 3 and undone >= 3 and not failed

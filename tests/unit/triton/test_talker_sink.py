@@ -74,10 +74,10 @@ def test_a_missing_tensor_is_named(config: Qwen3TTSConfig) -> None:
     inputs = Inputs(make_prompt(config, 1))
     inputs._raw = {"prompt": b"no safetensors"}
     with pytest.raises(InvalidArgument, match="prompt must be safetensors bytes"):
-        read_call(inputs, stage_of(config), "qwen3_tts")
+        read_call(inputs, stage_of(config), "qwen3_tts", 512)
     inputs._raw = {}
     with pytest.raises(InvalidArgument, match="prompt is missing; qwen3_tts_prompt makes it"):
-        read_call(inputs, stage_of(config), "qwen3_tts")
+        read_call(inputs, stage_of(config), "qwen3_tts", 512)
 
 
 def test_chunks(config: Qwen3TTSConfig) -> None:

@@ -19,7 +19,7 @@ from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.settings import Settings
-from voice_clone.stages import Arrays, Call
+from voice_clone.stages import Arrays, Call, Limit, max_chunk_frames
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
@@ -43,6 +43,10 @@ class SpeakerStage:
         self.sample_rate = config.sample_rate
         self.fingerprint = fingerprint
 
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """None: an embedding has its size."""
+        return {}
+
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """The same in every mode."""
         if waveform.size == 0:
@@ -56,12 +60,22 @@ class CodecStage:
     modes = MODES
 
     def __init__(
-        self, encoder: CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder, config: CodecConfig, fingerprint: str
+        self,
+        encoder: CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder,
+        config: CodecConfig,
+        fingerprint: str,
+        max_frames: int,
     ) -> None:
         self._encoder = encoder
+        self._max_frames = max_frames
+        self._codebook_size = config.decoder_config.codebook_size
         self._codebooks = config.encoder_valid_num_quantizers
         self.sample_rate = config.input_sample_rate
         self.fingerprint = fingerprint
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """Codes that talker and decoder take; none at all by the speaker embedding alone."""
+        return {CODES: Limit(self._codebook_size, (0, 0) if mode == "x_vector" else (1, self._max_frames))}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """The codes of a clip."""
@@ -119,7 +133,7 @@ def load_speaker_stage(settings: Settings, call: Call | None = None) -> SpeakerS
 def load_codec_stage(settings: Settings, call: Call | None = None) -> CodecStage:
     """As the settings ask for it."""
     encoder, config, fingerprint = load_codec_encoder(settings, call)
-    return CodecStage(encoder, config.codec, fingerprint)
+    return CodecStage(encoder, config.codec, fingerprint, max_chunk_frames(settings))
 
 
 def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:

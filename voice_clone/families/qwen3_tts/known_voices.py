@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.families.qwen3_tts.text import Tokenizer
@@ -31,7 +30,7 @@ def known_prompts(directory: Path, tokenizer: Tokenizer) -> Iterator[Prompt]:
     for record, artifacts in latest_artifacts(directory, ARTIFACT):
         if not {CODES, EMBEDDING} <= artifacts.keys():
             continue
-        with contextlib.suppress(InvalidArgument):  # they belong to another checkpoint
+        with contextlib.suppress(Exception):  # they belong to another checkpoint, or are none at all
             reference_ids = tokenizer.reference_ids(record.reference_text or "")
             role_ids = tokenizer.role_ids
             yield Prompt(role_ids, role_ids[-1:], artifacts[EMBEDDING], reference_ids, artifacts[CODES])

@@ -16,7 +16,7 @@ from voice_clone.families.qwen3_tts.prompt import mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
-from voice_clone.stages import Prepared
+from voice_clone.stages import Prepared, check_reference, max_chunk_frames
 
 EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
 MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
@@ -36,9 +36,13 @@ class Qwen3TTSPrompt:
 
     Args:
         max_tokens: of a text, and of a transcript; longer ones are refused.
+        max_reference_frames: that code2wav takes.
     """
 
-    def __init__(self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
+    def __init__(
+        self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int = 512
+    ) -> None:
+        self._max_reference_frames = max_reference_frames
         self._config = config
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
@@ -66,6 +70,7 @@ class Qwen3TTSPrompt:
         transcript = None if voice is None or speech.x_vector_only else voice.transcript
         if voice is not None and transcript is not None:
             codes = voice.artifacts[CODES]
+            check_reference(len(codes), self._max_reference_frames)
             of_reference = self._known_reference_ids if speech.voice else self._reference_ids
             reference_ids = of_reference(transcript) if transcript else reference_ids
         tensors = {
@@ -112,4 +117,5 @@ def language_id(language: str | None, config: Qwen3TTSConfig) -> int | None:
 def load_prompt(settings: Settings) -> Qwen3TTSPrompt:
     """The prompt stage as the settings ask for it."""
     folder = settings.checkpoint_dir
-    return Qwen3TTSPrompt(load_config(folder), Tokenizer(folder), settings.integer("max_text_tokens", 1024))
+    max_tokens = settings.integer("max_text_tokens", 1024)
+    return Qwen3TTSPrompt(load_config(folder), Tokenizer(folder), max_tokens, max_chunk_frames(settings))

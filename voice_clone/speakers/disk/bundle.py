@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.disk import voice_file
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Header, Tensors
+from voice_clone.speakers.disk.voice_file import AUDIO, Header, Tensors
 from voice_clone.speakers.record import ArtifactId
 
 FORMAT = "voice-clone bundle 1"
@@ -42,7 +41,9 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
             raise InvalidArgument("this is no bundle of voices; send what an export answered")
         names = sorted(files, key=lambda name: (len(name), name))
         return [voice_file.unpack(files[name].tobytes()) for name in names]
-    except (SafetensorError, ValueError, KeyError, Damaged):
+    except InvalidArgument:
+        raise
+    except Exception:  # a bundle may hold anything
         raise InvalidArgument("the bundle of voices is damaged; export it again") from None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
 import os
 import socket
+import stat
 import time
 from pathlib import Path
 
@@ -19,7 +21,8 @@ log = logging.getLogger(__name__)
 def holder(directory: Path) -> str | None:
     """Who owns a directory of voices; None: nobody. Changes nothing."""
     try:
-        handle = os.open(directory / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # O_NONBLOCK: what has this name may be a FIFO
+        handle = os.open(directory / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -29,7 +32,16 @@ def holder(directory: Path) -> str | None:
 
 
 def own(path: Path, wait: float) -> int:
-    """Lock the directory for this process while the returned file stays open."""
+    """Lock the directory of this file for this process while the returned file stays open.
+
+    Args:
+        wait: seconds to wait for another process to release it.
+
+    Raises:
+        Overloaded: another process owns it; the message names that one.
+        OSError: the file cannot be made.
+    """
+    _clear(path)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + wait
     waiting = False
@@ -50,6 +62,13 @@ def own(path: Path, wait: float) -> int:
     return handle
 
 
+def _clear(path: Path) -> None:
+    """Rename what is no file: no process can own the directory by it."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            path.rename(path.with_name(f"{path.name}.{time.time_ns()}"))
+
+
 def _locked(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,5 +81,5 @@ def _named(text: bytes) -> str:
     try:
         owner = json.loads(text)
         return f"process {owner['pid']} on {owner['host']}"
-    except (ValueError, KeyError, TypeError):
+    except Exception:  # it may hold anything
         return "another process"

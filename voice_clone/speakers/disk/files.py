@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import time
 from pathlib import Path
 
 TEMPORARY = ".temporary-"  # prefix of files that are still being written
@@ -56,3 +58,13 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def make_folder(path: Path) -> None:
+    """A folder that only its user may read; a file in its place is renamed."""
+    if path.is_symlink():  # it would lead elsewhere
+        raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
+    if path.exists() and not path.is_dir():
+        path.rename(path.with_name(f"{path.name}.{time.time_ns()}"))
+    path.mkdir(exist_ok=True)
+    path.chmod(0o700)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.store import VOICES
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 
+MAX_VOICES = 1024  # that are looked at, whatever lies there
+
 log = logging.getLogger(__name__)
 
 
@@ -24,20 +27,21 @@ def latest_artifacts(directory: Path, artifact: ArtifactId) -> Iterator[tuple[Sp
 
     Yields: the record of the speaker, and its tensors under the names that the encoder gave them.
     """
-    for path in _latest_first(directory / VOICES):
+    for path in _latest_first(directory / VOICES)[:MAX_VOICES]:
         try:
             header, tensors = voice_file.read_artifacts(path, artifact)
         except (OSError, voice_file.Damaged) as error:
-            log.info("skipped a voice on disk: %s", error)
+            log.debug("skipped a voice on disk: %s", error)
             continue
         if tensors:
             yield header.record, tensors
 
 
 def _latest_first(folder: Path) -> list[Path]:
-    try:
-        entries = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
-        entries.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
-    except OSError:  # there is none yet, or a file has just gone
-        return []
-    return [Path(entry.path) for entry in entries if entry.name.endswith(".safetensors")]
+    found: list[tuple[int, str]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # there may be none yet
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has just gone
+                if entry.name.endswith(".safetensors") and entry.is_file(follow_symlinks=False):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
+    return [Path(path) for _, path in sorted(found, reverse=True)]

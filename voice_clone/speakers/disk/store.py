@@ -2,6 +2,7 @@
 
 <directory>/lock          locked while a process owns the directory; names that process
 <directory>/generation    a number not below any generation in use
+<directory>/import        while an import is being finished: the names of its files (see `together`)
 <directory>/voices/       <SHA-256 of the speaker's key>.safetensors: names never become paths
 <directory>/quarantine/   files that could not be read, kept for inspection
 """
@@ -16,7 +17,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,18 @@ from numpy.typing import NDArray
 from voice_clone.errors import Internal, Overloaded, VoiceCloneError
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.directory_lock import LOCK, own
-from voice_clone.speakers.disk.files import TEMPORARY, Files, replace_file
+from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, replace_file
+from voice_clone.speakers.disk.quarantine import Quarantine
+from voice_clone.speakers.disk.together import LIST, Together
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Tensors
-from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.record import MAX_GENERATION, ArtifactId, SpeakerRecord
 
 log = logging.getLogger(__name__)
 VOICES = "voices"  # the folder of the speakers' files
 _BATCH = 64  # generations reserved by one write; a crash skips the unused ones
 _FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+GENERATION = "generation"
 
 
 class NotDurable(Internal):
@@ -61,12 +67,16 @@ class SpeakerStore:
         self._quarantine = directory / "quarantine"
         with _disk_errors("opened"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that exists may hold other files
-            for path in (self._voices, self._quarantine):
-                path.mkdir(exist_ok=True)
-                if path.is_symlink():  # it would lead elsewhere
-                    raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
-                path.chmod(0o700)
             self._lock_handle = own(directory / LOCK, wait)
+            try:
+                for path in (self._voices, self._quarantine):
+                    make_folder(path)
+            except BaseException:
+                os.close(self._lock_handle)
+                raise
+        self._quarantined = Quarantine(self._quarantine, self._files)
+        self._together = Together(directory, self._voices, self._files)
+        self._together_lock = threading.Lock()
         self._users = threading.Condition()
         self._active = 0
         self._closed = False
@@ -76,14 +86,29 @@ class SpeakerStore:
     def restore(self) -> list[SpeakerRecord]:
         """All records on disk, unordered; reads headers only. Called once, before anything else.
 
-        Files that are not a speaker's go to quarantine; files that an earlier owner did not finish are removed.
+        What is not a speaker's file goes to quarantine, whatever it is; files that an earlier owner did not finish are
+        removed, and an import that it did not finish is finished.
         """
         with _disk_errors("read"):
-            for leftover in (*self._voices.glob(TEMPORARY + "*"), *self._directory.glob(TEMPORARY + "generation")):
-                self._files.remove(leftover)
-            found = [self._restore_one(entry) for entry in list(os.scandir(self._voices))]
+            for entry in list(os.scandir(self._voices)):
+                if not entry.is_file(follow_symlinks=False):
+                    self._set_aside(Path(entry.path), "it is no file")
+            own = [self._directory / name for name in (GENERATION, LIST)]
+            for path in (*own, *map(self._temporary, (GENERATION, LIST))):
+                if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+                    self._set_aside(path, "it is no file")
+            self._together.restore()
+            if self._together.unfinished:
+                self._together.finish()
+            for leftover in (*self._voices.glob(TEMPORARY + "*"), *map(self._temporary, (GENERATION, LIST))):
+                with contextlib.suppress(OSError):
+                    self._files.remove(leftover)
+            found = [self._restore_one(Path(entry.path)) for entry in list(os.scandir(self._voices))]
             records = [record for record in found if record is not None]
             self._start_generations(records)
+            for folder in (self._quarantine, self._voices, self._directory) if self._quarantined.taken else ():
+                with contextlib.suppress(OSError):  # else they are set aside again at the next start
+                    self._files.sync_directory(folder)
         return records
 
     def next_generation(self) -> int:
@@ -99,6 +124,17 @@ class SpeakerStore:
         with self._changing(), _disk_errors("written"):
             replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
             self._confirm(self._voices)
+
+    def write_all(self, speakers: Sequence[tuple[SpeakerRecord, Tensors]]) -> None:
+        """Write the files of several speakers: all or none, whatever happens."""
+        with self._changing(), _disk_errors("written"), self._together_lock:
+            contents = [(self._path(record.key), partial(voice_file.pack, record, each)) for record, each in speakers]
+            self._together.replace(contents)
+            try:
+                self._confirm(self._directory)
+            finally:
+                with contextlib.suppress(OSError):  # the next change, or the next start, finishes it
+                    self._together.finish()
 
     def amend(self, older: SpeakerRecord, newer: SpeakerRecord, artifact: ArtifactId, tensors: Tensors) -> None:
         """Write `newer` with the tensors of `older`, those of `artifact` replaced."""
@@ -142,7 +178,9 @@ class SpeakerStore:
     def quarantine(self, record: SpeakerRecord, reason: str) -> None:
         """Move the speaker's file to quarantine."""
         with self._changing(), _disk_errors("changed"):
-            self._set_aside(self._path(record.key), reason)
+            self._quarantined.take(self._path(record.key), reason)
+            self._confirm(self._quarantine)
+            self._confirm(self._voices)
 
     def close(self) -> None:
         """Release the directory after the changes under way; later changes fail. May be called twice."""
@@ -158,7 +196,10 @@ class SpeakerStore:
         os.close(self._lock_handle)
 
     def _path(self, key: str) -> Path:
-        return self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
+        return self._together.path_of(self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors")
+
+    def _temporary(self, name: str) -> Path:
+        return self._directory / f"{TEMPORARY}{name}"
 
     def _read(
         self, record: SpeakerRecord, wanted: Callable[[str], bool]
@@ -168,47 +209,45 @@ class SpeakerStore:
         _check_generation(header, record)
         return header, tensors
 
-    def _restore_one(self, entry: os.DirEntry[str]) -> SpeakerRecord | None:
-        path = Path(entry.path)
+    def _restore_one(self, path: Path) -> SpeakerRecord | None:
         try:
-            if not entry.is_file(follow_symlinks=False) or not _FILE.fullmatch(entry.name):
+            if not _FILE.fullmatch(path.name):
                 raise Damaged("not a speaker's file")
             record = voice_file.read_header(path).record
             if self._path(record.key) != path:
                 raise Damaged("the file belongs to a speaker of another name")
             return record
         except OSError as error:  # the file may be intact: leave it
-            log.warning("%s cannot be read and is skipped: %s", path.name, error)
+            log.warning("%s cannot be read and is skipped: %s", path.name, error.strerror)
         except Damaged as error:
-            try:
-                self._set_aside(path, str(error))
-            except (OSError, NotDurable) as failure:
-                log.warning("%s is damaged (%s), and could not be set aside: %s", path.name, error, failure)
+            self._set_aside(path, str(error))
         return None
 
     def _set_aside(self, path: Path, reason: str) -> None:
-        target = self._quarantine / f"{path.name}.{time.time_ns()}"
-        self._files.rename(path, target)
-        self._confirm(self._quarantine)
-        self._confirm(self._voices)
-        log.warning("set %s aside in quarantine: %s", path.name, reason)
+        """Move something to quarantine; where that is impossible it stays, and nothing else happens."""
+        try:
+            self._quarantined.take(path, reason)
+        except OSError as failure:
+            log.warning("%r is of no use (%s), and could not be set aside: %s", path.name, reason, failure.strerror)
 
     def _start_generations(self, records: list[SpeakerRecord]) -> None:
         """Continue above every earlier generation, including those of deleted speakers."""
-        path = self._directory / "generation"
+        path = self._directory / GENERATION
         above = max((record.generation for record in records), default=0)
-        try:
-            above = max(above, int(path.read_bytes()))
-        except FileNotFoundError:
-            pass
-        except ValueError:
-            log.warning("the generation counter is damaged; generations continue from the clock")
-            above = max(above, int(time.time()))
+        if path.exists():
+            text = b""
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                text = file.read(64).strip()
+            if _NUMBER.fullmatch(text) and int(text) < MAX_GENERATION:
+                above = max(above, int(text))
+            else:
+                log.warning("the generation counter is damaged; generations continue from the clock")
+                above = max(above, int(time.time()))
         self._next = self._reserved = above
 
     def _reserve(self, until: int) -> None:
         with self._changing(), _disk_errors("written"):
-            replace_file(self._files, self._directory / "generation", str(until).encode())
+            replace_file(self._files, self._directory / GENERATION, str(until).encode())
             self._files.sync_directory(self._directory)
             self._reserved = until
 
@@ -227,6 +266,10 @@ class SpeakerStore:
                 raise Overloaded("the voice store is closed; the server is stopping")
             self._active += 1
         try:
+            if self._together.unfinished:
+                with self._together_lock, _disk_errors("changed"):
+                    if self._together.unfinished:
+                        self._together.finish()
             yield
         finally:
             with self._users:

@@ -22,15 +22,16 @@ from voice_clone import compute
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.worker import Code2WavWorker
-from voice_clone.errors import from_message
+from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.settings import Settings
-from voice_clone.stages import DecoderStage
+from voice_clone.stages import DecoderStage, chunk_schedule, max_chunk_frames
 from voice_clone.triton.model import Model
 from voice_clone.triton.packing import unpack
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
-from voice_clone.triton.tensors import Value
+from voice_clone.triton.stages.stream_id import of_talker
+from voice_clone.triton.tensors import Array, Value
 
 log = logging.getLogger("voice_clone.code2wav")
 
@@ -55,7 +56,7 @@ class Code2WavModel(Model):
             stage.decoder,
             stage.form,
             max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
-            max_chunk_frames=settings.integer("max_chunk_frames", 512),
+            max_chunk_frames=max_chunk_frames(settings),
             idle_seconds=settings.number("stream_idle_seconds", 60.0),
             primed_bytes=settings.integer("primed_bytes", 256 << 20),
             primed_seconds=settings.number("primed_seconds", 600.0),
@@ -63,7 +64,7 @@ class Code2WavModel(Model):
         max_batch = compute.max_decode_batch(settings)
         max_waiting = settings.integer("max_waiting_chunks", 4096)
         log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
-        lengths = settings.integers("chunk_frames", stage.chunk_frames)
+        lengths = chunk_schedule(settings, stage.chunk_frames)
         code2wav.warm_up(lengths, sorted({1, max_batch}), settings.number("warm_up_seconds", 20.0))
         references = stage.known_references(settings.voice_dir)
         restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
@@ -73,9 +74,9 @@ class Code2WavModel(Model):
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a chunk, or answer a heartbeat."""
-        info, final = request.json_object("info"), request.number("final")
         stream_id, payload, context = request.text("stream_id"), request.array("codes"), request.array("context_codes")
         assert stream_id is not None and payload is not None and context is not None  # Request has checked it
+        final, from_talker = bool(request.number("final")), of_talker(stream_id)
         if not final and len(payload) == 0:  # a heartbeat
             if responder.cancelled():
                 self._worker.abandon(stream_id)
@@ -83,15 +84,19 @@ class Code2WavModel(Model):
                 self._worker.prepare(context)
             responder.end()
             return
-        chunk = Chunk(
-            stream_id=stream_id,
-            index=request.number("chunk_index"),
-            payload=payload,
-            context=context,
-            final=final,
-            failure=from_message(str(info["error"])) if final and "error" in info else None,
-            voice=unpack("voice", request.raw("voice")),
-        )
+        info: dict[str, Any] = {}
+        voice: dict[str, Array] = {}
+        failure: VoiceCloneError | None = None
+        try:
+            info = request.json_object("info")
+            voice = unpack("voice", request.raw("voice"))
+            failure = from_message(str(info["error"])) if final and "error" in info else None
+        except VoiceCloneError as error:
+            if not from_talker:
+                raise
+            failure = error
+        index = request.number("chunk_index")
+        chunk = Chunk(stream_id, index, payload, context, final, failure, voice, from_talker)
         self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate))
 
     def close(self) -> None:

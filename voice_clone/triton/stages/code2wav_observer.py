@@ -22,6 +22,7 @@ from typing import TypeVar
 from voice_clone.codec.observer import Report
 from voice_clone.errors import VoiceCloneError
 from voice_clone.triton.calls import call
+from voice_clone.triton.stages.stream_id import of_talker
 from voice_clone.triton.telemetry import Metric, of_family
 
 PREFIX = "voice_clone_code2wav_"
@@ -56,8 +57,9 @@ class Code2WavObserver:
             thread.start()
 
     def lost(self, stream_id: str) -> None:
-        """See `Observer`."""
-        _put(self._ended_streams, stream_id)
+        """See `Observer`. A stream of another caller has no talker, whatever its id is."""
+        if of_talker(stream_id):
+            _put(self._ended_streams, stream_id)
 
     def answered(self, stream_id: str) -> None:
         """See `Observer`. A talker whose server stops waits for this."""

@@ -5,6 +5,7 @@ in    waveform     FP32 [-1]   mono; empty: names, types and dimensions of the a
       mode         STRING [1]  optional
 out   <artifact>   the family's
       fingerprint  STRING [1]  of weights and configuration
+      limits       STRING [1]  where config.pbtxt has it: JSON {artifact: {"below", "rows"}}, see `stages.Limit`
       modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs]}, best mode first
 """
 
@@ -52,9 +53,12 @@ class EncoderModel(Model):
         if waveform.size:
             check_waveform(waveform, rate)
             waveform = resample(waveform, rate, self._stage.sample_rate)
-        outputs: dict[str, Value] = {**self._stage.encode(waveform, request.text("mode"))}
+        mode = request.text("mode")
+        outputs: dict[str, Value] = {**self._stage.encode(waveform, mode)}
         if waveform.size:
             trim()
+        if self.gives("limits"):
+            outputs["limits"] = json.dumps({name: each._asdict() for name, each in self._stage.limits(mode).items()})
         if self._stage.modes is not None:
             outputs["modes"] = json.dumps({mode: list(needs) for mode, needs in self._stage.modes.items()})
         return {**outputs, "fingerprint": self._stage.fingerprint}

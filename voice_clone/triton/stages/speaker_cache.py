@@ -10,13 +10,13 @@ from voice_clone.settings import Settings
 from voice_clone.speakers import CacheConfig, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
 from voice_clone.speakers.name import check_word
-from voice_clone.speakers.write_token import PARAMETER, WriteToken
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.speaker_metrics import SpeakerMetrics
 from voice_clone.triton.stages.voice_encoders import TritonVoiceEncoders
 from voice_clone.triton.tensors import Value
+from voice_clone.triton.write_token import PARAMETER, WriteToken
 
 
 class SpeakerCacheModel(Model):

@@ -22,12 +22,13 @@ from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.settings import Settings
-from voice_clone.stages import TalkerStage
+from voice_clone.stages import TalkerStage, chunk_schedule, max_chunk_frames
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.server_stop import HttpEndpoint, ServerStop
 from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.stream_id import public_id
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import TalkerSink
 from voice_clone.triton.telemetry import of_family
@@ -59,9 +60,10 @@ class TalkerModel(Model):
         voices = stage.known_prompts(settings.voice_dir)
         restored = generator.restore(voices, settings.number("restore_seconds", 10.0))
         log.info("restored the prompts' prefixes of %d voices", restored)
+        self._max_reference_frames = max_chunk_frames(settings)
         self._engine = Engine(
             generator,
-            schedule=settings.integers("chunk_frames", stage.chunk_frames),
+            schedule=chunk_schedule(settings, stage.chunk_frames),
             # A chunk that is sent early changes its samples by rounding, which a deterministic engine must not do.
             frame_seconds=0.0 if generator.deterministic else stage.frame_seconds,
             max_queue=settings.integer("max_queue", 64),
@@ -76,11 +78,11 @@ class TalkerModel(Model):
         """Queue a stream, or cancel one."""
         cancelled = request.text("cancel")
         if cancelled is not None:
-            self._engine.cancel(cancelled)
+            self._engine.cancel(public_id(cancelled))
             self._last_chunks.answered(cancelled)
             responder.end()
             return
-        plan, stream, deadline = read_call(request, self._stage, self.family)
+        plan, stream, deadline = read_call(request, self._stage, self.family, self._max_reference_frames)
         sink = TalkerSink(stream, responder, self._last_chunks)
         self._engine.submit(stream.stream_id, plan.request, sink, deadline)
 

@@ -6,14 +6,15 @@ import math
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.stages import KNOBS, StreamPlan, TalkerStage
+from voice_clone.stages import KNOBS, StreamPlan, TalkerStage, check_reference
 from voice_clone.triton.packing import pack, unpack
+from voice_clone.triton.stages.stream_id import with_secret
 
 MAX_STREAM_ID = 128  # characters
 
@@ -23,7 +24,8 @@ class TalkerStream:
     """What the sink needs of a stream.
 
     Attributes:
-        stream_id: names it.
+        stream_id: names it; a caller knows it.
+        secret_id: names it between talker and code2wav; nobody else knows it.
         context: reference frames [n, width] that go with the first chunk.
         info: what the stages so far tell of it.
         voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
@@ -33,6 +35,10 @@ class TalkerStream:
     context: NDArray[Any]
     info: Mapping[str, Any]
     voice: bytes | None = None
+    secret_id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "secret_id", with_secret(self.stream_id))
 
 
 class Inputs(Protocol):
@@ -52,9 +58,12 @@ class Inputs(Protocol):
 
 
 def read_call(
-    inputs: Inputs, stage: TalkerStage[Any], family: str
+    inputs: Inputs, stage: TalkerStage[Any], family: str, max_reference_frames: int
 ) -> tuple[StreamPlan[Any], TalkerStream, float | None]:
     """What a caller wants of the talker: the plan of the stream, what its sink needs, and its deadline.
+
+    Args:
+        max_reference_frames: that code2wav takes.
 
     Raises:
         InvalidArgument: something is missing, of the wrong form, or out of range.
@@ -69,6 +78,7 @@ def read_call(
     knobs = {name: value for name in KNOBS if (value := inputs.number(name)) is not None}
     knobs.setdefault("seed", secrets.randbits(64))
     plan = stage.plan(unpack("prompt", packed), knobs, inputs.json_object("options"))
+    check_reference(len(plan.context), max_reference_frames)
     known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
     return plan, TalkerStream(stream_id, plan.context, known, voice), _deadline(inputs.parameter("deadline_ms"), info)

@@ -109,9 +109,9 @@ class TalkerSink:
     def _send(self, frames: NDArray[Any], context: NDArray[Any], final: bool, info: str) -> None:
         self._used, self._last_sent = True, self._clock()
         if final:
-            self._last_chunks.sent(self._stream.stream_id)
+            self._last_chunks.sent(self._stream.secret_id)
         outputs: dict[str, Any] = {
-            "stream_id": self._stream.stream_id,
+            "stream_id": self._stream.secret_id,
             "codes": frames,
             "context_codes": context,
             "chunk_index": self._next_index,

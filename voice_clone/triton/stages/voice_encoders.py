@@ -5,6 +5,7 @@ in    waveform     FP32 [-1]   mono; empty: the encoder describes itself
       mode         STRING [1]  optional; absent only with an empty waveform, where the modes alone are asked for
 out   <artifact>   any type    an artifact of the voice, cached under its own name
       fingerprint  STRING [1]  of the weights; all outputs whose names end so count together
+      limits       STRING [1]  optional: JSON {artifact: {"below", "rows"}}: what it may hold (see `stages.Limit`)
       modes        STRING [1]  optional: JSON {mode: [what it needs]}, best mode first (see `speakers.modes`)
 """
 
@@ -24,7 +25,7 @@ from voice_clone.speakers import Extraction
 from voice_clone.triton.calls import call
 
 SUFFIX = "_voice_encoder"
-_FINGERPRINT, _MODES = "fingerprint", "modes"
+_FINGERPRINT, _MODES, _LIMITS = "fingerprint", "modes", "limits"
 
 
 class TritonVoiceEncoders:
@@ -50,11 +51,12 @@ class TritonVoiceEncoders:
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """As `Encoder`."""
         outputs = call(f"{model_type}{SUFFIX}", {"waveform": waveform, "sample_rate": sample_rate, "mode": mode})
-        modes = outputs.pop(_MODES, None)
+        modes, limits = outputs.pop(_MODES, None), outputs.pop(_LIMITS, None)
         return Extraction(
             {name: tensor for name, tensor in outputs.items() if not name.endswith(_FINGERPRINT)},
             _fingerprint(outputs),
             None if modes is None else parse_object(_MODES, modes[0].decode()),
+            {} if limits is None else parse_object(_LIMITS, limits[0].decode()),
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fakes import Voices
 from voice_clone.errors import PermissionDenied
-from voice_clone.speakers.write_token import WriteToken
+from voice_clone.triton.write_token import WriteToken
 
 TOKEN = "correct-horse-battery-staple"
 READS = {"get", "list", "stats", "resolve", "prepare"}

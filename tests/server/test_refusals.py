@@ -1,0 +1,216 @@
+"""Every step of the ensemble refuses what it must, and no refusal leaves its request behind.
+
+Triton 2.51 never releases an ensemble's request if a step answers with an error while another is at work, and then the
+server cannot stop. What ends the request of each refusal:
+
+    step      refuses                                            what ends the ensemble's request
+    prompt    any input, an unknown voice, a bad clip, a         its error: no other step has begun
+              reference that is too long
+    talker    knobs, deadline, a long prompt, a full queue       its error: nothing was sent to code2wav yet
+    talker    the deadline, a cancel, a failed step, later       the error in the stream's last chunk
+    code2wav  anything: no room, a wrong chunk, a failed decode  no answer to that chunk; the talker is told to end,
+                                                                 and its last chunk gets the error
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from voice_clone_client import Client, InvalidArgument, Overloaded, VoiceCloneError
+
+from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, asking
+from tests.support.factories import CheckpointFactory
+from tests.support.server_metrics import gauges
+from tests.support.talker_calls import Call
+from tests.support.waiting import until
+from tools.triton_server import MODELS, TritonServer
+
+TEXT = "Every evening the boats came home. " * 4
+SMALL = 60  # frames; the shipped clip has 65
+Start = Callable[..., TritonServer]
+
+
+@pytest.fixture
+def start(endless_checkpoint: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts one server whose speeches do not end by themselves; at the end it must stop with nothing in flight."""
+    started: list[TritonServer] = []
+
+    def begin(models: Path = MODELS, **environment: str) -> TritonServer:
+        log, voices = tmp_path / "log", tmp_path / "voices"
+        started.append(TritonServer(endless_checkpoint, voices, models=models, log=log, environment=environment))
+        return started[0].start()
+
+    yield begin
+    [server] = started
+    until(lambda: not any(gauges(server).values()))
+    with Client(server.url) as client:
+        speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
+        assert list(speech)[-1].final
+    assert server.stop() == 0, "a request was never released"
+    assert "(version 1) has" not in (tmp_path / "log").read_text(), "a request was not released"
+
+
+def refused(client: Client, **given: Any) -> VoiceCloneError:
+    with pytest.raises(VoiceCloneError) as failure:
+        list(client.speak(**{"text": TEXT, "seed": 4, "max_frames": 40, **given}))
+    return failure.value
+
+
+def repository_with(folder: Path, model: str, setting: str, value: str) -> Path:
+    """Our models, one of them with another default of a setting."""
+    shutil.copytree(MODELS, folder)
+    config = folder / model / "config.pbtxt"
+    before, key, after = config.read_text().partition(f'"{setting}" value {{ string_value: "')
+    assert key
+    config.write_text(before + key + value + after[after.index('"') :])
+    return folder
+
+
+def test_a_reference_that_code2wav_alone_refuses(
+    start: Start, tmp_path: Path, reference_clip: bytes, reference_text: str
+) -> None:
+    server = start(repository_with(tmp_path / "models", "qwen3_tts_code2wav", "max_chunk_frames", str(SMALL)))
+    with Client(server.url) as client:
+        client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
+        with ThreadPoolExecutor(4) as pool:
+            errors = list(pool.map(lambda _: refused(client, voice="Harbour"), range(8)))
+        for error in errors:
+            assert isinstance(error, InvalidArgument) and "context_codes has 65 frames; at most 60" in str(error)
+        assert list(client.speak(TEXT, voice="Harbour", x_vector_only=True, max_frames=3))[-1].final
+
+
+def test_a_reference_that_is_too_long_is_refused_where_it_comes_in(
+    start: Start, checkpoint_folder: CheckpointFactory, tmp_path: Path, reference_clip: bytes, reference_text: str
+) -> None:
+    with TritonServer(checkpoint_folder("tiny", 0), tmp_path / "other", log=tmp_path / "other-log") as other:
+        with Client(other.url) as client:
+            client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
+            bundle = client.export("Harbour")
+            prompt = Call(other, {"text": TEXT, "voice": "Harbour"}, model="qwen3_tts_prompt").next()
+        other.kill()
+    server = start(VOICE_CLONE_MAX_CHUNK_FRAMES=str(SMALL))
+    with Client(server.url) as client:
+        with pytest.raises(InvalidArgument, match="such as qwen3_tts makes"):
+            client.import_(bundle)
+        clip = {"reference_audio": reference_clip, "reference_text": reference_text}
+        assert "65 rows; this server takes 1 to 60" in str(refused(client, **clip))
+        assert client.list() == []
+        inputs = {name: prompt.as_numpy(name)[0] for name in ("prompt", "prompt_info")}
+        call = Call(server, inputs)
+        assert "has 65 frames, and this server takes at most 60" in call.next()
+        call.close()
+
+
+def test_refusals_of_every_step(start: Start) -> None:
+    server = start(VOICE_CLONE_MAX_STREAMS="2", VOICE_CLONE_MAX_QUEUE="2", VOICE_CLONE_MAX_LENGTH="400")
+    embedding = {"speaker_embedding": np.ones(64, np.float32)}
+    cases: list[dict[str, Any]] = [
+        {"text": "  ", **embedding},
+        {"voice": "Nobody"},
+        {"speaker_embedding": np.full(64, np.nan, np.float32)},
+        {"reference_audio": b"no audio", "reference_text": "hello"},
+        {"language": "Klingon", **embedding},
+        {"options": {"nope": 1}, **embedding},
+        {"text": "word " * 1500, **embedding},
+        {"temperature": 0.0, **embedding},
+        {"top_p": float("nan"), **embedding},
+        {"max_frames": 0, **embedding},
+        {"max_frames": 5000, **embedding},
+        {"text": "word " * 500, "non_streaming_mode": True, "max_frames": 390, **embedding},
+    ]
+    with Client(server.url) as client:
+        for given in cases:
+            assert isinstance(refused(client, **given), VoiceCloneError), given
+        inputs = {"text": TEXT, **embedding, "max_frames": np.array([300], np.int32)}
+        parameters: list[dict[str, Any]] = [{"deadline_ms": value} for value in (0, -1, "x", 1, 5, 20, 60, 150)]
+        for more in parameters:
+            call = Call(server, inputs, model="qwen3_tts", **more)
+            answer = call.next()
+            while not isinstance(answer, str) and not answer.as_numpy("final")[0]:
+                answer = call.next()
+            call.close()
+
+        def speak(seed: int) -> str:
+            try:
+                return str(len(list(client.speak(TEXT, seed=seed, max_frames=30, **embedding))))
+            except Overloaded as error:
+                return str(error)
+
+        with ThreadPoolExecutor(12) as pool:
+            said = list(pool.map(speak, range(24)))
+        assert any("waiting already" in each for each in said), said
+
+
+@pytest.mark.parametrize("limit", ["MAX_STATE_BYTES", "MAX_WAITING_CHUNKS"])
+def test_a_code2wav_without_room(start: Start, limit: str) -> None:
+    server = start(**{f"VOICE_CLONE_{limit}": "1"})
+    with Client(server.url) as client:
+
+        def speak(seed: int) -> str:
+            try:
+                speech = client.speak(TEXT, speaker_embedding=np.ones(64, np.float32), seed=seed, max_frames=30)
+                return str(len(list(speech)))
+            except Overloaded as error:
+                return str(error)
+
+        with ThreadPoolExecutor(8) as pool:
+            said = list(pool.map(speak, range(24)))
+    assert any("already" in each for each in said), said
+
+
+def test_nobody_else_can_put_chunks_into_a_speech(start: Start) -> None:
+    """A caller who knows its stream's id sends chunks of it to code2wav: they are of another stream."""
+    server = start()
+    direct = asking(server)
+    codes = np.ones((2, CODEBOOKS), np.int32)
+    with Client(server.url) as client:
+        embedding = np.ones(64, np.float32)
+        expected = [chunk.samples for chunk in client.speak(TEXT, speaker_embedding=embedding, seed=1, max_frames=60)]
+        heard = []
+        for chunk in client.speak(TEXT, speaker_embedding=embedding, seed=1, max_frames=60):
+            heard.append(chunk.samples)
+            if chunk.info and not chunk.final:
+                stream_id = chunk.info["stream_id"]
+                assert "talker" not in stream_id
+                for index, final in [(0, False), (1, False), (1, True), (2, True), (-1, False), (0, True)]:
+                    direct(stream_id, index, codes, final=final)
+                direct(stream_id, 0, NO_CODES, final=True, info=json.dumps({"error": "cancelled: no"}))
+        assert sum(map(len, heard)) == sum(map(len, expected))
+
+
+def test_chunks_that_copy_a_talkers_id(start: Start) -> None:
+    """They get their error with the final chunk, like a talker's, and harm nobody."""
+    server = start()
+    direct = asking(server)
+    mark = f"mine.talker-{'0' * 32}"
+    bad = np.full((2, CODEBOOKS), 10**6, np.int32)
+    assert direct(mark, 0, bad) is None
+    assert direct(mark, 1, bad) is None
+    assert "codes must lie in 0.." in direct(mark, 2, NO_CODES, final=True)
+    assert "not open" in direct(mark, 3, bad % 9, final=True)
+    assert direct(mark, 0, bad % 9, info="no json") is None
+    assert "info must be a JSON object" in direct(mark, 1, NO_CODES, final=True)
+
+
+@pytest.mark.parametrize("text", [r"\ud800", r"invalid_argument: \udfff", r"cancelled: a\u0000b", "é" * 3000])
+def test_any_error_of_a_talker_is_answered(start: Start, text: str) -> None:
+    server = start()
+    direct = asking(server)
+    answers: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(direct("x", 0, NO_CODES, final=True, info='{"error": "' + text + '"}'))
+    )
+    thread.start()
+    thread.join(20.0)
+    assert answers and isinstance(answers[0], str) and ": " in answers[0], "no answer"
+    call = Call(server, {"prompt": b"x", "prompt_info": '{"stream_id": "' + text + '"}'})
+    assert "invalid_argument: " in call.next()
+    call.close()

@@ -1,0 +1,161 @@
+"""Artifacts that nobody waits for: those of uploads and imports, and what these left undone.
+
+A voice may lack artifacts because the server stopped before they were made, because the disk was full, or because an
+encoder was busy or not loaded yet. Its file has the clip, so they are made later, without a request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from voice_clone.audio import Clip
+from voice_clone.errors import Unsupported, VoiceCloneError
+from voice_clone.speakers.draft import Draft
+from voice_clone.speakers.encoding import Describer
+from voice_clone.speakers.extraction import Extractor
+from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
+from voice_clone.speakers.memory import Memory
+from voice_clone.speakers.modes import Modes, mode_of_record
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.registry import Registry
+
+AT_ONCE = 4  # voices begun by one look
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """Begins extractions; looks every `period` seconds, until `close`, for voices that lack artifacts.
+
+    Only a failure that the clip itself explains is final, until the voice is asked for or uploaded again.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        extractor: Extractor,
+        memory: Memory,
+        describer: Describer,
+        model_types: Callable[[], Iterable[str]],
+        period: float,
+    ) -> None:
+        self._registry = registry
+        self._extractor = extractor
+        self._memory = memory
+        self._describer = describer
+        self._model_types = model_types
+        self._period = period
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="background", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing.set()
+        self._thread.join()
+
+    def with_artifacts(self, draft: Draft, model_types: Iterable[str], until: float) -> Draft:
+        """A draft with the artifacts of its clip, before it replaces a speaker.
+
+        Raises:
+            InvalidArgument: no voice can be made of the clip.
+            DeadlineExceeded, and the errors of the encoder.
+        """
+        if draft.clip is None:
+            return draft
+        record, made = draft.record, dict(draft.artifacts)
+        for model_type in model_types:
+            with contextlib.suppress(Unsupported):  # no encoder is loaded, or the family needs what was not given
+                artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record)
+                work = partial(self._extract, artifact, draft.clip)
+                flight = self._memory.flights.start(NO_OWNER, object(), work)
+                made[artifact], info = self._memory.flights.wait(flight, until - time.monotonic())
+                record = record.with_artifacts(artifact, info)
+        return replace(draft, record=record, artifacts=made)
+
+    def begin(
+        self, record: SpeakerRecord, model_types: Iterable[str], clip: Clip | None = None, until: float | None = None
+    ) -> None:
+        """Make what a new speaker lacks for these families, in the background; with `until`, wait for it.
+
+        Args:
+            clip: the speaker's clip, if it is decoded already.
+        """
+        if record.embedding_source == "direct":
+            return
+        lent = None if clip is None else self._memory.clips.lend(clip)
+        flights = [self._begin(record, model_type, lent, background=until is None) for model_type in model_types]
+        if until is None:
+            return
+        for flight in flights:
+            try:
+                while flight is not None:  # the first may only have asked for the modes, and answer with the next
+                    result = self._memory.flights.wait(flight, until - time.monotonic())
+                    flight = result if isinstance(result, Flight) else None
+            except (VoiceCloneError, Superseded) as error:
+                log.info("the voice %r is registered, but not ready: %s", record.name, error)
+
+    def _begin(self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool) -> Flight[Any] | None:
+        """A flight that makes the artifacts, or asks the encoder for its modes first; None if there is none to make."""
+        modes = self._describer.known_modes(model_type)
+        if modes is not None:
+            return self._start(modes, record, model_type, clip, background)
+        work = partial(self._ask_and_start, record, model_type, clip, background)
+        return self._memory.flights.start(record.key, (record.generation, model_type, "begin"), work, background)
+
+    def _ask_and_start(
+        self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool, flight: Flight[Any]
+    ) -> Flight[Any] | None:
+        modes = self._describer.ask_modes(model_type)
+        if flight.over:
+            raise Superseded
+        return self._start(modes, record, model_type, clip, background)
+
+    def _start(
+        self, modes: Modes, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool
+    ) -> Flight[Any] | None:
+        try:
+            artifact = mode_of_record(modes, model_type, record)
+        except Unsupported:
+            return None
+        if artifact in record.artifacts:
+            return None
+        work = partial(self._extractor.make_or_note, record, artifact, clip)
+        return self._memory.flights.start(record.key, (record.generation, artifact, "make"), work, background)
+
+    def _extract(self, artifact: ArtifactId, clip: Clip, flight: Flight[Any]) -> tuple[dict[str, Any], ArtifactInfo]:
+        return self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._period):
+            try:
+                self._look()
+            except Exception:
+                log.exception("what voices lack could not be looked for")
+
+    def _look(self) -> None:
+        begun = 0
+        model_types = tuple(self._model_types())
+        for record in self._registry.records():
+            lacking = [model_type for model_type in model_types if self._lacks(record, model_type)]
+            if lacking:
+                self.begin(record, lacking)
+                begun += 1
+            if begun == AT_ONCE or self._closing.is_set():
+                return
+
+    def _lacks(self, record: SpeakerRecord, model_type: str) -> bool:
+        """Whether artifacts for this family could be made of its clip, as far as is known."""
+        if record.embedding_source == "direct":
+            return False
+        failures = self._memory.failures.get(record.key, {}).copy()
+        again = {artifact for artifact, failure in failures.items() if failure.again}
+        known = (record.artifacts.keys() | failures.keys()) - again
+        return not any(artifact.model_type == model_type for artifact in known)
