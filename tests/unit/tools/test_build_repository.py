@@ -238,7 +238,11 @@ def test_a_repository_that_cannot_be_built_is_refused_in_one_line(
 
 def test_the_documented_commands_are_understood(checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
     document = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    [block] = [text for text in re.findall(r"```bash\n(.*?)```", document, re.DOTALL) if "build_repository" in text]
+    [block] = [
+        text
+        for text in re.findall(r"```bash\n(.*?)```", document, re.DOTALL)
+        if text.startswith("tools/build_repository")
+    ]
     monkeypatch.chdir(tmp_path)
     commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", "").splitlines()]
     plans = [parse([str(checkpoint) if word == "DIR" else word for word in command[1:]])[0] for command in commands]
