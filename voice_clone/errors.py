@@ -5,6 +5,7 @@
     ├── SpeakerNotFound     speaker_not_found   no voice of that name
     ├── SpeakerExists       speaker_exists      the name is taken and may not be replaced
     ├── PermissionDenied    permission_denied   the request lacks the token that it needs
+    ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
     ├── Unsupported         unsupported         this checkpoint or server cannot do it
     │   └── CheckpointError                     a checkpoint folder that cannot be served
     ├── Overloaded          overloaded          a queue or the store is full; try again later
@@ -66,6 +67,13 @@ class PermissionDenied(VoiceCloneError):
     code = "INVALID_ARG"
 
 
+class QuotaExceeded(VoiceCloneError):
+    """The owner has as many voices as it may have."""
+
+    slug = "quota_exceeded"
+    code = "UNAVAILABLE"
+
+
 class Unsupported(VoiceCloneError):
     """The checkpoint or the server cannot do what was asked."""
 
@@ -112,6 +120,7 @@ _CLASSES: tuple[type[VoiceCloneError], ...] = (
     SpeakerNotFound,
     SpeakerExists,
     PermissionDenied,
+    QuotaExceeded,
     Unsupported,
     Overloaded,
     Cancelled,

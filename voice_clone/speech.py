@@ -27,6 +27,7 @@ class SpeechRequest:
             best mode that the voice offers.
         language: a language of the checkpoint, or `Auto`.
         options: what only the family knows, by name; the family checks it.
+        owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.
 
     Raises:
         InvalidArgument: on construction, if something is missing or contradicts something else.
@@ -40,8 +41,11 @@ class SpeechRequest:
     x_vector_only: bool | None = None
     language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    owner: str | None = None
 
     def __post_init__(self) -> None:
+        if self.owner is not None and not isinstance(self.owner, str):
+            raise InvalidArgument("the parameter owner must be text")
         if not self.text.strip():
             raise InvalidArgument("text is blank; give at least one word to say")
         given = [n for n in ("voice", "reference_audio", "speaker_embedding") if getattr(self, n) is not None]

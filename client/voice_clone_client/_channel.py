@@ -31,6 +31,13 @@ def target(url: str) -> str:
     return url
 
 
+def connect(module: Any, target: str, credentials: grpc.ChannelCredentials | None) -> Any:
+    """A channel of `module`: grpc or grpc.aio."""
+    if credentials is None:
+        return module.insecure_channel(target, OPTIONS)
+    return module.secure_channel(target, credentials, OPTIONS)
+
+
 def stream_of(channel: Any) -> Any:
     """Triton's call for decoupled models, with one request instead of an iterator of requests.
 

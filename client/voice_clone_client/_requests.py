@@ -42,9 +42,13 @@ def synthesis(
     reference_text: str | None,
     speaker_embedding: ArrayLike | None,
     x_vector_only: bool | None,
+    owner: str | None,
     knobs: Mapping[str, Any],
 ) -> Any:
     """The request of one speech, without the name of its model. The server decides which combinations are valid.
+
+    Args:
+        owner: for whom the caller acts; None for the operator. The others: see `Client.speak`.
 
     Raises:
         TypeError: a knob is unknown.
@@ -55,7 +59,7 @@ def synthesis(
         if name not in Knobs.__annotations__:
             raise TypeError(f"speak() has no parameter {name!r}; its knobs are {', '.join(Knobs.__annotations__)}")
     options = knobs.get("options")
-    return infer(
+    request = infer(
         "",
         {
             "text": text,
@@ -68,6 +72,9 @@ def synthesis(
             "options": None if options is None else _json(options),
         },
     )
+    if owner is not None:
+        request.parameters["owner"].string_param = owner
+    return request
 
 
 def cache(
@@ -85,6 +92,8 @@ def cache(
 ) -> Any:
     """The request of one `speaker_cache` operation; an option that is None is not sent. Raises: as `synthesis`."""
     sent = {key: value for key, value in options.items() if value is not None}
+    if operation not in ("upload", "import"):
+        sent.pop("max_owned", None)
     return infer(
         CACHE,
         {

@@ -40,6 +40,8 @@ class AsyncClient:
         credentials: grpc.ChannelCredentials | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
+        owner: str | None = None,
+        max_owned: int | None = None,
     ) -> None:
         self._target = _channel.target(url)
         self._credentials = credentials
@@ -52,6 +54,7 @@ class AsyncClient:
         self._default_task: asyncio.Task[str] | None = None  # asks the server for it
         self._timeout = timeout
         self._metadata = _channel.metadata(headers, token)
+        self._owner, self._max_owned = owner, max_owned
 
     def speak(
         self,
@@ -68,7 +71,7 @@ class AsyncClient:
     ) -> AsyncSpeech:
         """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
         request = _requests.synthesis(
-            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, knobs
+            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, self._owner, knobs
         )
         self._connect()
 
@@ -100,10 +103,11 @@ class AsyncClient:
         policy: Literal["replace", "immutable"] | None = None,
         strict: bool = False,
         trim_silence: bool = False,
+        shared: bool = False,
         model: str | None = None,
     ) -> Voice:
         """Register a voice; see `Client.upload`."""
-        request = _requests.cache(
+        answer = await self._cache(
             "upload",
             name=name,
             model_type=model or self._model,
@@ -117,20 +121,21 @@ class AsyncClient:
             policy=policy,
             strict=strict or None,
             trim_silence=trim_silence or None,
+            shared=shared or None,
         )
-        return _responses.voice(await self._infer(request, timeout))
+        return _responses.voice(answer)
 
     async def list(self) -> Voices:
         """All registered voices."""
-        return _responses.voices(await self._infer(_requests.cache("list")))
+        return _responses.voices(await self._cache("list"))
 
     async def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""
-        return _responses.voice(await self._infer(_requests.cache("get", name=name)))
+        return _responses.voice(await self._cache("get", name=name))
 
     async def delete(self, name: str) -> None:
         """Delete a voice; see `Client.delete`."""
-        await self._infer(_requests.cache("delete", name=name))
+        await self._cache("delete", name=name)
 
     async def prepare(
         self,
@@ -143,19 +148,19 @@ class AsyncClient:
     ) -> Voice:
         """Prepare a voice; see `Client.prepare`."""
         family = await self._family(model)
-        request = _requests.cache(
+        answer = await self._cache(
             "prepare", name=name, model_type=family, force=force or None, mode=mode, timeout=timeout
         )
-        return _responses.voice(await self._infer(request, timeout))
+        return _responses.voice(answer)
 
     async def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
         """The speaker embedding of a voice; see `Client.speaker_embedding`."""
-        request = _requests.cache("resolve", name=name, model_type=await self._family(model))
-        return _responses.speaker_embedding(await self._infer(request))
+        answer = await self._cache("resolve", name=name, model_type=await self._family(model))
+        return _responses.speaker_embedding(answer)
 
     async def models(self) -> Names:
         """The model families of the server; see `Client.models`."""
-        return _responses.models(await self._infer(_requests.cache("stats")))
+        return _responses.models(await self._cache("stats"))
 
     async def ready(self, *, model: str | None = None) -> bool:
         """Whether the server can be reached and a model family is ready; see `Client.ready`."""
@@ -170,20 +175,20 @@ class AsyncClient:
 
     async def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache, and its model families."""
-        return dict(_responses.result(await self._infer(_requests.cache("stats"))))
+        return dict(_responses.result(await self._cache("stats")))
 
     async def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
         """One voice, or all, as a bundle; see `Client.export`."""
         return _responses.artifacts(
-            await self._infer(_requests.cache("export", name=name, include_audio=None if include_audio else False))
+            await self._cache("export", name=name, include_audio=None if include_audio else False)
         )
 
     async def import_(
         self, bundle: Source, reextract: bool = False, *, policy: Literal["replace", "immutable"] | None = None
     ) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""
-        request = _requests.cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
-        return _responses.voices(await self._infer(request))
+        answer = await self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
+        return _responses.voices(answer)
 
     async def close(self) -> None:
         """Close the connection and cancel the speeches that run."""
@@ -203,10 +208,7 @@ class AsyncClient:
     def _connect(self) -> Any:
         """The stub; created with the first call, because a channel belongs to the event loop that creates it."""
         if self._channel is None:
-            if self._credentials is None:
-                self._channel = grpc.aio.insecure_channel(self._target, _channel.OPTIONS)
-            else:
-                self._channel = grpc.aio.secure_channel(self._target, self._credentials, _channel.OPTIONS)
+            self._channel = _channel.connect(grpc.aio, self._target, self._credentials)
             self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
             self._stream = _channel.stream_of(self._channel)
         return self._stub
@@ -232,8 +234,10 @@ class AsyncClient:
         self._default = _responses.default_model(await self.models())
         return self._default
 
-    async def _infer(self, request: Any, more: float | None = None) -> Any:
-        timeout = _channel.timeout(self._timeout, more)
+    async def _cache(self, operation: str, **fields: Any) -> Any:
+        """The answer to an operation on voices."""
+        request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
+        timeout = _channel.timeout(self._timeout, fields.get("timeout"))
         try:
             return await self._connect().ModelInfer(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:

@@ -35,6 +35,9 @@ class Client:
         headers: sent with every call, e.g. the key of a restricted protocol.
         token: the write token of a server that has one; it is needed to upload, delete, export, import and rebuild
             voices.
+        owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
+            operator, who sees all.
+        max_owned: how many voices the owner may have.
 
     Raises:
         InvalidArgument: `url` is no host:port, or `token` is not printable ASCII. The client connects with its first
@@ -51,18 +54,17 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
+        owner: str | None = None,
+        max_owned: int | None = None,
     ) -> None:
-        target = _channel.target(url)
-        if credentials is None:
-            self._channel = grpc.insecure_channel(target, _channel.OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(target, credentials, _channel.OPTIONS)
+        self._channel = _channel.connect(grpc, _channel.target(url), credentials)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._stream = _channel.stream_of(self._channel)
         self._model = model
         self._default = DefaultFamily(self._ask_models)
         self._timeout = timeout
         self._metadata = _channel.metadata(headers, token)
+        self._owner, self._max_owned = owner, max_owned
 
     def speak(
         self,
@@ -94,7 +96,7 @@ class Client:
             InvalidArgument, VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded, and with any chunk BrokenStream.
         """
         request = _requests.synthesis(
-            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, knobs
+            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, self._owner, knobs
         )
         began = time.monotonic()
         request.model_name = self._family(model, deadline)
@@ -115,6 +117,7 @@ class Client:
         policy: Literal["replace", "immutable"] | None = None,
         strict: bool = False,
         trim_silence: bool = False,
+        shared: bool = False,
         model: str | None = None,
     ) -> Voice:
         """Register a voice, or replace the one of that name: exactly one of `audio`, `speaker_embedding`.
@@ -131,13 +134,14 @@ class Client:
             policy: `immutable` refuses to replace a voice.
             strict: refuse a clip that has warnings, see `Voice.warnings`.
             trim_silence: cut the silence off both ends of the clip; `Voice.report` says how much.
+            shared: whether other owners may use the voice.
             model: the family for which the server prepares the voice; None takes the client's, and if that is None
                 too, all families of the server.
 
         Raises:
-            InvalidArgument, VoiceExists, Overloaded. After a failure an older voice of that name is unchanged.
+            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. An older voice of that name is then unchanged.
         """
-        request = _requests.cache(
+        answer = self._cache(
             "upload",
             name=name,
             model_type=model or self._model,
@@ -151,20 +155,21 @@ class Client:
             policy=policy,
             strict=strict or None,
             trim_silence=trim_silence or None,
+            shared=shared or None,
         )
-        return _responses.voice(self._infer(request, timeout))
+        return _responses.voice(answer)
 
     def list(self) -> Voices:
         """All registered voices."""
-        return _responses.voices(self._infer(_requests.cache("list")))
+        return _responses.voices(self._cache("list"))
 
     def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""
-        return _responses.voice(self._infer(_requests.cache("get", name=name)))
+        return _responses.voice(self._cache("get", name=name))
 
     def delete(self, name: str) -> None:
         """Delete a voice and everything computed from it; raises VoiceNotFound."""
-        self._infer(_requests.cache("delete", name=name))
+        self._cache("delete", name=name)
 
     def prepare(
         self,
@@ -187,10 +192,10 @@ class Client:
         Raises:
             VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded.
         """
-        request = _requests.cache(
+        answer = self._cache(
             "prepare", name=name, model_type=self._family(model), force=force or None, mode=mode, timeout=timeout
         )
-        return _responses.voice(self._infer(request, timeout))
+        return _responses.voice(answer)
 
     def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
         """The speaker embedding [dimension of the model] of a voice; the server computes it if it is not ready.
@@ -202,8 +207,8 @@ class Client:
         Raises:
             VoiceNotFound, Overloaded. Unsupported: the family has no speaker embeddings.
         """
-        request = _requests.cache("resolve", name=name, model_type=self._family(model))
-        return _responses.speaker_embedding(self._infer(request))
+        answer = self._cache("resolve", name=name, model_type=self._family(model))
+        return _responses.speaker_embedding(answer)
 
     def models(self) -> Names:
         """The model families of the server; the first is its default.
@@ -211,7 +216,7 @@ class Client:
         Raises:
             Unsupported: the server is too old to list them.
         """
-        return _responses.models(self._infer(_requests.cache("stats")))
+        return _responses.models(self._cache("stats"))
 
     def ready(self, *, model: str | None = None) -> bool:
         """Whether the server can be reached and a model family, by default the client's, is ready to speak.
@@ -230,7 +235,7 @@ class Client:
 
     def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache, and its model families."""
-        return dict(_responses.result(self._infer(_requests.cache("stats"))))
+        return dict(_responses.result(self._cache("stats")))
 
     def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
         """One voice, or all, as a bundle for `import_`; raises VoiceNotFound.
@@ -239,9 +244,7 @@ class Client:
             name: of the voice; None exports all.
             include_audio: include the clips; a bundle without them is valid for the same checkpoints only.
         """
-        return _responses.artifacts(
-            self._infer(_requests.cache("export", name=name, include_audio=None if include_audio else False))
-        )
+        return _responses.artifacts(self._cache("export", name=name, include_audio=None if include_audio else False))
 
     def import_(
         self, bundle: Source, reextract: bool = False, *, policy: Literal["replace", "immutable"] | None = None
@@ -254,10 +257,9 @@ class Client:
             policy: `immutable` refuses to replace a voice.
 
         Raises:
-            InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, VoiceExists.
+            InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
         """
-        request = _requests.cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
-        return _responses.voices(self._infer(request))
+        return _responses.voices(self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy))
 
     def close(self) -> None:
         """Close the connection and cancel the speeches that run."""
@@ -286,8 +288,10 @@ class Client:
     def _ask_models(self, seconds: float | None) -> Names:
         return _responses.models(self._call(_requests.cache("stats"), seconds))
 
-    def _infer(self, request: Any, more: float | None = None) -> Any:
-        return self._call(request, _channel.timeout(self._timeout, more))
+    def _cache(self, operation: str, **fields: Any) -> Any:
+        """The answer to an operation on voices."""
+        request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
+        return self._call(request, _channel.timeout(self._timeout, fields.get("timeout")))
 
     def _call(self, request: Any, timeout: float | None) -> Any:
         try:

@@ -5,6 +5,7 @@
     ├── VoiceNotFound       speaker_not_found   no voice of that name
     ├── VoiceExists         speaker_exists      the name is taken and may not be replaced
     ├── PermissionDenied    permission_denied   the server requires a token or key that was not sent
+    ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
     ├── Unsupported         unsupported         the server or its checkpoint does not support it
     ├── Overloaded          overloaded          a queue or the store is full; try again later
     ├── Cancelled           cancelled           the stream was closed before its end
@@ -50,6 +51,12 @@ class PermissionDenied(VoiceCloneError):
     """The server requires a token, or the key of a restricted protocol, that was not sent."""
 
     slug = "permission_denied"
+
+
+class QuotaExceeded(VoiceCloneError):
+    """The owner has as many voices as it may have; delete one first."""
+
+    slug = "quota_exceeded"
 
 
 class Unsupported(VoiceCloneError):
@@ -99,6 +106,7 @@ _FROM_SERVER = (
     VoiceNotFound,
     VoiceExists,
     PermissionDenied,
+    QuotaExceeded,
     Unsupported,
     Overloaded,
     Cancelled,

@@ -80,6 +80,10 @@ class Voice:
     report: Mapping[str, float] | None = None
     """Measurements of the clip, such as `snr_db`; None for an embedding and for a voice of an older server."""
     warnings: tuple[ClipWarning, ...] = ()
+    owner: str | None = None
+    """Whose voice it is; None: the operator's, or not told."""
+    shared: bool = False
+    """Whether other owners may use it."""
     artifacts: tuple[Artifacts, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 

@@ -46,6 +46,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.metadata: list[dict[str, Any]] = []
+        self.owners: list[str] = []  # of each call: the parameter `owner`, or ""
         self.left = threading.Semaphore(0)  # released by each stream that the client gave up
 
     def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -87,6 +88,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     def _remember(self, request: Any, context: grpc.ServicerContext) -> dict[str, Any]:
         inputs = decoded(request)
         self.metadata.append(dict(context.invocation_metadata()))
+        self.owners.append(request.parameters["owner"].string_param if "owner" in request.parameters else "")
         self.calls.append((request.model_name, inputs))
         return inputs
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import check_audible, decode
-from voice_clone.errors import Internal, InvalidArgument, VoiceCloneError
+from voice_clone.errors import Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import SpeakerStore
-from voice_clone.speakers.draft import check_texts, of_clip, of_embedding
+from voice_clone.speakers.draft import check_consent, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.memory import Memory, States
@@ -87,27 +87,7 @@ class SpeakerCache:
         self._operations: dict[str, Callable[[Request], Reply]] = {n: getattr(self, f"_{n}") for n in OPERATIONS}
 
     def call(self, operation: str, request: Request) -> Reply:
-        """Do one operation and answer.
-
-        A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
-        consent, description, reference_text, mime_type, file_size, duration, sample_rate, report (see `ClipReport`) and
-        warnings [{code, message}]; and artifacts [{model_type, mode, state, reason?, extraction_ms?, fingerprint?}].
-        The state is `pending`, `processing`, `ready`, `failed`, or `unsupported`: it lacks what the family needs.
-
-            upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?; options
-                     wait (for artifacts), timeout, policy (`immutable` refuses to replace); with audio trim_silence
-                     (at its ends), strict (refuses a clip with warnings). The speaker.
-            get      name. The speaker.
-            list     {"speakers": [speaker, ...], "count": n}, by name.
-            delete   name. {"name", "generation", "deleted": true}
-            prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
-                     "extraction_ms", and "message": "already prepared" if there was nothing to do.
-            resolve  one of name, audio, speaker_embedding; model_type?; reference_text? with audio; options mode,
-                     cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss", "model_type", "mode",
-                     "generation", "embedding_source", "extraction_ms", "fingerprint", "name"?, "reference_text"?}.
-            stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first.
-            export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
-            import   audio: a bundle; options reextract, policy. {"speakers": [speaker, ...], "count": n}
+        """Do one operation of those that `request` describes, and answer.
 
         Raises:
             VoiceCloneError: InvalidArgument for a wrong request; what each operation says; Internal for the rest.
@@ -141,12 +121,13 @@ class SpeakerCache:
         }
 
     def _upload(self, request: Request) -> Reply:
-        check_options(request.options, "wait", "policy", "timeout", "strict", "trim_silence")
+        check_options(request.options, "wait", "policy", "timeout", "strict", "trim_silence", "shared", "max_owned")
+        check_consent(request.consent, self._config)
         until = self._until(request)
         if (request.audio is None) == (request.speaker_embedding is None):
             raise InvalidArgument("give exactly one of audio and speaker_embedding")
-        immutable = is_immutable(request)
-        self._registry.check_free(required_name(request), immutable=immutable)
+        immutable, most = is_immutable(request), request.options.get("max_owned")
+        self._registry.check_free(required_name(request), immutable=immutable, owner=request.owner, max_owned=most)
         if request.audio is not None:
             draft = of_clip(request, request.audio, self._config.clip)
         else:
@@ -159,26 +140,27 @@ class SpeakerCache:
         wanted = defaults if request.model_type is None else (self._model_type(request),)
         if self._registry.speaks(draft.record):  # the old voice goes when the new one can speak
             draft = self._background.with_artifacts(draft, wanted, until)
-        record = self._registry.add(draft.record, draft.audio, draft.artifacts, immutable)
+        record = self._registry.add(draft.record, draft.audio, draft.artifacts, immutable, request.owner, most)
         self._metrics.count("uploads")
         log.info("registered the voice %r, generation %d", record.name, record.generation)
         self._background.begin(record, wanted, draft.clip, until if request.options.get("wait") else None)
-        return Reply(self._show(self._registry.latest(record), defaults))
+        return Reply(self._show(self._registry.latest(record), defaults, request.owner))
 
     def _get(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "model_type", *_NOT_UPLOAD)
-        return Reply(self._show(self._registry.find(required_name(request)), self._model_types()))
+        record = self._registry.find(required_name(request), request.owner, shared=True)
+        return Reply(self._show(record, self._model_types(), request.owner))
 
     def _list(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        return Reply(self._show_all(self._registry.records()))
+        return Reply(self._show_all(self._registry.records(request.owner, shared=True), request.owner))
 
     def _delete(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "model_type", *_NOT_UPLOAD)
-        record = self._registry.remove(required_name(request))
+        record = self._registry.remove(required_name(request), request.owner)
         self._metrics.count("deletes")
         log.info("deleted the voice %r, generation %d", record.name, record.generation)
         return Reply({"name": record.name, "generation": record.generation, "deleted": True})
@@ -188,6 +170,7 @@ class SpeakerCache:
         check_absent(request, *_NOT_UPLOAD)
         name, model_type, mode = required_name(request), self._model_type(request), asked_mode(request)
         until = self._until(request)
+        self._registry.find(name, request.owner)
         # After another checkpoint was loaded, `prepare` is how the operator announces it: ask the encoder again.
         self._extractor.refresh(name, model_type, mode, until)
         if request.options.get("force"):
@@ -195,9 +178,10 @@ class SpeakerCache:
         else:
             resolved = self._extractor.registered(name, model_type, mode, True, until, saved=True)
         assert resolved.record is not None
+        self._check_owner(resolved.record, request, shared=False)
         if resolved.unsaved is not None:
             raise resolved.unsaved
-        result = self._show(resolved.record, self._model_types()) | {
+        result = self._show(resolved.record, self._model_types(), request.owner) | {
             "status": "ready",
             "mode": resolved.artifact.mode,
             "extraction_ms": resolved.extraction_ms,
@@ -216,12 +200,12 @@ class SpeakerCache:
             return self._resolve_inline(request)
         if request.reference_text is not None:
             raise InvalidArgument("reference_text belongs to the upload of a voice; leave it out, or send audio")
-        use_cache = request.options.get("cache", True)
-        resolved = self._extractor.registered(
-            request.name, self._model_type(request), asked_mode(request), use_cache, self._until(request)
-        )
+        mode, model_type, use_cache = asked_mode(request), self._model_type(request), request.options.get("cache", True)
+        self._registry.find(request.name, request.owner, shared=True)
+        resolved = self._extractor.registered(request.name, model_type, mode, use_cache, self._until(request))
         record = resolved.record
         assert record is not None
+        self._check_owner(record, request, shared=True)
         result = {"name": record.name, **self._result(resolved, record.embedding_source, record.generation)}
         if record.reference_text is not None:
             result["reference_text"] = record.reference_text
@@ -263,29 +247,36 @@ class SpeakerCache:
     def _export(self, request: Request) -> Reply:
         check_options(request.options, "include_audio")
         check_absent(request, "model_type", *_NOT_UPLOAD)
-        records = self._registry.records() if request.name is None else [self._registry.find(request.name)]
+        owner, name = request.owner, request.name
+        records = self._registry.records(owner) if name is None else [self._registry.find(name, owner)]
         names, bundle = self._transfer.pack(records, request.options.get("include_audio", True))
         return Reply({"speakers": names}, bundle)
 
     def _import(self, request: Request) -> Reply:
-        check_options(request.options, "reextract", "policy")
+        check_options(request.options, "reextract", "policy", "max_owned")
         check_absent(request, "name", "model_type", *(name for name in _NOT_UPLOAD if name != "audio"))
         if request.audio is None:
             raise InvalidArgument("audio is missing; give the bundle that an export answered")
-        records = self._transfer.unpack(request.audio, request.options.get("reextract", False), is_immutable(request))
+        again, most = request.options.get("reextract", False), request.options.get("max_owned")
+        records = self._transfer.unpack(request.audio, again, is_immutable(request), request.owner, most)
         model_types = tuple(self._model_types())
         for record in records:
             self._metrics.count("uploads")
             self._background.begin(record, model_types)
-        return Reply(self._show_all(records))
+        return Reply(self._show_all(records, request.owner))
 
-    def _show_all(self, records: Sequence[SpeakerRecord]) -> dict[str, Any]:
+    def _show_all(self, records: Sequence[SpeakerRecord], owner: str | None) -> dict[str, Any]:
         model_types = tuple(self._model_types())
-        return {"speakers": [self._show(record, model_types) for record in records], "count": len(records)}
+        return {"speakers": [self._show(record, model_types, owner) for record in records], "count": len(records)}
 
-    def _show(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[str, Any]:
-        """A speaker as callers see it, with the states of the artifacts that these families want."""
-        return record.public(self._states.of(record, model_types))
+    def _show(self, record: SpeakerRecord, model_types: Iterable[str], owner: str | None) -> dict[str, Any]:
+        """A speaker as this owner sees it, with the states of the artifacts that these families want."""
+        return record.public(self._states.of(record, model_types), owner)
+
+    def _check_owner(self, record: SpeakerRecord, request: Request, *, shared: bool) -> None:
+        """Check whose speaker was taken in the end: it may have been replaced since it was found."""
+        if not record.serves(request.owner, shared=shared):
+            raise SpeakerNotFound(f"no voice is registered under the name {request.name!r}")
 
     def _model_type(self, request: Request) -> str:
         if request.model_type is not None:

@@ -13,7 +13,7 @@ from voice_clone.speakers.disk.voice_file import Tensors
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.report import measure, trim_silence
-from voice_clone.speakers.request import Request, check_text, required_name
+from voice_clone.speakers.request import CacheConfig, Request, check_text, required_name
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
@@ -100,6 +100,19 @@ def check_texts(source: Request | SpeakerRecord) -> dict[str, Any]:
     }
 
 
+def check_consent(consent: str | None, config: CacheConfig) -> None:
+    """Check that the speaker consented, where the server demands it.
+
+    Raises:
+        InvalidArgument: there is no consent.
+    """
+    if config.require_consent and consent is None:
+        raise InvalidArgument(
+            "this server demands consent: say in consent how the speaker agreed "
+            "(voice-clone: --consent TEXT; Python: consent=TEXT)"
+        )
+
+
 def _refuse_warnings(record: SpeakerRecord) -> None:
     """Refuse a clip that has warnings; tells all of them."""
     told = [f"{warning.code}: {warning.message}" for warning in record.warnings()]
@@ -108,4 +121,5 @@ def _refuse_warnings(record: SpeakerRecord) -> None:
 
 
 def _texts(request: Request) -> dict[str, Any]:
-    return {"name": parse_name(required_name(request)).text, **check_texts(request)}
+    whose = {"owner": request.owner, "shared": request.options.get("shared", False)}
+    return {"name": parse_name(required_name(request)).text, **whose, **check_texts(request)}

@@ -59,6 +59,8 @@ class SpeakerRecord:
         mime_type, file_size, duration, sample_rate: of the uploaded clip (bytes, seconds, Hz); None for an embedding.
         audio_digest: SHA-256 of the decoded clip; it finds the same clip among the inline ones.
         report: on the clip; None for an embedding, and for a voice that an older server registered.
+        owner: whose speaker it is; None: the operator's.
+        shared: whether other owners may use it.
         artifacts: those on disk, i.e. `ready`.
     """
 
@@ -75,12 +77,18 @@ class SpeakerRecord:
     sample_rate: int | None = None
     audio_digest: str | None = None
     report: ClipReport | None = None
+    owner: str | None = None
+    shared: bool = False
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """The key by which the speaker is found."""
         return parse_name(self.name).key
+
+    def serves(self, owner: str | None, *, shared: bool) -> bool:
+        """Whether a caller that acts for `owner` gets this speaker; with `shared`, also one that others share."""
+        return owner is None or self.owner == owner or (shared and self.shared)
 
     def with_artifacts(self, artifact: ArtifactId, info: ArtifactInfo) -> SpeakerRecord:
         """The record once these artifacts are on disk."""
@@ -98,7 +106,7 @@ class SpeakerRecord:
 
     def to_json(self) -> str:
         """The record as it stands in the header of the speaker's file."""
-        values = {name: value for name, value in vars(self).items() if value is not None}
+        values = {name: value for name, value in vars(self).items() if _given(value)}
         values["artifacts"] = [[*artifact, *info] for artifact, info in self.artifacts.items()]
         if self.report is not None:
             values["report"] = self.report.to_json()
@@ -127,6 +135,10 @@ class SpeakerRecord:
         )
         if parse_name(record.name).text != record.name or record.embedding_source not in ("audio", "direct"):
             raise ValueError("not a speaker's record")
+        if record.owner is not None:
+            check_word("owner", record.owner)
+        if not isinstance(record.shared, bool):
+            raise ValueError("shared has a wrong type")
         for name, kind in _TYPES.items():
             value = getattr(record, name)
             optional = value is None and name not in ("generation", "created_at")
@@ -138,10 +150,15 @@ class SpeakerRecord:
             raise ValueError("generation or created_at is out of range")
         return record
 
-    def public(self, states: Mapping[ArtifactId, ArtifactState]) -> dict[str, Any]:
-        """The public part of the record and of its artifacts, fit for JSON, without keys for what was not given."""
-        values = {name: value for name, value in vars(self).items() if value is not None and name != "audio_digest"}
-        if self.report is not None:
+    def public(self, states: Mapping[ArtifactId, ArtifactState], owner: str | None = None) -> dict[str, Any]:
+        """The public part of the record and of its artifacts, fit for JSON, without keys for what was not given.
+
+        Args:
+            owner: who asks. Another owner does not see whose speaker it is, nor its texts; None sees all.
+        """
+        hidden = _HIDDEN if self.serves(owner, shared=False) else _HIDDEN_FROM_OTHERS
+        values = {name: value for name, value in vars(self).items() if _given(value) and name not in hidden}
+        if self.report is not None and "report" not in hidden:
             rate = speaking_rate(self.report, self.reference_text)
             values["report"] = self.report.to_json() | ({} if rate is None else {"speaking_rate": rate})
             values["warnings"] = [warning._asdict() for warning in self.warnings()]
@@ -164,11 +181,17 @@ def _info(fingerprint: Any, extraction_ms: Any) -> ArtifactInfo:
     return ArtifactInfo(fingerprint, float(extraction_ms))
 
 
+def _given(value: Any) -> bool:
+    return value is not None and value is not False
+
+
 def clip_digest(clip: Clip) -> str:
     """SHA-256 of the decoded samples and their rate: equal sounds have equal digests, whatever their file format."""
     return hashlib.sha256(clip.sample_rate.to_bytes(4, "little") + clip.waveform.tobytes()).hexdigest()
 
 
+_HIDDEN = frozenset({"audio_digest"})
+_HIDDEN_FROM_OTHERS = _HIDDEN | {"owner", "consent", "description", "reference_text", "report"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "generation": int,
     "created_at": (int, float),

@@ -15,7 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.errors import Overloaded, SpeakerExists, SpeakerNotFound
+from voice_clone.errors import Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound
 from voice_clone.speakers.disk.store import NotDurable, SpeakerStore
 from voice_clone.speakers.disk.voice_file import Tensors, file_tensors
 from voice_clone.speakers.draft import Draft
@@ -44,12 +44,16 @@ class Registry:
         self._immutable = immutable
         self._on_gone = on_gone
         self._lock = threading.Lock()  # held for moments only, never during input or output
-        self._creating: set[str] = set()
+        self._creating: dict[str, str | None] = {}  # by key: the owner
         self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and the number of its users
         self._records = {record.key: record for record in store.restore()}
 
-    def find(self, name: str) -> SpeakerRecord:
+    def find(self, name: str, owner: str | None = None, *, shared: bool = False) -> SpeakerRecord:
         """The speaker of that name.
+
+        Args:
+            owner: for whom the caller acts; the speakers of others are not there for it.
+            shared: except those that are shared.
 
         Raises:
             InvalidArgument: it is not a valid name.
@@ -57,7 +61,7 @@ class Registry:
         """
         parsed = parse_name(name)
         record = self._records.get(parsed.key)
-        if record is None:
+        if record is None or not record.serves(owner, shared=shared):
             raise SpeakerNotFound(f"no voice is registered under the name {parsed.text!r}")
         return record
 
@@ -66,9 +70,10 @@ class Registry:
         older = self._records.get(record.key)
         return older is not None and bool(older.artifacts)
 
-    def records(self) -> list[SpeakerRecord]:
-        """All speakers, by name."""
-        return [record for _, record in sorted(self._records.copy().items())]
+    def records(self, owner: str | None = None, *, shared: bool = False) -> list[SpeakerRecord]:
+        """All speakers, by name; those that `find` finds for this owner."""
+        found = sorted(self._records.copy().items())
+        return [record for _, record in found if record.serves(owner, shared=shared)]
 
     def current(self, record: SpeakerRecord) -> SpeakerRecord:
         """The newest record of this generation.
@@ -88,17 +93,29 @@ class Registry:
         except Superseded:
             return record
 
-    def check_free(self, *names: str, immutable: bool = False) -> None:
+    def check_free(
+        self, *names: str, immutable: bool = False, owner: str | None = None, max_owned: int | None = None
+    ) -> None:
         """An early refusal before the work begins; `add` decides. With `immutable`, every name must be free.
 
         Raises:
-            SpeakerExists, Overloaded: as `add`.
+            SpeakerExists, QuotaExceeded, Overloaded: as `add`.
         """
         parsed = [parse_name(name) for name in names]
         for text, key in parsed:
+            there = self._records.get(key)
+            if there is not None and not there.serves(owner, shared=False):
+                raise SpeakerExists(f"the name {text!r} is taken; choose another one")
             if (immutable or self._immutable) and key in self._records:
                 raise SpeakerExists(f"a voice is registered under the name {text!r} already; delete it first")
-        held = self._records.keys() | self._creating
+        if owner is not None and max_owned is not None:
+            held = {key for key, record in self._records.copy().items() if record.owner == owner}
+            held |= {key for key, creator in self._creating.copy().items() if creator == owner}
+            if len(held | {key for _, key in parsed}) > max(max_owned, len(held)):
+                raise QuotaExceeded(
+                    f"{len(held)} voices are registered, and at most {max_owned} are allowed; delete one"
+                )
+        held = self._records.keys() | self._creating.keys()
         new = {key for _, key in parsed} - self._records.keys()
         if new and len(held | new) > self._max_speakers:
             raise Overloaded(
@@ -111,24 +128,42 @@ class Registry:
         audio: bytes | None,
         artifacts: Mapping[ArtifactId, Tensors],
         immutable: bool = False,
+        owner: str | None = None,
+        max_owned: int | None = None,
     ) -> SpeakerRecord:
         """Register a speaker as a new generation; it replaces an older one of that name. Returns: its record.
 
         Args:
             immutable: refuse to replace an older one, whatever the server's policy is.
+            owner: for whom the caller acts: it replaces no speaker of others.
+            max_owned: how many speakers this owner may have.
 
         Raises:
             SpeakerExists: the name is taken and must not be replaced.
+            QuotaExceeded: the owner has `max_owned` speakers.
             Overloaded: the limit of speakers is reached, or the disk is full.
         """
-        [record] = self._add([(draft, file_tensors(audio, artifacts))], immutable)
+        [record] = self._add([(draft, file_tensors(audio, artifacts))], immutable, owner, max_owned)
         return record
 
-    def add_all(self, drafts: Sequence[Draft], immutable: bool = False) -> list[SpeakerRecord]:
+    def add_all(
+        self,
+        drafts: Sequence[Draft],
+        immutable: bool = False,
+        owner: str | None = None,
+        max_owned: int | None = None,
+    ) -> list[SpeakerRecord]:
         """Register several speakers of different names as `add` does: all of them, or none."""
-        return self._add([(each.record, file_tensors(each.audio, each.artifacts)) for each in drafts], immutable)
+        packed = [(each.record, file_tensors(each.audio, each.artifacts)) for each in drafts]
+        return self._add(packed, immutable, owner, max_owned)
 
-    def _add(self, drafts: Sequence[tuple[SpeakerRecord, Tensors]], immutable: bool) -> list[SpeakerRecord]:
+    def _add(
+        self,
+        drafts: Sequence[tuple[SpeakerRecord, Tensors]],
+        immutable: bool,
+        owner: str | None,
+        max_owned: int | None,
+    ) -> list[SpeakerRecord]:
         if not drafts:
             return []
         keys = sorted(draft.key for draft, _ in drafts)  # in one order, so that two imports never wait for each other
@@ -136,8 +171,10 @@ class Registry:
             for key in keys:
                 held.enter_context(self._changing(key))
             with self._lock:
-                self.check_free(*(draft.name for draft, _ in drafts), immutable=immutable)
-                self._creating.update(keys)
+                self.check_free(
+                    *(draft.name for draft, _ in drafts), immutable=immutable, owner=owner, max_owned=max_owned
+                )
+                self._creating.update({draft.key: draft.owner for draft, _ in drafts})
             try:
                 new = [(draft.of_generation(self._store.next_generation()), tensors) for draft, tensors in drafts]
                 write = partial(self._store.write, *new[0]) if len(new) == 1 else partial(self._store.write_all, new)
@@ -149,7 +186,8 @@ class Registry:
                         self._on_gone(record)
             finally:
                 with self._lock:
-                    self._creating.difference_update(keys)
+                    for key in keys:
+                        self._creating.pop(key, None)
         return [record for record, _ in new]
 
     def publish(
@@ -187,14 +225,10 @@ class Registry:
         with self._changing(record.key):
             yield self.current(record)
 
-    def remove(self, name: str) -> SpeakerRecord:
-        """Delete a speaker, on disk and in memory.
-
-        Raises:
-            SpeakerNotFound: there is no speaker of that name.
-        """
+    def remove(self, name: str, owner: str | None = None) -> SpeakerRecord:
+        """Delete a speaker, on disk and in memory. `owner` and errors: as `find`."""
         with self._changing(parse_name(name).key):
-            record = self.find(name)
+            record = self.find(name, owner)
             with _even_if_not_durable(lambda: self._store.remove(record)):
                 del self._records[record.key]
                 self._on_gone(record)

@@ -1,4 +1,30 @@
-"""Requests and replies of the operations, their checks, and the limits of the cache."""
+"""Requests and replies of the operations, their checks, and the limits of the cache.
+
+A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
+consent, description, reference_text, mime_type, file_size, duration, sample_rate, report (see `ClipReport`) and
+warnings [{code, message}], owner, shared; and artifacts [{model_type, mode, state, reason?, extraction_ms?,
+fingerprint?}]. The state is `pending`, `processing`, `ready`, `failed`, or `unsupported`: it lacks what the family
+needs.
+
+The option `owner` of any operation says for whom the caller acts. Speakers of others are not there then, except
+that `get`, `list` and `resolve` find those that are shared. Without it the caller is the operator.
+
+    upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?; options
+             wait (for artifacts), timeout, policy (`immutable` refuses to replace), shared, max_owned (how many
+             the owner may have); with audio trim_silence (at its ends), strict (refuses a clip with warnings). The
+             speaker.
+    get      name. The speaker.
+    list     {"speakers": [speaker, ...], "count": n}, by name.
+    delete   name. {"name", "generation", "deleted": true}
+    prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
+             "extraction_ms", and "message": "already prepared" if there was nothing to do.
+    resolve  one of name, audio, speaker_embedding; model_type?; reference_text? with audio; options mode,
+             cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss", "model_type", "mode",
+             "generation", "embedding_source", "extraction_ms", "fingerprint", "name"?, "reference_text"?}.
+    stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first.
+    export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
+    import   audio: a bundle; options reextract, policy, max_owned. {"speakers": [speaker, ...], "count": n}
+"""
 
 from __future__ import annotations
 
@@ -24,7 +50,7 @@ class Request:
         model_type: a family with a `<model_type>_voice_encoder`.
         audio: an encoded clip or its data URL; for `import` a bundle.
         speaker_embedding: a ready speaker embedding, float32 [dimension].
-        options: see `SpeakerCache.call`; an unknown option is an error.
+        options: see above; an unknown option is an error.
     """
 
     name: str | None = None
@@ -35,6 +61,11 @@ class Request:
     description: str | None = None
     speaker_embedding: NDArray[Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str | None:
+        """For whom the caller acts: the option `owner`, which every operation takes; None: the operator."""
+        return self.options.get("owner")
 
 
 @dataclass(frozen=True)
@@ -56,6 +87,7 @@ class CacheConfig:
         clip: limits of a reference clip.
         max_bundle_bytes: the largest bundle exported or imported.
         policy: whether an upload may replace a registered speaker.
+        require_consent: whether a speaker without consent is refused.
         extraction_timeout: seconds that one extraction may take.
         workers: the number of extractions at once.
         max_waiting_bytes: samples of uploaded clips that may wait in memory for their extraction.
@@ -70,6 +102,7 @@ class CacheConfig:
     clip: ClipLimits = field(default_factory=ClipLimits)
     max_bundle_bytes: int = 512 << 20
     policy: Literal["replace", "immutable"] = "replace"
+    require_consent: bool = False
     extraction_timeout: float = 60.0
     workers: int = 4
     max_waiting_bytes: int = 64 << 20
@@ -88,6 +121,9 @@ _OPTIONS: dict[str, type] = {
     "mode": str,
     "policy": str,
     "timeout": float,
+    "owner": str,
+    "shared": bool,
+    "max_owned": int,
 }
 
 
@@ -98,15 +134,20 @@ def check_options(options: Mapping[str, Any], *allowed: str) -> None:
         InvalidArgument: names the option, and what would be right.
     """
     for name, value in options.items():
-        if name not in allowed:
-            raise InvalidArgument(f"unknown option {name!r}; this operation takes {', '.join(allowed) or 'none'}")
+        if name not in (*allowed, "owner"):
+            raise InvalidArgument(f"unknown option {name!r}; this operation takes {', '.join((*allowed, 'owner'))}")
         kind = _OPTIONS[name]
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if kind is float:
             if not number or not 0.0 < value < math.inf:
                 raise InvalidArgument(f"the option {name} must be a number of seconds > 0")
+        elif kind is int:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise InvalidArgument(f"the option {name} must be a whole number >= 0")
         elif not isinstance(value, kind):
             raise InvalidArgument(f"the option {name} must be {'true or false' if kind is bool else 'text'}")
+        elif name == "owner":
+            check_word("the option owner", str(value))
 
 
 def check_absent(request: Request, *fields: str) -> None:

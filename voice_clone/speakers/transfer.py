@@ -16,7 +16,7 @@ from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.store import SpeakerStore
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
-from voice_clone.speakers.draft import Draft, check_texts
+from voice_clone.speakers.draft import Draft, check_consent, check_texts
 from voice_clone.speakers.encoding import Describer, fault
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
@@ -58,26 +58,38 @@ class Transfer:
                 )
         return list(files), pack_bundle(list(files.values()))
 
-    def unpack(self, bundle: bytes, reextract: bool, immutable: bool = False) -> list[SpeakerRecord]:
+    def unpack(
+        self,
+        bundle: bytes,
+        reextract: bool,
+        immutable: bool = False,
+        owner: str | None = None,
+        max_owned: int | None = None,
+    ) -> list[SpeakerRecord]:
         """Register all speakers of a bundle, or none; nothing that the bundle says is believed.
 
         Args:
             reextract: drop artifacts of another checkpoint where there is audio to extract them again.
             immutable: refuse to replace speakers, whatever the server's policy is.
+            owner: whose the speakers become; None leaves them their owners.
+            max_owned: how many speakers it may have.
 
         Raises:
             InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
-            SpeakerExists, Overloaded: as `Registry.add`.
+            SpeakerExists, QuotaExceeded, Overloaded: as `Registry.add`.
         """
         if len(bundle) > self._config.max_bundle_bytes:
             raise InvalidArgument(
                 f"the bundle has {len(bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
             )
         drafts = [self._draft(header, tensors, reextract) for header, tensors in unpack_bundle(bundle)]
+        if owner is not None:
+            drafts = [replace(draft, record=_given_to(owner, draft.record)) for draft in drafts]
         if len({draft.record.key for draft in drafts}) != len(drafts):
             raise InvalidArgument("the bundle of voices holds a name twice")
-        self._registry.check_free(*(draft.record.name for draft in drafts), immutable=immutable)
-        return self._registry.add_all(drafts, immutable)
+        whose: dict[str, Any] = {"immutable": immutable, "owner": owner, "max_owned": max_owned}
+        self._registry.check_free(*(draft.record.name for draft in drafts), **whose)
+        return self._registry.add_all(drafts, **whose)
 
     def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
         try:
@@ -93,6 +105,7 @@ class Transfer:
     def _draft(self, header: voice_file.Header, tensors: dict[str, NDArray[Any]], reextract: bool) -> Draft:
         record = header.record
         check_texts(record)
+        check_consent(record.consent, self._config)
         self._check_clip(record)
         audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
         artifacts = {
@@ -160,3 +173,8 @@ class Transfer:
             f"the voice {record.name!r} was made with another checkpoint of {artifact.model_type}; import it with the "
             "option reextract (it needs the audio in the bundle), or load that checkpoint"
         )
+
+
+def _given_to(owner: str, record: SpeakerRecord) -> SpeakerRecord:
+    """The record as this owner's; shared only if it was the owner's before."""
+    return replace(record, owner=owner, shared=record.shared and record.owner == owner)

@@ -43,6 +43,7 @@ def add(commands: Any) -> None:
     transcript.add_argument("--text-file", metavar="FILE", help="a file with the words spoken in the clip")
     upload.add_argument("--consent", help="how the speaker consented")
     upload.add_argument("--description", help="free text")
+    upload.add_argument("--shared", action="store_true", help="gateway keys that own voices may use it, too")
     upload.add_argument("--replace", action="store_true", help="replace the voice of that name (default: refuse)")
     upload.add_argument("--strict", action="store_true", help="fail if the clip has a warning")
     upload.add_argument("--trim-silence", action="store_true", help="cut the silence off both ends of the clip")
@@ -91,6 +92,7 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         policy=policy(parsed),
         strict=parsed.strict,
         trim_silence=parsed.trim_silence,
+        shared=parsed.shared,
     )
     print_line(summary(voice))
     for line in faults(voice):

@@ -1,7 +1,8 @@
 """`<family>_prompt`: text and voice to the talker's prompt.
 
 in    text, voice, reference_audio, reference_text, language  STRING [1], speaker_embedding FP32 [-1],
-      x_vector_only BOOL [1], options STRING [1]: a JSON object. All optional; see `SpeechRequest`.
+      x_vector_only BOOL [1], options STRING [1]: a JSON object. All optional; see `SpeechRequest`. The request
+      parameter `owner` says for whom the caller acts.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, and what the first and the last chunk tell of the voice and the text
 """
@@ -66,6 +67,7 @@ class PromptModel(Model):
             "name": speech.voice,
             "audio": speech.reference_audio,
             "reference_text": speech.reference_text,
+            "options": None if speech.owner is None else json.dumps({"owner": speech.owner}),
         }
         reply = call("speaker_cache", inputs)
         return read_reply(speech, json.loads(reply["result"][0]), reply["artifacts"][0])
@@ -86,4 +88,5 @@ def read_speech(request: Request) -> SpeechRequest:
         x_vector_only=request.number("x_vector_only"),
         language=request.text("language"),
         options=request.json_object("options"),
+        owner=request.parameter("owner"),
     )

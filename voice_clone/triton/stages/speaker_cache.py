@@ -38,6 +38,7 @@ class SpeakerCacheModel(Model):
             max_entries=settings.integer("cache_entries", 1024),
             max_speakers=settings.integer("max_voices", 1000),
             policy="immutable" if policy == "immutable" else "replace",
+            require_consent=settings.choice("require_consent", ("false", "true")) == "true",
             extraction_timeout=settings.number("extraction_timeout", 60.0),
             directory_wait=settings.number("voice_dir_wait", 1.0),
         )

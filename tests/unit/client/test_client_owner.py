@@ -1,0 +1,76 @@
+"""A client that acts for an owner says so with every call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import grpc
+import pytest
+import voice_clone_client as vc
+from safetensors.numpy import save
+
+from tests.support.triton_double import Failure, Server
+
+CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("upload", ("ada", b"clip"), {"shared": True}),
+    ("upload", ("ada", b"clip"), {}),
+    ("list", (), {}),
+    ("get", ("ada",), {}),
+    ("delete", ("ada",), {}),
+    ("prepare", ("ada",), {"model": "qwen3_tts"}),
+    ("export", ("ada",), {}),
+    ("import_", (b"bundle",), {}),
+]
+
+
+def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+    record = {"name": "ada", "owner": "alice", "shared": True, "speakers": []}
+    return {"result": json.dumps(record).encode(), "artifacts": save({})}
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(("method", "args", "kwargs"), CALLS)
+def test_each_operation_carries_the_owner(
+    triton: Server, kind: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    triton.answer = answer
+
+    async def run(owner: str | None, most: int | None) -> Any:
+        async with vc.AsyncClient(triton.url, owner=owner, max_owned=most) as client:
+            return await getattr(client, method)(*args, **kwargs)
+
+    def ask(owner: str | None, most: int | None) -> dict[str, Any]:
+        if kind == "async":
+            reply = asyncio.run(run(owner, most))
+        else:
+            with vc.Client(triton.url, owner=owner, max_owned=most) as client:
+                reply = getattr(client, method)(*args, **kwargs)
+        if method in ("get", "upload"):
+            assert (reply.owner, reply.shared) == ("alice", True)
+        options: dict[str, Any] = json.loads(triton.calls[-1][1].get("options", b"{}"))
+        return options
+
+    limit = {"max_owned": 3} if method in ("upload", "import_") else {}
+    assert ask("alice", 3) == {"owner": "alice", **limit, **({"shared": True} if "shared" in kwargs else {})}
+    assert "owner" not in ask(None, None)
+
+
+def test_a_speech_carries_the_owner(triton: Server) -> None:
+    for owner in ("alice", None):
+        with vc.Client(triton.url, model="qwen3_tts", owner=owner) as client:
+            client.speak("Hello.", voice="ada").read()
+        assert triton.owners[-1] == (owner or "")
+
+
+def test_the_limit_of_an_owner_is_an_error_of_its_own(triton: Server) -> None:
+    def full(inputs: dict[str, Any]) -> dict[str, bytes]:
+        raise Failure(grpc.StatusCode.UNAVAILABLE, "quota_exceeded: 3 voices are registered, and at most 3 are allowed")
+
+    triton.answer = full
+    with (
+        vc.Client(triton.url, owner="alice", max_owned=3) as client,
+        pytest.raises(vc.QuotaExceeded, match="at most 3"),
+    ):
+        client.upload("ada", b"clip")
