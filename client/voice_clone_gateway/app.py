@@ -12,19 +12,21 @@ import uvicorn
 from fastapi import FastAPI, Security
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.security import HTTPBearer
-from voice_clone_client import AsyncClient, VoiceCloneError, __version__, tls_credentials
+from voice_clone_client import VoiceCloneError, __version__
 
 from . import page
 from .audio.clips import ClipReader
 from .families import Families
 from .http import errors, metrics
+from .http.audit import AuditLog
 from .http.auth import Keys
 from .http.bodies import BodyLimit, Budget
 from .http.limits import Gate
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
-from .routes import batch, models, speech, voices, websocket
+from .routes import batch, bundles, models, speech, voices, websocket
 from .settings import Settings, parse
+from .triton_clients import TritonClients
 from .voice_names import VoiceNames
 
 
@@ -32,32 +34,34 @@ def create_app(settings: Settings) -> FastAPI:
     """The gateway. It starts without the server. Its `state` has
 
         settings     the Settings
-        client       the AsyncClient of the Triton server, one for all requests and families
+        clients      the TritonClients
+        client       the operator's among them, for all families
         families     the Families
         voice_names  the VoiceNames
         keys         the Keys
+        audit        the AuditLog
         gate         the Gate of the speeches that run
         clips        the ClipReader
         references   loads reference audio
         metrics      the Metrics
 
     Raises:
-        ValueError, OSError: an alias is invalid, or the keys or the authority's certificate cannot be read.
+        ValueError, OSError: an alias is invalid, or the keys, the authority's certificate or the audit log cannot be
+            read or written.
         VoiceCloneError: the address, the token or the certificate of the Triton server is invalid.
     """
-
-    secure = settings.triton_tls or settings.triton_ca
-    client = AsyncClient(
-        settings.triton,
-        model=settings.model or None,
-        credentials=tls_credentials(settings.triton_ca or None) if secure else None,
-        token=settings.triton_token,
-    )
+    keys = Keys.load(settings.api_keys_file)
+    clients = TritonClients(settings, keys.all())
+    client = clients.operator
+    audit = AuditLog(settings.audit_log)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with client:
+        try:
             yield
+        finally:
+            await clients.close()
+            audit.close()
 
     app = FastAPI(
         title="voice-clone",
@@ -68,10 +72,12 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.settings = settings
+    app.state.clients = clients
     app.state.client = client
     app.state.families = Families(client, settings.model, settings.model_aliases)
     app.state.voice_names = VoiceNames(client, settings.default_voice, settings.voice_aliases)
-    app.state.keys = Keys.load(settings.api_keys_file)
+    app.state.keys = keys
+    app.state.audit = audit
     app.state.gate = Gate(settings.max_requests)
     app.state.clips = ClipReader()
     app.state.references = References(settings, clips=app.state.clips)
@@ -96,7 +102,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
-    for router in (speech.router, batch.router, voices.router, voices.manage, models.router):
+    for router in (speech.router, batch.router, voices.router, voices.manage, bundles.manage, models.router):
         app.include_router(router, dependencies=key)
     app.include_router(models.health_router)
     app.include_router(metrics.router)

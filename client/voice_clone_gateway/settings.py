@@ -76,6 +76,9 @@ class Settings:
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
+    audit_log: str = _setting(
+        "", "file of one JSON line for each upload, delete, export, import and speech; log: into the gateway's own log"
+    )
     cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
     hosts: tuple[str, ...] = _setting(
         (), "names with a dot under which a gateway without keys is reached, or *; addresses need none"

@@ -11,6 +11,7 @@ from voice_clone_client import AsyncClient, Chunk
 
 from .audio import find_format
 from .http.errors import HTTPFailure
+from .http.keys import Key
 from .long_text.long_speech import LongSpeech, Plan
 from .schemas import SOURCES, SpeechOptions
 from .settings import Settings
@@ -61,8 +62,8 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
         find_format(options.response_format).check_rate(options.sample_rate)
 
 
-async def order(app: FastAPI, options: SpeechOptions) -> Order:
-    """The order for options that `check_options` accepts; fetches reference audio.
+async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Order:
+    """The order for options that `check_options` accepts; fetches reference audio. `client` is that of the key.
 
     Raises:
         HTTPFailure: the options name an unknown model, or the audio cannot be fetched.
@@ -72,7 +73,7 @@ async def order(app: FastAPI, options: SpeechOptions) -> Order:
     warnings = options.ignored()
     voice = options.voice_name
     if options.reference_audio is None and options.speaker_embedding is None:
-        voice, warning = await app.state.voice_names.choose(voice)
+        voice, warning = await app.state.voice_names.choose(voice, client)
         warnings += [warning] if warning else []
     audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio)
     return Order(
@@ -104,6 +105,18 @@ _SAME = (
 )
 
 
+def audited(options: SpeechOptions) -> dict[str, Any]:
+    """What the audit log tells of a speech that is asked for."""
+    source = next((name for name in SOURCES if getattr(options, name) is not None), "voice")
+    return {"voice": options.voice_name, "source": source}
+
+
+def audited_result(info: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
+    """What it tells of the speech that was made: the voice under its own name, and the seconds that were sent."""
+    told = {name: info[name] for name in ("voice", "generation") if name in info} if info else {}
+    return {**told, "seconds": round(seconds, 3)}
+
+
 def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
     """The tokens of a speech. Input: text tokens, and frames of the reference in context. Output: frames."""
     info = info or {}
@@ -128,12 +141,12 @@ def long_plan(settings: Settings, **more: Any) -> Plan:
     )
 
 
-async def open_speech(app: FastAPI, text: str, options: SpeechOptions) -> tuple[Spoken, tuple[str, ...]]:
+async def open_speech(app: FastAPI, key: Key, text: str, options: SpeechOptions) -> tuple[Spoken, tuple[str, ...]]:
     """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and the warnings of its order.
 
     Raises:
-        HTTPFailure: see `check_options` and `order`; also a text that is too long. Any other error is raised with the
-            first chunk.
+        HTTPFailure: see `check_options` and `order`; also a text that is too long, or too long for the key. Any other
+            error is raised with the first chunk.
     """
     settings: Settings = app.state.settings
     most = settings.max_input_characters
@@ -141,11 +154,12 @@ async def open_speech(app: FastAPI, text: str, options: SpeechOptions) -> tuple[
     if len(text) > most:
         message = f"input has {len(text)} characters; at most {most} are allowed"
         raise HTTPFailure(400, message, "invalid_argument", param="input")
-    ordered = await order(app, options)
+    key.characters.take(len(text))
+    client = app.state.clients.of(key)
+    ordered = await order(app, client, options)
     if len(text) <= settings.sentence_characters:
-        client: AsyncClient = app.state.client
         return client.speak(text, **ordered.arguments), ordered.warnings
-    speech = LongSpeech(app.state.client, long_plan(settings))
+    speech = LongSpeech(client, long_plan(settings))
     speech.end(text)
     speech.begin(ordered.arguments)
     return speech, ordered.warnings

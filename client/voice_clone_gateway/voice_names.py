@@ -42,10 +42,14 @@ class VoiceNames:
         self.aliases = dict(parse_voice_alias(alias) for alias in aliases)
         self._by_key = {alias.casefold(): voice for alias, voice in self.aliases.items()}
 
-    async def choose(self, name: str | None) -> tuple[str | None, str | None]:
+    async def choose(self, name: str | None, finder: Finder | None = None) -> tuple[str | None, str | None]:
         """The registered voice for a name, and a warning if it is not what the name says.
 
         None stays None where there is no default voice.
+
+        Args:
+            name: of the request.
+            finder: finds what the caller may use; by default all.
 
         Raises:
             VoiceCloneError: the server had to be asked, and did not answer.
@@ -57,7 +61,7 @@ class VoiceNames:
             return voice, None
         if self.default and name.casefold() in _REPLACED:
             try:
-                await self._finder.get(name)
+                await (finder or self._finder).get(name)
             except VoiceNotFound:
                 return self.default, f"no voice {name!r} is registered; the default voice {self.default!r} speaks"
         return name, None

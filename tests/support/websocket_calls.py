@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import uvicorn
@@ -76,6 +77,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             while not server.started:
                 await asyncio.sleep(0.01)
             app.state.client = double
+            app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
             try:
                 await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)

@@ -1,7 +1,7 @@
-"""Bearer keys, each with scopes: `speak` for speech and the list of voices, `manage` for the voices themselves.
+"""Who makes a request: its bearer key, or, without keys, any caller from a page and a host that may.
 
-Memory holds SHA-256 digests of the keys. The key of a request is compared with all of them, in constant time, and is
-never logged.
+A key has scopes: `speak` for speech and the list of voices, `manage` for the voices themselves. Memory holds SHA-256
+digests of the keys. The key of a request is compared with all of them, in constant time, and is never logged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hmac
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -19,32 +19,32 @@ from starlette.requests import HTTPConnection
 
 from ..settings import PREFIX
 from .errors import HTTPFailure
+from .keys import Key, Scope, parse_key
 from .origins import check_host, check_origin
 
-Scope = Literal["speak", "manage"]
-SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))
+ANYONE = Key()
 
 
 class Keys:
     """The keys of a gateway. If there are none, every request is allowed.
 
     Args:
-        lines: `KEY SCOPE[,SCOPE]` each; blank lines and lines that begin with # are ignored.
+        lines: see `keys`; blank lines and lines that begin with # are ignored.
 
     Raises:
         ValueError: a line is invalid; the text has its number, not its content.
     """
 
     def __init__(self, lines: list[str]) -> None:
-        self._scopes: list[tuple[bytes, frozenset[Scope]]] = []
+        self._keys: list[tuple[bytes, Key]] = []
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
-            key, _, names = line.strip().partition(" ")
-            scopes = frozenset(scope for scope in SCOPES if scope in names.replace(" ", "").split(","))
-            if not scopes or len(scopes) != len(names.split(",")):
-                raise ValueError(f"key {number} must be followed by its scopes: speak, manage or speak,manage")
-            self._scopes.append((_digest(key), scopes))
+            try:
+                secret, key = parse_key(line)
+            except ValueError as error:
+                raise ValueError(f"key {number} {error}") from None
+            self._keys.append((_digest(secret), key))
 
     @classmethod
     def load(cls, path: str, environment: Mapping[str, str] | None = None) -> Keys:
@@ -57,43 +57,47 @@ class Keys:
         return cls(lines + (os.environ if environment is None else environment).get(f"{PREFIX}API_KEYS", "").split(";"))
 
     def __bool__(self) -> bool:
-        return bool(self._scopes)
+        return bool(self._keys)
 
-    def scopes(self, connection: HTTPConnection) -> frozenset[Scope]:
-        """The scopes of a request's bearer key.
+    def all(self) -> list[Key]:
+        """All keys, without their secrets."""
+        return [key for _, key in self._keys]
+
+    def find(self, connection: HTTPConnection) -> Key:
+        """The bearer key of a request.
 
         Raises:
             HTTPFailure: 401, it is missing or unknown.
         """
-        if not self._scopes:
-            return SCOPES
-        kind, _, key = connection.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not key.strip():
+        if not self._keys:
+            return ANYONE
+        kind, _, secret = connection.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not secret.strip():
             raise _unauthorized("the key is missing; send the header Authorization: Bearer KEY")
-        digest, found = _digest(key.strip()), None
-        for known, scopes in self._scopes:
+        digest, found = _digest(secret.strip()), None
+        for known, key in self._keys:
             if hmac.compare_digest(digest, known):
-                found = scopes
+                found = key
         if found is None:
             raise _unauthorized("the key is unknown; ask the operator of this gateway for one")
         return found
 
-    def require(self, connection: HTTPConnection, scope: Scope) -> frozenset[Scope]:
-        """The scopes of a request, which include `scope`.
+    def require(self, connection: HTTPConnection, scope: Scope) -> Key:
+        """The bearer key of a request, which has this scope.
 
         Raises:
             HTTPFailure: 401, or 403 if the key does not have the scope.
         """
-        scopes = self.scopes(connection)
-        if scope not in scopes:
+        key = self.find(connection)
+        if scope not in key.scopes:
             raise HTTPFailure(
                 403, f"this key lacks the scope {scope}; use one that has it", "missing_scope", "permission_error"
             )
-        return scopes
+        return key
 
 
-def admit(connection: HTTPConnection, scope: Scope) -> frozenset[Scope]:
-    """The scopes of a request that may be served.
+def admit(connection: HTTPConnection, scope: Scope) -> Key:
+    """The key of a request that may be served.
 
     Raises:
         HTTPFailure: 401 or 403, see `Keys.require`; 403 or 421, see `origins`.
@@ -102,8 +106,8 @@ def admit(connection: HTTPConnection, scope: Scope) -> frozenset[Scope]:
     if not keys:
         check_origin(connection, settings.cors_origins)
         check_host(connection, settings.hosts)
-    scopes: frozenset[Scope] = keys.require(connection, scope)
-    return scopes
+    key: Key = keys.require(connection, scope)
+    return key
 
 
 def guarded(scope: Scope) -> type[APIRoute]:
@@ -117,7 +121,8 @@ def guarded(scope: Scope) -> type[APIRoute]:
             handler = super().get_route_handler()
 
             async def guard(request: Request) -> Response:
-                request.state.scopes = admit(request, scope)
+                key = request.state.key = admit(request, scope)
+                request.state.client = request.app.state.clients.of(key)
                 return await handler(request)
 
             return guard

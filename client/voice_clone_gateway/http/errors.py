@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
+from starlette.websockets import WebSocketDisconnect
 from voice_clone_client import (
     Cancelled,
     ConnectionFailed,
@@ -21,6 +22,7 @@ from voice_clone_client import (
     InvalidArgument,
     Overloaded,
     PermissionDenied,
+    QuotaExceeded,
     Unsupported,
     VoiceCloneError,
     VoiceExists,
@@ -33,7 +35,7 @@ log = logging.getLogger(__name__)
 
 CLIENT_CLOSED = 499  # no client reads this answer; it appears in logs and metrics
 MAX_PATH = 200  # characters of an unknown path that are compared with the known ones
-_INVALID, _SERVER = "invalid_request_error", "server_error"
+_INVALID, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit_error"
 
 
 class ErrorDetail(BaseModel):
@@ -98,12 +100,31 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     VoiceNotFound: (404, _INVALID, "voice_not_found"),
     VoiceExists: (409, _INVALID, "voice_exists"),
     PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway has no valid token
+    QuotaExceeded: (429, _LIMIT, "too_many_voices"),  # waiting does not help: no Retry-After
     Unsupported: (501, _SERVER, "unsupported"),
     Overloaded: (503, _SERVER, "overloaded"),
     ConnectionFailed: (503, _SERVER, "server_unavailable"),
     Cancelled: (503, _SERVER, "cancelled"),  # by the server: a client that cancels gets no answer
     DeadlineExceeded: (504, _SERVER, "deadline_exceeded"),
 }
+
+
+def limit_reached(message: str, code: str, wait: int) -> HTTPFailure:
+    """The answer to a key that has reached a limit of its own; it may try again after `wait` seconds."""
+    return HTTPFailure(429, message, code, _LIMIT, headers={"Retry-After": str(wait)})
+
+
+def error_code(error: BaseException) -> str:
+    """The code with which an error is answered; `cancelled` for one that nobody reads."""
+    if isinstance(error, HTTPFailure):
+        return str(error.body()["error"]["code"])
+    if isinstance(error, ValidationError):
+        return "invalid_argument"
+    if isinstance(error, WebSocketDisconnect):
+        return "client_gone"
+    if isinstance(error, VoiceCloneError) and type(error) in _TABLE:
+        return _TABLE[type(error)][2]
+    return "internal" if isinstance(error, Exception) else "cancelled"
 
 
 def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFailure:
@@ -218,6 +239,7 @@ _DESCRIPTIONS = {
     404: "No such voice, model or path",
     409: "The name is taken and may not be replaced",
     413: "The body is too large",
+    429: "A limit of this key is reached; the message says which",
     500: "The server failed",
     501: "The server or its checkpoint does not support it",
     503: "Overloaded, or the speech server cannot be reached; try again after Retry-After seconds",

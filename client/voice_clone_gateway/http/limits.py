@@ -1,15 +1,21 @@
-"""The number of concurrent speeches."""
+"""How much may run at once, and how much a key may speak in a minute."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from voice_clone_client import Overloaded
 
+from .errors import HTTPFailure, limit_reached
+
+_WAIT = 1  # seconds after which a place may be free
+
 
 class Gate:
-    """Counts the running speeches, and refuses more than `most`."""
+    """Counts the running speeches of the gateway, and refuses more than `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -29,3 +35,67 @@ class Gate:
             yield
         finally:
             self.live -= 1
+
+
+class KeyGate:
+    """Counts the running speeches of one key.
+
+    Args:
+        most: how many may run; None for any number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self.live = 0
+
+    @contextmanager
+    def pass_through(self, wanted: int = 1) -> Iterator[int]:
+        """Occupy at most `wanted` places during the `with` block, and at least one. Gives their number.
+
+        Raises:
+            HTTPFailure: 429, all places are occupied.
+        """
+        free = wanted if self._most is None else min(wanted, self._most - self.live)
+        if free < 1:
+            message = f"{self._most} speeches of this key run already, its maximum; wait until one has ended"
+            raise limit_reached(message, "too_many_speeches", _WAIT)
+        self.live += free
+        try:
+            yield free
+        finally:
+            self.live -= free
+
+
+class Characters:
+    """The characters that one key may still speak: a bucket that holds those of a minute, and fills up evenly.
+
+    Args:
+        a_minute: how many; None for any number.
+        clock: seconds.
+    """
+
+    def __init__(self, a_minute: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = a_minute
+        self._clock = clock
+        self._left = float(a_minute or 0)
+        self._at = clock()
+
+    def take(self, count: int) -> None:
+        """Take these characters out of the bucket.
+
+        Raises:
+            HTTPFailure: 429, so many are not there yet; 400, so many never will be.
+        """
+        if self._most is None:
+            return
+        if count > self._most:
+            message = f"the text has {count} characters; this key may speak {self._most} a minute, so send less at once"
+            raise HTTPFailure(400, message, "invalid_argument", param="input")
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._at) * self._most / 60)
+        self._at = now
+        if count > self._left:
+            wait = math.ceil((count - self._left) * 60 / self._most)
+            message = f"this key may speak {self._most} characters a minute; try again in {wait} s"
+            raise limit_reached(message, "too_many_characters", wait)
+        self._left -= count

@@ -90,9 +90,8 @@ class Output:
         if chunk.final:
             utterance.sentences += 1
             length = utterance.milliseconds(self._seconds)
-            await self._sender.send_message(
-                "audio.done", {**self._place, "total_bytes": self._bytes, "milliseconds": length}
-            )
+            done = {"total_bytes": self._bytes, "milliseconds": length, "info": dict(chunk.info or {})}
+            await self._sender.send_message("audio.done", {**self._place, **done})
 
     async def finish(self) -> None:
         """Send the rest of the encoder's output."""

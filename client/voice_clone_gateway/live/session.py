@@ -14,8 +14,9 @@ from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from ..http.errors import HTTPFailure, failure
+from ..http.keys import Key
 from ..long_text.long_speech import LongSpeech
-from ..synthesis import check_options, long_plan, order, usage
+from ..synthesis import audited, audited_result, check_options, long_plan, order, usage
 from .messages import Cancel, Close, InputDone, InputText, StreamConfig, read
 from .output import Output, Utterance
 
@@ -29,9 +30,11 @@ class _Idle(Exception):
 class Session:
     """One connection: a task that receives, and one for each utterance, which runs after the one before it."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, key: Key) -> None:
         self._websocket = websocket
+        self._key = key
         self._app = websocket.app
+        self._client = websocket.app.state.clients.of(key)
         self._settings = websocket.app.state.settings
         self._id: str = websocket.state.request_id
         self._config: StreamConfig | None = None
@@ -108,6 +111,7 @@ class Session:
         if self._open is None and text.strip():
             self._open = self._begin()
         if self._open is not None and not self._open.failed:
+            self._key.characters.take(len(text))
             self._open.speech.write(text)
 
     def _end(self) -> None:
@@ -130,7 +134,7 @@ class Session:
             sentence_pause=config.sentence_pause_ms / 1000,
             paragraph_pause=config.paragraph_pause_ms / 1000,
         )
-        utterance = Utterance(self._count, config, LongSpeech(self._app.state.client, plan), self._loop.time())
+        utterance = Utterance(self._count, config, LongSpeech(self._client, plan), self._loop.time())
         before = self._utterances[-1].task if self._utterances else None
         self._count += 1
         self._utterances.append(utterance)
@@ -215,8 +219,19 @@ class Session:
             metrics.first_audio.observe(utterance.first_audio - utterance.began)
 
     async def _say(self, utterance: Utterance) -> None:
-        with self._app.state.gate.pass_through(), self._app.state.metrics.live.track_inprogress():
-            ordered = await order(self._app, utterance.config)
+        """Speak an utterance, and write it into the audit log."""
+        asked = audited(utterance.config)
+        with self._app.state.audit.act(self._key, self._id, "speech", **asked) as entry:
+            try:
+                with self._key.gate.pass_through(), self._app.state.gate.pass_through():
+                    await self._send_speech(utterance)
+            finally:
+                seconds = utterance.sent / utterance.config.speed
+                entry |= {"characters": utterance.speech.length, **audited_result(utterance.speech.info, seconds)}
+
+    async def _send_speech(self, utterance: Utterance) -> None:
+        with self._app.state.metrics.live.track_inprogress():
+            ordered = await order(self._app, self._client, utterance.config)
             for warning in ordered.warnings:
                 await self.send_message("warning", {"utterance_index": utterance.index, "message": warning})
             utterance.speech.begin(ordered.arguments)

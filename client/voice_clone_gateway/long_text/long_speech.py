@@ -204,6 +204,11 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             self._counts = counts
 
     @property
+    def length(self) -> int:
+        """Characters of the text so far."""
+        return self._characters
+
+    @property
     def info(self) -> Mapping[str, Any] | None:
         """The latest info of the server; tokens and frames are the sums over all sentences so far."""
         return self._info

@@ -8,14 +8,15 @@ import uuid
 from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from ..audio import Encoder
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
+from ..http.keys import Key
 from ..schemas import SOURCES, BatchRequest, SpeechRequest
-from ..synthesis import open_speech, usage
+from ..synthesis import audited, audited_result, open_speech, usage
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
@@ -23,11 +24,14 @@ router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 class BatchResult(BaseModel):
     """The result of one item: audio in base64, or an error."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
     index: int
     status: Literal["success", "error"]
     audio_data: str | None = None
     media_type: str | None = None
     usage: dict[str, Any] | None = None
+    info: dict[str, Any] | None = None
+    """The server's, as in X-Speech-Info: mode, cache status, seed, milliseconds by stage."""
     warnings: list[str] | None = None
     error: ErrorDetail | None = None
 
@@ -43,11 +47,11 @@ class BatchAnswer(BaseModel):
 @router.post(
     "/v1/audio/speech/batch",
     response_model_exclude_none=True,
-    responses=documented(400, 401, 403, 413, 500, 503),
+    responses=documented(400, 401, 403, 413, 429, 500, 503),
 )
 async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
     """Speak several texts; answers when all are complete."""
-    app, request_id = request.app, request.state.request_id
+    app, key, request_id = request.app, request.state.key, request.state.request_id
     if len(payload.items) > app.state.settings.batch_items:
         raise HTTPFailure(
             400,
@@ -56,18 +60,19 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
             param="items",
         )
     defaults = payload.model_dump(exclude={"items"}, exclude_unset=True)
-    places = asyncio.Semaphore(app.state.settings.batch_parallel)
+    most = min(app.state.settings.batch_parallel, len(payload.items))
 
-    async def one(index: int, item: dict[str, Any]) -> BatchResult:
+    async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> BatchResult:
         try:
             async with places:
-                return await _speak(app, index, _merge(defaults, item))
+                return await _speak(app, key, request_id, index, _merge(defaults, item))
         except Exception as error:
             failed = failure(error, request_id)
         return BatchResult(index=index, status="error", error=ErrorDetail(**failed.body()["error"]))
 
-    with app.state.gate.pass_through():
-        work = asyncio.gather(*(one(index, item) for index, item in enumerate(payload.items)))
+    with key.gate.pass_through(most) as parallel, app.state.gate.pass_through():
+        places = asyncio.Semaphore(parallel)
+        work = asyncio.gather(*(one(index, item, places) for index, item in enumerate(payload.items)))
         results = await while_connected(request.receive, work)
     succeeded = sum(result.status == "success" for result in results)
     return BatchAnswer(
@@ -91,17 +96,20 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     return merged
 
 
-async def _speak(app: FastAPI, index: int, payload: SpeechRequest) -> BatchResult:
-    spoken, warnings = await open_speech(app, payload.input, payload)
-    encoder: Encoder | None = None
-    try:
-        async for chunk in spoken:
-            encoder = encoder or Encoder(
-                payload.response_format, chunk.sample_rate, payload.sample_rate, payload.speed, streaming=False
-            )
-            await encoder.encode_aside(chunk.samples)
-    finally:
-        spoken.close()
+async def _speak(app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest) -> BatchResult:
+    asked = audited(payload)
+    with app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry:
+        spoken, warnings = await open_speech(app, key, payload.input, payload)
+        encoder: Encoder | None = None
+        try:
+            async for chunk in spoken:
+                encoder = encoder or Encoder(
+                    payload.response_format, chunk.sample_rate, payload.sample_rate, payload.speed, streaming=False
+                )
+                await encoder.encode_aside(chunk.samples)
+        finally:
+            spoken.close()
+            entry |= audited_result(spoken.info, 0.0 if encoder is None else encoder.seconds)
     assert encoder is not None  # a speech without a chunk is a broken stream
     data = await encoder.finish_aside()
     return BatchResult(
@@ -110,5 +118,6 @@ async def _speak(app: FastAPI, index: int, payload: SpeechRequest) -> BatchResul
         audio_data=base64.b64encode(data).decode(),
         media_type=encoder.media_type,
         usage=usage(spoken.info),
+        info=dict(spoken.info or {}),
         warnings=list(warnings) or None,
     )

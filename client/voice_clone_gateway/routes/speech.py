@@ -18,8 +18,9 @@ from ..audio import FORMATS, Encoder
 from ..http.auth import guarded
 from ..http.connection import ClientGone, while_connected
 from ..http.errors import documented, failure
+from ..http.keys import Key
 from ..schemas import SpeechRequest
-from ..synthesis import Spoken, open_speech, usage
+from ..synthesis import Spoken, audited, audited_result, open_speech, usage
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
@@ -47,26 +48,35 @@ class SpeechResponse(Response):
         super().__init__()
         self._app = request.app
         self._id: str = request.state.request_id
+        self._key: Key = request.state.key
         self._began: float = request.state.began
         self._payload = payload
         self._sent = 0.0  # seconds of audio
         self._warnings: tuple[str, ...] = ()
+        self._entry: dict[str, Any] = {}  # of the audit log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = self._with_timeout(send)
+        audit, asked = self._app.state.audit, audited(self._payload)
+        characters = len(self._payload.input)
+        with audit.act(self._key, self._id, "speech", **asked, characters=characters) as self._entry:
+            await self._speak(receive, send)
+
+    async def _speak(self, receive: Receive, send: Send) -> None:
         try:
             with self._running():
                 end = await while_connected(receive, self._answer(send))
             for message in end:  # after the place in the gate is free for the client's next request
                 await send(message)
-        except ClientGone:
+        except ClientGone as gone:
+            self._entry["outcome"] = gone.slug
             log.info("request %s: the client disconnected after %.2f s of audio", self._id, self._sent)
 
     @contextmanager
     def _running(self) -> Any:
         """Count the speech as a running one."""
         metrics = self._app.state.metrics
-        with self._app.state.gate.pass_through(), metrics.live.track_inprogress():
+        with self._key.gate.pass_through(), self._app.state.gate.pass_through(), metrics.live.track_inprogress():
             try:
                 yield
             except Exception as error:
@@ -77,13 +87,14 @@ class SpeechResponse(Response):
 
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
-        spoken, self._warnings = await open_speech(self._app, self._payload.input, self._payload)
+        spoken, self._warnings = await open_speech(self._app, self._key, self._payload.input, self._payload)
         try:
             if self._payload.stream is False:
                 return await self._whole(spoken)
             return await self._stream(spoken, send)
         finally:
             spoken.close()
+            self._entry |= audited_result(spoken.info, self._sent)
 
     async def _whole(self, spoken: Spoken) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=False)
@@ -109,6 +120,7 @@ class SpeechResponse(Response):
             self._app.state.metrics.aborted.labels(getattr(error, "slug", "internal")).inc()
             failed = failure(error, self._id)
             detail = failed.body()["error"]
+            self._entry["outcome"] = detail["code"]
             log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._sent, detail["code"])
             if not events:
                 return []  # the web server closes a connection whose body has no end
@@ -194,7 +206,7 @@ class SpeechResponse(Response):
             },
             "content": {**_AUDIO, "text/event-stream": {"schema": _EVENT}},
         },
-        **documented(400, 401, 403, 404, 413, 500, 501, 503, 504),
+        **documented(400, 401, 403, 404, 413, 429, 500, 501, 503, 504),
     },
 )
 async def create_speech(payload: SpeechRequest, request: Request) -> Response:

@@ -33,6 +33,10 @@ class RegisteredVoice(BaseModel):
     ref_text: str | None = None
     """The same, under the name of vLLM-Omni."""
     speaker_description: str | None = None
+    owner: str | None = None
+    """The name of the key that owns it."""
+    shared: bool | None = None
+    """True: other keys that own voices may use it, too."""
     warnings: list[ClipWarning]
     """Empty for a good clip, for an embedding, and for a voice of an older server."""
     report: dict[str, float] | None = None
@@ -122,6 +126,7 @@ def fields_of(voice: Voice) -> dict[str, Any]:
         "reference_text": voice.reference_text,
         "ref_text": voice.reference_text,
         "speaker_description": voice.description,
+        "shared": voice.shared or None,
         "cache_status": status,
         "cache_reason": reason,
         "artifacts": list(voice.record.get("artifacts", ())),

@@ -1,14 +1,14 @@
-"""/v1/audio/voices: register, list, show, prepare and delete voices. /v1/audio/bundle: export and import them."""
+"""/v1/audio/voices: register, list, show, prepare and delete voices."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Body, Form, Path, Query, Request, Response, UploadFile
+from fastapi import APIRouter, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from safetensors.numpy import load
 
+from ..http.audit import recorded
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
@@ -17,7 +17,6 @@ from .voice_answers import (
     Cached,
     Deleted,
     DescribedVoice,
-    Imported,
     ListedVoice,
     RegisteredVoice,
     Uploaded,
@@ -30,7 +29,7 @@ router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
 Name = Annotated[str, Path(description="A registered voice; case does not matter")]
-_ERRORS = (400, 401, 403, 500, 501, 503, 504)
+ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
 
 class UploadForm(BaseModel):
@@ -55,6 +54,8 @@ class UploadForm(BaseModel):
     """Refuse a clip that has warnings."""
     trim_silence: bool = False
     """Cut the silence off both ends of the clip."""
+    shared: bool = False
+    """Other keys that own voices may use it, too."""
 
     def transcript(self) -> str | None:
         """The reference text, under either name.
@@ -71,38 +72,49 @@ class UploadForm(BaseModel):
 @router.get("/v1/audio/voices", response_model_exclude_none=True, responses=documented(401, 403, 500, 503, 504))
 async def list_voices(request: Request) -> VoiceList:
     """All voices, by name."""
-    voices = await request.app.state.client.list()
+    voices = await request.state.client.list()
     listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices]
-    if "manage" not in request.state.scopes:
+    if "manage" not in request.state.key.scopes:
         listed = [voice.model_copy(update=dict.fromkeys(_PRIVATE)) for voice in listed]
     state = request.app.state
     names = sorted(voice.name for voice in listed)
+    known = {name.casefold() for name in names}
+
+    def usable(voice: str) -> str | None:
+        """The voice, unless there is none, or the key's owner cannot use it."""
+        return voice if voice and (request.state.key.owner is None or voice.casefold() in known) else None
+
     return VoiceList(
         voices=names if state.settings.voice_list == "names" else [VoiceName(id=name, name=name) for name in names],
         uploaded_voices=listed,
-        default_voice=state.voice_names.default or None,
-        voice_aliases=state.voice_names.aliases,
+        default_voice=usable(state.voice_names.default),
+        voice_aliases={alias: voice for alias, voice in state.voice_names.aliases.items() if usable(voice)},
     )
 
 
-_PRIVATE = ("consent", "reference_text", "ref_text", "speaker_description")
+_PRIVATE = ("consent", "reference_text", "ref_text", "speaker_description", "owner")
 
 
-@manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*_ERRORS, 409, 413))
+@manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*ERRORS, 409, 413, 429))
 async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
     """Register a voice, or replace the one of that name. It can be used at once; its cache is made later."""
-    voice = await request.app.state.client.upload(
-        form.name,
-        None if form.audio_sample is None else await request.app.state.clips.readable(await form.audio_sample.read()),
-        reference_text=form.transcript(),
-        consent=form.consent,
-        description=form.speaker_description,
-        speaker_embedding=None if form.speaker_embedding is None else _embedding(form.speaker_embedding),
-        strict=form.strict,
-        trim_silence=form.trim_silence,
-    )
+    with recorded(request, "upload", form.name) as entry:
+        voice = await request.state.client.upload(
+            form.name,
+            None
+            if form.audio_sample is None
+            else await request.app.state.clips.readable(await form.audio_sample.read()),
+            reference_text=form.transcript(),
+            consent=form.consent,
+            description=form.speaker_description,
+            speaker_embedding=None if form.speaker_embedding is None else _embedding(form.speaker_embedding),
+            strict=form.strict,
+            trim_silence=form.trim_silence,
+            shared=form.shared,
+        )
+        entry["generation"] = voice.generation
     return Uploaded(voice=RegisteredVoice.model_validate(fields_of(voice)))
 
 
@@ -114,83 +126,25 @@ def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         raise HTTPFailure(400, message, "invalid_argument", param="speaker_embedding") from None
 
 
-@manage.post("/v1/audio/bundle", response_model_exclude_none=True, responses=documented(*_ERRORS, 409, 413))
-async def import_voices(
-    request: Request,
-    bundle: Annotated[bytes, Body(media_type="application/octet-stream")],
-    reextract: Annotated[bool, Query(description="Compute artifacts of another checkpoint again")] = False,
-) -> Imported:
-    """Register the voices of an exported bundle."""
-    voices = await request.app.state.client.import_(bundle, reextract)
-    return Imported(voices=[voice.name for voice in voices])
-
-
-_BUNDLE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-}
-
-
-@manage.get("/v1/audio/bundle", response_class=Response, responses={**_BUNDLE, **documented(*_ERRORS)})
-async def export_voices(request: Request) -> Response:
-    """A bundle of all voices."""
-    return _bundle(await request.app.state.client.export())
-
-
-@manage.get("/v1/audio/voices/{name}", response_model_exclude_none=True, responses=documented(*_ERRORS, 404))
+@manage.get("/v1/audio/voices/{name}", response_model_exclude_none=True, responses=documented(*ERRORS, 404))
 async def get_voice(name: Name, request: Request) -> DescribedVoice:
     """All fields of a voice."""
-    return DescribedVoice.model_validate(fields_of(await request.app.state.client.get(name)))
+    return DescribedVoice.model_validate(fields_of(await request.state.client.get(name)))
 
 
-@manage.delete("/v1/audio/voices/{name}", responses=documented(*_ERRORS, 404))
+@manage.delete("/v1/audio/voices/{name}", responses=documented(*ERRORS, 404))
 async def delete_voice(name: Name, request: Request) -> Deleted:
     """Delete a voice and everything computed from it."""
-    await request.app.state.client.delete(name)
+    with recorded(request, "delete", name):
+        await request.state.client.delete(name)
     return Deleted(message=f"Voice {name!r} deleted successfully")
 
 
-@manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*_ERRORS, 404))
+@manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404))
 async def cache_voice(
     name: Name, request: Request, force: Annotated[bool, Query(description="Compute it again")] = False
 ) -> Cached:
     """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
-    voice = await while_connected(request.receive, request.app.state.client.prepare(name, force))
+    voice = await while_connected(request.receive, request.state.client.prepare(name, force))
     ready = voice.record.get("message") is not None
     return Cached(voice=voice.name, message="Cache already exists and is valid" if ready else None)
-
-
-@manage.get(
-    "/v1/audio/voices/{name}/audio",
-    response_class=Response,
-    responses={
-        200: {"content": {"audio/*": {"schema": {"type": "string", "format": "binary"}}}},
-        **documented(*_ERRORS, 404),
-    },
-)
-async def get_audio(name: Name, request: Request) -> Response:
-    """The clip in its uploaded form."""
-    client = request.app.state.client
-    voice = await client.get(name)
-    file = load(await client.export(name))["0"]  # a bundle is safetensors whose tensors are the voices' files
-    audio = load(file.tobytes()).get("audio")
-    if audio is None:
-        raise HTTPFailure(404, f"the voice {name!r} was registered as an embedding; it has no audio", "audio_not_found")
-    return Response(audio.tobytes(), media_type=voice.mime_type)
-
-
-@manage.get(
-    "/v1/audio/voices/{name}/export",
-    response_class=Response,
-    responses={**_BUNDLE, **documented(*_ERRORS, 404)},
-)
-async def export_voice(name: Name, request: Request) -> Response:
-    """A bundle with this voice: its record, clip and cache."""
-    return _bundle(await request.app.state.client.export(name))
-
-
-def _bundle(data: bytes) -> Response:
-    return Response(
-        data,
-        media_type="application/octet-stream",
-        headers={"Content-Disposition": 'attachment; filename="voices.safetensors"'},
-    )

@@ -18,7 +18,8 @@ From the gateway
     audio.start        utterance_index, sentence_index, sentence_text, start, end (characters of the utterance's text),
                        format, sample_rate, seed. The audio of this sentence follows.
     audio.chunk        utterance_index, sentence_index, audio_b64: audio, if configured instead of binary frames.
-    audio.done         utterance_index, sentence_index, total_bytes, milliseconds: the sentence is complete.
+    audio.done         utterance_index, sentence_index, total_bytes, milliseconds: the sentence is complete. info: the
+                       server's on it: mode, cache status, seed, milliseconds by stage.
     session.done       utterance_index, total_sentences, characters, milliseconds, usage: the utterance is complete.
     session.cancelled  utterance_index, sentences, characters, milliseconds, and, if a sentence was begun, partial with
                        its sentence_text, start, end and milliseconds. The answer to cancel, one for each utterance that
@@ -64,12 +65,12 @@ async def stream_speech(websocket: WebSocket) -> None:
     """Speak texts while they are written; the module describes the protocol."""
     try:
         check_origin(websocket, websocket.app.state.settings.cors_origins)
-        admit(_with_key(websocket), "speak")
+        key = admit(_with_key(websocket), "speak")
     except HTTPFailure as refusal:
         await websocket.send_denial_response(refusal.response())
         return
     await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
-    await Session(websocket).run()
+    await Session(websocket, key).run()
 
 
 def _with_key(websocket: WebSocket) -> HTTPConnection:

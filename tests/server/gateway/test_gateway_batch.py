@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import io
 from typing import Any
 
 import httpx2
 import numpy as np
+import soundfile
+from voice_clone_client import Client
 
 BATCH = "/v1/audio/speech/batch"
 
@@ -37,6 +40,9 @@ def test_items_fail_alone(http: httpx2.Client, voice: str) -> None:
     codes = [result["error"]["code"] for result in results if result["status"] == "error"]
     assert codes == ["invalid_argument", "voice_not_found"] + ["invalid_argument"] * 4
     assert results[3]["error"]["param"] == "speed" and results[4]["error"]["param"] == "ref_txt"
+    for result in (results[0], results[7], results[8]):
+        assert result["info"]["mode"] == "icl" and result["info"]["cache"] in ("hit", "restored", "miss")
+        assert result["info"]["voice"] == voice and result["info"]["seed"] == 1
     frames = results[0]["usage"]["output_tokens"]
     assert len(base64.b64decode(results[0]["audio_data"])) == frames * 1920 * 2
     assert len(base64.b64decode(results[7]["audio_data"])) == results[7]["usage"]["output_tokens"] * 640 * 2
@@ -57,3 +63,19 @@ def test_wrong_batches(http: httpx2.Client, voice: str) -> None:
         answer = http.post(BATCH, json={"voice": voice, "items": items})
         assert answer.status_code == 400 and answer.json()["error"]["param"].startswith("items")
     assert http.post(BATCH, json={"voice": voice, "items": [{"input": "x"}], "itmes": 1}).status_code == 400
+
+
+def test_a_batch_in_one_clip_extracts_it_once(http: httpx2.Client, client: Client, reference_clip: bytes) -> None:
+    """Eight items at once, four of them side by side, wait for one extraction: of a clip that no test sent before."""
+    samples, rate = soundfile.read(io.BytesIO(reference_clip), dtype="float32")
+    file = io.BytesIO()
+    soundfile.write(file, 0.9 * samples, rate, format="WAV", subtype="FLOAT")
+    clip = "data:audio/wav;base64," + base64.b64encode(file.getvalue()).decode()
+    before = client.stats()["extractions"]
+    items = [{"input": f"Item {index}.", "response_format": "pcm"} for index in range(8)]
+    asked = {"reference_audio": clip, "max_frames": 2, "x_vector_only": True, "items": items}
+    report = http.post(BATCH, json=asked).json()
+    assert report["succeeded"] == 8, report
+    assert client.stats()["extractions"] == before + 1
+    told = [result["info"]["cache"] for result in report["results"]]
+    assert "miss" in told and "hit" in told and set(told) <= {"miss", "hit"}

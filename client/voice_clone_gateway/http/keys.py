@@ -1,0 +1,86 @@
+"""Keys: what a key allows, whose voices it works with, and its limits.
+
+A line of the file of keys: KEY SCOPE[,SCOPE] [RULE ...], with the rules
+
+    name=NAME                 in the audit log, and as the owner; 1 to 64 of A-Z, a-z, 0-9 and _ . -
+    owner                     it owns the voices that it registers, and works with these and shared ones alone
+    voices=N                  how many voices it may own
+    concurrent=N              how many speeches may run at once
+    characters_per_minute=N   how much text it may speak
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .limits import Characters, KeyGate
+
+Scope = Literal["speak", "manage"]
+SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # the server's rule for an owner
+_LIMITS = ("voices", "concurrent", "characters_per_minute")
+
+
+@dataclass(frozen=True, eq=False)
+class Key:
+    """What the bearer of a key may do. Without arguments: the caller of a gateway that has no keys."""
+
+    name: str | None = None
+    scopes: frozenset[Scope] = SCOPES
+    owner: str | None = None
+    """The owner for whom it acts; None: it works with all voices."""
+    voices: int | None = None
+    """How many voices the owner may have; None: any number."""
+    gate: KeyGate = field(default_factory=KeyGate)
+    """Of its speeches."""
+    characters: Characters = field(default_factory=Characters)
+    """That it may still speak."""
+
+
+def parse_key(line: str) -> tuple[str, Key]:
+    """A key of the file, and what it allows.
+
+    Raises:
+        ValueError: the line is invalid. The text quotes nothing of it.
+    """
+    secret, *words = line.split()
+    first_rule = next((index for index, word in enumerate(words) if _is_rule(word)), len(words))
+    names = "".join(words[:first_rule]).split(",")
+    scopes = frozenset(scope for scope in SCOPES if scope in names)
+    if not scopes or len(scopes) != len(names):
+        raise ValueError("must be followed by its scopes: speak, manage or speak,manage")
+    rules: dict[str, str] = {}
+    for word in words[first_rule:]:
+        rule, _, value = word.partition("=")
+        if not _is_rule(word) or rule in rules:
+            raise ValueError(f"has rules after its scopes: name=NAME, owner, {', '.join(f'{n}=N' for n in _LIMITS)}")
+        rules[rule] = value
+    name = rules.get("name")
+    if name is not None and not _NAME.fullmatch(name):
+        raise ValueError("has a name that is not 1 to 64 of A-Z, a-z, 0-9 and _ . -")
+    if "owner" in rules and name is None:
+        raise ValueError("owns its voices, so it needs a name: name=NAME")
+    limits = {rule: _limit(rule, rules[rule]) for rule in _LIMITS if rule in rules}
+    if "voices" in limits and "owner" not in rules:
+        raise ValueError("has a limit of voices, which only an owner can have: add the rule owner")
+    return secret, Key(
+        name,
+        scopes,
+        name if "owner" in rules else None,
+        limits.get("voices"),
+        KeyGate(limits.get("concurrent")),
+        Characters(limits.get("characters_per_minute")),
+    )
+
+
+def _is_rule(word: str) -> bool:
+    rule, separator, _ = word.partition("=")
+    return word == "owner" or (separator == "=" and rule in ("name", *_LIMITS))
+
+
+def _limit(rule: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 0 < int(value) <= 10**9:
+        raise ValueError(f"needs a whole number above 0 in {rule}=N")
+    return int(value)

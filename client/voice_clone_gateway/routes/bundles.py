@@ -1,0 +1,81 @@
+"""/v1/audio/bundle, .../export and .../audio: what takes voices out of the server, and brings them in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from safetensors.numpy import load
+
+from ..http.audit import recorded
+from ..http.auth import guarded
+from ..http.errors import HTTPFailure, documented
+from .voice_answers import Imported
+from .voices import ERRORS, Name
+
+manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
+
+
+@manage.post("/v1/audio/bundle", response_model_exclude_none=True, responses=documented(*ERRORS, 409, 413, 429))
+async def import_voices(
+    request: Request,
+    bundle: Annotated[bytes, Body(media_type="application/octet-stream")],
+    reextract: Annotated[bool, Query(description="Compute artifacts of another checkpoint again")] = False,
+) -> Imported:
+    """Register the voices of an exported bundle."""
+    with recorded(request, "import", None) as entry:
+        voices = await request.state.client.import_(bundle, reextract)
+        names = entry["voices"] = [voice.name for voice in voices]
+    return Imported(voices=names)
+
+
+_BUNDLE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+
+
+@manage.get("/v1/audio/bundle", response_class=Response, responses={**_BUNDLE, **documented(*ERRORS)})
+async def export_voices(request: Request) -> Response:
+    """A bundle of all voices."""
+    with recorded(request, "export", None):
+        return _bundle(await request.state.client.export())
+
+
+@manage.get(
+    "/v1/audio/voices/{name}/audio",
+    response_class=Response,
+    responses={
+        200: {"content": {"audio/*": {"schema": {"type": "string", "format": "binary"}}}},
+        **documented(*ERRORS, 404),
+    },
+)
+async def get_audio(name: Name, request: Request) -> Response:
+    """The clip in its uploaded form."""
+    client = request.state.client
+    with recorded(request, "export", name):
+        voice = await client.get(name)
+        file = load(await client.export(name))["0"]  # a bundle is safetensors whose tensors are the voices' files
+        audio = load(file.tobytes()).get("audio")
+        if audio is None:
+            message = f"the voice {name!r} was registered as an embedding; it has no audio"
+            raise HTTPFailure(404, message, "audio_not_found")
+    return Response(audio.tobytes(), media_type=voice.mime_type)
+
+
+@manage.get(
+    "/v1/audio/voices/{name}/export",
+    response_class=Response,
+    responses={**_BUNDLE, **documented(*ERRORS, 404)},
+)
+async def export_voice(name: Name, request: Request) -> Response:
+    """A bundle with this voice: its record, clip and cache."""
+    with recorded(request, "export", name):
+        return _bundle(await request.state.client.export(name))
+
+
+def _bundle(data: bytes) -> Response:
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": 'attachment; filename="voices.safetensors"'},
+    )
