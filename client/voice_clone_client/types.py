@@ -77,6 +77,8 @@ class Voice:
     reference_text: str | None = None
     embedding_source: str | None = None
     """`audio`, or `direct` for a voice uploaded as an embedding."""
+    embedding_dim: int | None = None
+    """Values of that embedding."""
     report: Mapping[str, float] | None = None
     """Measurements of the clip, such as `snr_db`; None for an embedding and for a voice of an older server."""
     warnings: tuple[ClipWarning, ...] = ()

@@ -81,6 +81,7 @@ def of_embedding(request: Request, artifact: ArtifactId, tensors: Tensors, info:
         generation=_NO_GENERATION,
         created_at=time.time(),
         embedding_source="direct",
+        embedding_dim=None if request.speaker_embedding is None else request.speaker_embedding.size,
         artifacts={artifact: info},
         **_texts(request),
     )

@@ -58,6 +58,7 @@ class SpeakerRecord:
         created_at: time of the upload, in seconds since 1970.
         mime_type, file_size, duration, sample_rate: of the uploaded clip (bytes, seconds, Hz); None for an embedding.
         audio_digest: SHA-256 of the decoded clip; it finds the same clip among the inline ones.
+        embedding_dim: of the uploaded embedding; None for a clip.
         report: on the clip; None for an embedding, and for a voice that an older server registered.
         owner: whose speaker it is; None: the operator's.
         shared: whether other owners may use it.
@@ -76,6 +77,7 @@ class SpeakerRecord:
     duration: float | None = None
     sample_rate: int | None = None
     audio_digest: str | None = None
+    embedding_dim: int | None = None
     report: ClipReport | None = None
     owner: str | None = None
     shared: bool = False
@@ -202,5 +204,6 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "file_size": int,
     "duration": (int, float),
     "sample_rate": int,
+    "embedding_dim": int,
     "audio_digest": str,
 }

@@ -1,10 +1,10 @@
 """Requests and replies of the operations, their checks, and the limits of the cache.
 
 A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
-consent, description, reference_text, mime_type, file_size, duration, sample_rate, report (see `ClipReport`) and
-warnings [{code, message}], owner, shared; and artifacts [{model_type, mode, state, reason?, extraction_ms?,
-fingerprint?}]. The state is `pending`, `processing`, `ready`, `failed`, or `unsupported`: it lacks what the family
-needs.
+consent, description, reference_text, mime_type, file_size, duration, sample_rate, embedding_dim, report (see
+`ClipReport`), warnings [{code, message}], owner, shared; and artifacts [{model_type, mode, state, reason?,
+extraction_ms?, fingerprint?}]. The state is `pending`, `processing`, `ready`, `failed`, or `unsupported`: it lacks what
+the family needs.
 
 The option `owner` of any operation says for whom the caller acts. Speakers of others are not there then, except
 that `get`, `list` and `resolve` find those that are shared. Without it the caller is the operator.

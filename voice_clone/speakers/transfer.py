@@ -24,6 +24,7 @@ from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.report import measure
 from voice_clone.speakers.request import CacheConfig
 
+MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number
 MAX_CLOCK_AHEAD = 86400.0  # seconds by which another server's clock may be ahead
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -138,6 +139,7 @@ class Transfer:
             (record.duration, limits.min_seconds, limits.max_seconds),
             (record.sample_rate, MIN_RATE, MAX_RATE),
             (record.file_size, 1, limits.max_bytes),
+            (record.embedding_dim, 1, MAX_EMBEDDING),
             (record.created_at, 0, time.time() + MAX_CLOCK_AHEAD),
         )
         texts = (

@@ -48,6 +48,7 @@ class ListedVoice(RegisteredVoice):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     embedding_source: str | None = None
+    embedding_dim: int | None = None
     cache_status: CacheStatus
     """Whether it is prepared for any model. `unsupported`: it lacks what every model needs."""
     cache_reason: str | None = None

@@ -139,7 +139,8 @@ def test_a_ready_embedding(http: httpx2.Client, client: Client, voice: str) -> N
     values = [float(value) for value in client.speaker_embedding(voice)]
     answer = upload(http, None, name="Direct", speaker_embedding=json.dumps(values))
     assert answer.status_code == 200 and "file_size" not in answer.json()["voice"]
-    assert http.get(f"{VOICES}/Direct").json()["embedding_source"] == "direct"
+    shown = http.get(f"{VOICES}/Direct").json()
+    assert shown["embedding_source"] == "direct" and shown["embedding_dim"] == 64
     missing = http.get(f"{VOICES}/Direct/audio")
     assert missing.status_code == 404 and missing.json()["error"]["code"] == "audio_not_found"
     asked = {"input": "Hello.", "voice": "Direct", "max_new_tokens": 3}

@@ -151,6 +151,7 @@ def test_a_ready_embedding_needs_no_encoder(voices: Voices) -> None:  # A6
     embedding = np.random.default_rng(0).standard_normal(1024)
     speaker = voices.upload("Ada", audio=None, speaker_embedding=embedding)
     assert speaker["embedding_source"] == "direct" and voices.state()["state"] == "ready"
+    assert speaker["embedding_dim"] == voices.get()["embedding_dim"] == 1024
     reply = voices.resolve()
     assert reply.result["status"] == "restored" and reply.result["mode"] == "x_vector"
     tensors = load(reply.artifacts or b"")

@@ -153,3 +153,9 @@ def test_sizes(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
                 stage.prepare(speech, stage.draft(speech), None)
     with pytest.raises(Internal):
         prepared(stage, request(**INLINE), {"status": "hit"}, artifacts(config, size=size + 1))
+
+
+def test_an_owner_is_text() -> None:
+    assert SpeechRequest(text="Hello.", voice="Ada", owner="alice").owner == "alice"
+    with pytest.raises(InvalidArgument, match="owner"):
+        SpeechRequest(text="Hello.", voice="Ada", owner=5)  # type: ignore[arg-type]
