@@ -39,6 +39,12 @@ class Metrics:
         self.aborted = Counter(
             f"{_PREFIX}aborted_speeches", "Speeches that ended early, by reason", ("reason",), registry=self.registry
         )
+        self.retried = Counter(
+            f"{_PREFIX}retried_speeches",
+            "Further attempts at speeches whose end the model missed",
+            ("family",),
+            registry=self.registry,
+        )
 
 
 class Observed:
