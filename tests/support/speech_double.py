@@ -21,10 +21,11 @@ def samples_of(text: str, seed: int | None, frame: int = FRAME) -> np.ndarray[An
 
 
 class DoubleSpeech(AsyncIterator[Chunk]):
-    """A speech of the double, a chunk a word."""
+    """A speech of the double, a chunk a word. One whose end is missed lacks half of its last word."""
 
     def __init__(self, double: Double, text: str, options: dict[str, Any]) -> None:
         self.double, self.text, self.options = double, text, options
+        self.missed = double.misses(text)
         self.index = 0
         self.closed = asyncio.Event()
         self.info: dict[str, Any] | None = None
@@ -62,11 +63,12 @@ class DoubleSpeech(AsyncIterator[Chunk]):
         data = samples_of(self.text, self.options["seed"], frame)[frame * self.index : frame * (self.index + 1)]
         self.index += 1
         final = self.index == len(words)
+        data = data[: frame // 2] if final and self.missed else data
         info: dict[str, Any] | None = None
         if final or self.index == 1:
             info = {"frames": self.index, "text_tokens": len(words), "mode": "icl"}
         if info and final:
-            self.finish_reason = info["finish_reason"] = "budget" if self.double.misses(self.text) else "stop"
+            self.finish_reason = info["finish_reason"] = "budget" if self.missed else "stop"
         self.info = info or self.info
         rate = self.double.rates[self.options.get("model", next(iter(self.double.rates)))]
         return Chunk(data, rate, self.index - 1, final, info)
