@@ -83,6 +83,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
     if options.reference_audio is None and options.speaker_embedding is None:
         voice, warning = await app.state.voice_names.choose(voice, client)
         warnings += [warning] if warning else []
+    partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial
     audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio)
     return Order(
         {
@@ -90,7 +91,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
             "voice": voice,
             "reference_audio": audio,
             "deadline": app.state.settings.speech_seconds,
-            "require_whole": not options.allow_partial,
+            "require_whole": not partial,
             **{name: getattr(options, name) for name in _SAME},
         },
         tuple(warnings),

@@ -67,6 +67,14 @@ def test_events_end_with_an_error(triton: Server, serve: Serve) -> None:
     assert len(deltas) == 2 and last["type"] == "speech.audio.done" and last["finish_reason"] == "runaway"
 
 
+@pytest.mark.parametrize("given", [None, True, False])
+def test_a_setting_says_what_is_allowed_by_default(triton: Server, serve: Serve, given: bool | None) -> None:
+    triton.play = Ends("budget")
+    http = serve(triton.url, allow_partial=True)
+    answer = http.post("/v1/audio/speech", json={**SPEECH, "stream": False, "allow_partial": given})
+    assert answer.status_code == (500 if given is False else 200)
+
+
 @pytest.mark.parametrize("reason", ["stop", "length"])
 def test_what_the_caller_wanted_is_whole(triton: Server, serve: Serve, reason: str) -> None:
     triton.play = Ends(reason)
