@@ -78,6 +78,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
         VoiceCloneError: the server had to be asked, and did not answer.
     """
     family = await app.state.families.choose(options.model)
+    app.state.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
     warnings = options.ignored()
     voice = options.voice_name
     if options.reference_audio is None and options.speaker_embedding is None:
