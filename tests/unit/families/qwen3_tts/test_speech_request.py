@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,8 @@ def test_a_request_knows_whose_limit_it_has(
     config: Qwen3TTSConfig, max_frames: int | None, expected: tuple[int, bool]
 ) -> None:
     knobs = {} if max_frames is None else {"max_frames": max_frames}
-    made = build_request(make_prompt(config, 4), {"seed": 1, **knobs}, {}, config, 4096)
+    prompt = replace(make_prompt(config, 4), text_ids=np.ones(5, np.int32))
+    made = build_request(prompt, {"seed": 1, **knobs}, {}, config, 4096)
     assert (made.max_frames, made.budgeted) == expected
 
 
