@@ -13,6 +13,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 from fastapi import FastAPI
@@ -176,7 +177,7 @@ def test_none_is_silently_short() -> None:
     chance = random.Random(19)
     double = Double(frame=FRAME, misses=lambda text: chance.random() < 1 / ONE_OF)
     app = create_app(Settings(triton="127.0.0.1:1", sentence_characters=60, missed_end_retries=1))
-    app.state.client = double
+    app.state.clients = SimpleNamespace(of=lambda key: double)
     app.state.families = Families(double, "", ())
     counted = asyncio.run(speak_all(app, double, chance))
     missed = sum(speech.missed for speech in double.speeches)
