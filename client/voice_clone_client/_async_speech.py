@@ -24,10 +24,10 @@ class AsyncSpeech(AsyncIterator[Chunk]):
     Cancelling the task that waits for a chunk stops the speech on the server too.
     """
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, require_whole: bool = False) -> None:
         self._call = call
         self._messages = aiter(call)
-        self._reader = _responses.SpeechReader()
+        self._reader = _responses.SpeechReader(require_whole)
         self._closed = False
 
     async def __anext__(self) -> Chunk:
@@ -75,6 +75,16 @@ class AsyncSpeech(AsyncIterator[Chunk]):
     def info(self) -> Mapping[str, Any] | None:
         """The latest info of the server on this speech."""
         return self._reader.info
+
+    @property
+    def finish_reason(self) -> str | None:
+        """How the speech ended; see `Speech.finish_reason`."""
+        return self._reader.finish_reason
+
+    @property
+    def whole(self) -> bool:
+        """Whether all chunks were read and the speech ended with `stop` or `length`."""
+        return self._reader.whole
 
     def close(self) -> None:
         """Stop the speech. Chunks that were not read are lost; a task that waits gets `Cancelled`."""

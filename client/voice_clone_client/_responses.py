@@ -16,6 +16,7 @@ from .errors import (
     Cancelled,
     ConnectionFailed,
     DeadlineExceeded,
+    Incomplete,
     Internal,
     Overloaded,
     Unsupported,
@@ -25,6 +26,7 @@ from .errors import (
 from .types import Chunk, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
+_WHOLE = ("stop", "length")  # finish reasons: the text was said, or the speech has the length that the caller wanted
 _NAME_ONE = "name the model family: Client(model=...), or the option --model of the command"
 
 
@@ -34,9 +36,14 @@ def rpc_error(error: Any) -> VoiceCloneError:
 
 
 class SpeechReader:
-    """Turns the responses of one speech into chunks and detects missing ones."""
+    """Turns the responses of one speech into chunks and detects missing ones.
 
-    def __init__(self) -> None:
+    Args:
+        require_whole: a speech whose end the model missed is an error.
+    """
+
+    def __init__(self, require_whole: bool = False) -> None:
+        self._require_whole = require_whole
         self.info: Mapping[str, Any] | None = None
         self.finished = False
         self.sample_rate = 0
@@ -79,9 +86,23 @@ class SpeechReader:
 
         Raises:
             BrokenStream: it did not.
+            Incomplete: the speech is not whole, but must be.
         """
         if not self.finished:
             raise BrokenStream(f"the stream ended after {self._next_index} chunks without a final one")
+        if self._require_whole and not self.whole:
+            raise Incomplete(self.finish_reason)
+
+    @property
+    def finish_reason(self) -> str | None:
+        """How the speech ended; None before its end."""
+        reason = (self.info or {}).get("finish_reason")
+        return str(reason) if self.finished and reason is not None else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all chunks came and the model said the text to its end, or as far as the caller wanted."""
+        return self.finish_reason in _WHOLE
 
 
 def joined(chunks: Sequence[Chunk]) -> NDArray[np.float32]:

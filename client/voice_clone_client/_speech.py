@@ -22,12 +22,13 @@ class Speech(Iterator[Chunk]):
 
     The request is sent before the first chunk is read; an error of the server is raised with the first chunk. `close`
     or the end of a `with` block stops the server's work early. A missing chunk raises `BrokenStream`, so a speech that
-    was iterated to its end is complete.
+    was iterated to its end has all that the model made. The model may have missed the end of the text, which is rare:
+    then `whole` is False and, with `require_whole`, `Incomplete` is raised after the last chunk.
     """
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, require_whole: bool = False) -> None:
         self._call = call
-        self._reader = _responses.SpeechReader()
+        self._reader = _responses.SpeechReader(require_whole)
         self._closed = False
 
     def __next__(self) -> Chunk:
@@ -53,13 +54,27 @@ class Speech(Iterator[Chunk]):
         raise Cancelled("the speech was closed before its end")
 
     def read(self) -> tuple[NDArray[np.float32], int]:
-        """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end."""
+        """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end.
+
+        Look at `whole` afterwards, or ask for `Incomplete` with `require_whole`.
+        """
         return _responses.joined(list(self)), self._reader.sample_rate
 
     @property
     def info(self) -> Mapping[str, Any] | None:
         """The latest info of the server on this speech; at the end: frames, `cache` status, milliseconds by stage."""
         return self._reader.info
+
+    @property
+    def finish_reason(self) -> str | None:
+        """How the speech ended, None before its end: `stop`, the model said the text; `length`, it has `max_frames`
+        frames; `budget` or `runaway`, the model missed the end of the text."""
+        return self._reader.finish_reason
+
+    @property
+    def whole(self) -> bool:
+        """Whether all chunks were read and the speech ended with `stop` or `length`."""
+        return self._reader.whole
 
     def close(self) -> None:
         """Stop the speech, from any thread. Chunks that were not read are lost; a waiting thread gets `Cancelled`."""

@@ -67,6 +67,7 @@ class AsyncClient:
         x_vector_only: bool | None = None,
         deadline: float | None = None,
         model: str | None = None,
+        require_whole: bool = False,
         **knobs: Unpack[Knobs],
     ) -> AsyncSpeech:
         """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
@@ -85,7 +86,7 @@ class AsyncClient:
             return self._stream(request, timeout=left, metadata=self._metadata)
 
         known = model or self._model or self._default
-        speech = AsyncSpeech(LaterCall(begin()) if known is None else call(known, deadline))
+        speech = AsyncSpeech(LaterCall(begin()) if known is None else call(known, deadline), require_whole)
         self._speeches.add(speech)
         return speech
 

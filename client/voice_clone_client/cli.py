@@ -5,7 +5,8 @@
     voice-clone speak - --voice ada -o book.wav < book.txt
     voice-clone embedding blend ada ben --weight 0.3 --register between
 
-Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 failed (one line on stderr says why; audio that came before is kept), 2 wrong usage,
+130 interrupted.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ class Client:
         x_vector_only: bool | None = None,
         deadline: float | None = None,
         model: str | None = None,
+        require_whole: bool = False,
         **knobs: Unpack[Knobs],
     ) -> Speech:
         """Speak `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`.
@@ -90,6 +91,7 @@ class Client:
             x_vector_only: True clones by the speaker embedding alone, False requires in-context cloning.
             deadline: maximum seconds of the whole speech.
             model: the family that speaks this text; None takes the client's.
+            require_whole: raise `Incomplete` after the last chunk if the model missed the end; see `Speech.whole`.
             **knobs: see `Knobs`.
 
         Raises, here or with the first chunk:
@@ -101,7 +103,7 @@ class Client:
         began = time.monotonic()
         request.model_name = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
-        return Speech(self._stream(request, timeout=left, metadata=self._metadata))
+        return Speech(self._stream(request, timeout=left, metadata=self._metadata), require_whole)
 
     def upload(
         self,
@@ -274,11 +276,8 @@ class Client:
         self.close()
 
     def _family(self, model: str | None = None, limit: float | None = None) -> str:
-        """The family of a call: the one it names, the client's, or the server's default, asked for once.
-
-        Args:
-            model: the family that the call names.
-            limit: seconds that the call may take, if fewer than the client's `timeout`.
+        """The family of a call: the one it names, `model`, the client's, or the server's default, asked for once, in at
+        most `limit` seconds.
 
         Raises:
             VoiceCloneError: the default is needed, and the server did not answer it.

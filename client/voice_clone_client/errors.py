@@ -12,10 +12,11 @@
     ├── DeadlineExceeded    deadline_exceeded   not completed in time
     ├── Internal            internal            the server failed; the detail is in its log
     ├── ConnectionFailed    connection_failed   the server cannot be reached or is not ready
-    └── BrokenStream        broken_stream       chunks or the end of a speech are missing
+    ├── BrokenStream        broken_stream       chunks or the end of a speech are missing
+    └── Incomplete          incomplete          the model missed the end of the text
 
-The second column is the slug, with which the server's messages begin (`speaker_not_found: ...`); the last two slugs are
-the client's own. `str(error)` is the text without the slug.
+The second column is the slug, with which the server's messages begin (`speaker_not_found: ...`); the last three slugs
+are the client's own. `str(error)` is the text without the slug.
 """
 
 from __future__ import annotations
@@ -100,6 +101,26 @@ class BrokenStream(VoiceCloneError):
 
     slug = "broken_stream"
 
+
+class Incomplete(VoiceCloneError):
+    """All chunks of a speech came, but the model missed the end of the text, so the speech is not whole.
+
+    Args:
+        finish_reason: how it ended; None if the server did not say so.
+    """
+
+    slug = "incomplete"
+
+    def __init__(self, finish_reason: str | None) -> None:
+        how = _MISSED_ENDS.get(finish_reason or "", f"it ended with {finish_reason or 'no reason'}")
+        super().__init__(f"the speech is not whole: {how}. Another seed may help, or a shorter text")
+        self.finish_reason = finish_reason
+
+
+_MISSED_ENDS = {
+    "budget": "the model did not end within the frames that a text of this length is granted",
+    "runaway": "the model repeated itself instead of ending",
+}
 
 _FROM_SERVER = (
     InvalidArgument,

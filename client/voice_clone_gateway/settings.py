@@ -96,6 +96,10 @@ class Settings:
     parallel_sentences: int = _setting(1, "sentences of a long text that are made concurrently")
     session_utterances: int = _setting(8, "maximum number of utterances that wait in a WebSocket session")
     session_idle_seconds: float = _setting(60.0, "seconds after which an idle WebSocket session is closed")
+    allow_partial: bool = _setting(False, "allow_partial of requests that do not say it")
+    missed_end_retries: int = _setting(
+        2, "further attempts, without a seed of the caller, at a file or a batch item whose end the model missed"
+    )
     speech_seconds: float = _setting(600.0, "maximum seconds of a speech")
     head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
     body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")

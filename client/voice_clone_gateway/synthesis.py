@@ -13,6 +13,7 @@ from .audio import find_format
 from .http.errors import HTTPFailure
 from .http.keys import Key
 from .long_text.long_speech import LongSpeech, Plan
+from .retries import Retries
 from .schemas import SOURCES, SpeechOptions
 from .settings import Settings
 
@@ -32,6 +33,13 @@ class Spoken(Protocol):
 
     def close(self) -> None:
         """Stop it."""
+
+
+class Speaker(Protocol):
+    """What speaks: `voice_clone_client.AsyncClient`, or one that holds its speeches back until they are whole."""
+
+    def speak(self, text: str, **options: Any) -> Spoken:
+        """Begin to speak `text`."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +78,13 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
         VoiceCloneError: the server had to be asked, and did not answer.
     """
     family = await app.state.families.choose(options.model)
+    app.state.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
     warnings = options.ignored()
     voice = options.voice_name
     if options.reference_audio is None and options.speaker_embedding is None:
         voice, warning = await app.state.voice_names.choose(voice, client)
         warnings += [warning] if warning else []
+    partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial
     audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio)
     return Order(
         {
@@ -82,6 +92,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
             "voice": voice,
             "reference_audio": audio,
             "deadline": app.state.settings.speech_seconds,
+            "require_whole": not partial,
             **{name: getattr(options, name) for name in _SAME},
         },
         tuple(warnings),
@@ -130,6 +141,11 @@ def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def finish_reason(error: Exception) -> str:
+    """How a speech ended that ended with `error`: as the server says, or the error's name."""
+    return str(getattr(error, "finish_reason", None) or getattr(error, "slug", "internal"))
+
+
 def long_plan(settings: Settings, **more: Any) -> Plan:
     """The plan of a text that is spoken sentence by sentence; `more` are further fields of it."""
     return Plan(
@@ -141,8 +157,26 @@ def long_plan(settings: Settings, **more: Any) -> Plan:
     )
 
 
-async def open_speech(app: FastAPI, key: Key, text: str, options: SpeechOptions) -> tuple[Spoken, tuple[str, ...]]:
+def speaker(app: FastAPI, client: Any, hold: bool) -> Speaker:
+    """What speaks a text.
+
+    Args:
+        client: the AsyncClient of the caller's key.
+        hold: nothing of it is sent before it is whole, so a missed end can be tried again.
+    """
+    if not hold:
+        return client  # type: ignore[no-any-return]
+    retried = app.state.metrics.retried
+    return Retries(client.speak, app.state.settings.missed_end_retries, lambda family: retried.labels(family).inc())
+
+
+async def open_speech(
+    app: FastAPI, key: Key, text: str, options: SpeechOptions, *, hold: bool
+) -> tuple[Spoken, tuple[str, ...]]:
     """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and the warnings of its order.
+
+    Args:
+        hold: see `speaker`.
 
     Raises:
         HTTPFailure: see `check_options` and `order`; also a text that is too long, or too long for the key. Any other
@@ -158,8 +192,8 @@ async def open_speech(app: FastAPI, key: Key, text: str, options: SpeechOptions)
     client = app.state.clients.of(key)
     ordered = await order(app, client, options)
     if len(text) <= settings.sentence_characters:
-        return client.speak(text, **ordered.arguments), ordered.warnings
-    speech = LongSpeech(client, long_plan(settings))
+        return speaker(app, client, hold).speak(text, **ordered.arguments), ordered.warnings
+    speech = LongSpeech(speaker(app, client, hold), long_plan(settings))
     speech.end(text)
     speech.begin(ordered.arguments)
     return speech, ordered.warnings

@@ -60,7 +60,8 @@ def ada(server: TritonServer, reference_clip: bytes, reference_text: str) -> Non
 
 @pytest.fixture(scope="module")
 def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway:
+    """A random checkpoint hardly ever ends a speech, and the calls in the documents have no `max_frames`."""
+    with Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log", "--allow-partial", "true") as gateway:
         yield gateway
 
 

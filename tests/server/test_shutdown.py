@@ -35,7 +35,7 @@ def server(endless_checkpoint: Path, tmp_path: Path) -> Iterator[TritonServer]:
         endless_checkpoint,
         tmp_path / "voices",
         log=tmp_path / "log",
-        environment={"VOICE_CLONE_MAX_LENGTH": str(ENDLESS + 1_000)},
+        environment={"VOICE_CLONE_MAX_LENGTH": str(ENDLESS + 1_000), "VOICE_CLONE_RUNAWAY_SECONDS": "100000"},
         options=["--model-control-mode=explicit", "--load-model=qwen3_tts", f"--exit-timeout-secs={EXIT_TIMEOUT}"],
     )
     yield server.start()

@@ -34,6 +34,7 @@ def talker(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
         "VOICE_CLONE_DETERMINISTIC": "true",
         "VOICE_CLONE_MAX_LENGTH": str(MAX_LENGTH),
         "VOICE_CLONE_PREFILL_CHUNK": "16",
+        "VOICE_CLONE_RUNAWAY_SECONDS": "100000",  # a stream of 30,000 frames may well repeat itself
         "OMP_NUM_THREADS": "1",
     }
     with TritonServer(

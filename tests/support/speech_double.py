@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import numpy as np
-from voice_clone_client import Cancelled, Chunk, Overloaded
+from voice_clone_client import Cancelled, Chunk, Incomplete, Overloaded
 
 RATE = 24000
 FRAME = 1920
@@ -21,12 +21,19 @@ def samples_of(text: str, seed: int | None, frame: int = FRAME) -> np.ndarray[An
 
 
 class DoubleSpeech(AsyncIterator[Chunk]):
-    """A speech of the double, a chunk a word."""
+    """A speech of the double, a chunk a word. One whose end is missed lacks half of its last word."""
 
     def __init__(self, double: Double, text: str, options: dict[str, Any]) -> None:
         self.double, self.text, self.options = double, text, options
+        self.missed = double.misses(text)
         self.index = 0
         self.closed = asyncio.Event()
+        self.info: dict[str, Any] | None = None
+        self.finish_reason: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.finish_reason == "stop"
 
     async def __anext__(self) -> Chunk:
         words = self.text.split()
@@ -35,6 +42,8 @@ class DoubleSpeech(AsyncIterator[Chunk]):
             self.double.most_live = max(self.double.most_live, self.double.live)
         if self.index == len(words):
             self.double.live -= 1
+            if self.options.get("require_whole") and not self.whole:
+                raise Incomplete(self.finish_reason)
             raise StopAsyncIteration
         if self.double.gate is not None:
             turn = asyncio.ensure_future(self.double.gate.acquire())
@@ -54,7 +63,13 @@ class DoubleSpeech(AsyncIterator[Chunk]):
         data = samples_of(self.text, self.options["seed"], frame)[frame * self.index : frame * (self.index + 1)]
         self.index += 1
         final = self.index == len(words)
-        info = {"frames": self.index, "text_tokens": len(words), "mode": "icl"} if final or self.index == 1 else None
+        data = data[: frame // 2] if final and self.missed else data
+        info: dict[str, Any] | None = None
+        if final or self.index == 1:
+            info = {"frames": self.index, "text_tokens": len(words), "mode": "icl"}
+        if info and final:
+            self.finish_reason = info["finish_reason"] = "budget" if self.missed else "stop"
+        self.info = info or self.info
         rate = self.double.rates[self.options.get("model", next(iter(self.double.rates)))]
         return Chunk(data, rate, self.index - 1, final, info)
 
@@ -65,13 +80,19 @@ class DoubleSpeech(AsyncIterator[Chunk]):
 class Double:
     """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples.
 
-    `rates` are the sample rates of the families; the first is the default.
+    `rates` are the sample rates of the families; the first is the default. `misses` says of a text whether this time
+    its end is missed.
     """
 
     def __init__(
-        self, gate: asyncio.Semaphore | None = None, frame: int = FRAME, rates: Mapping[str, int] = RATES
+        self,
+        gate: asyncio.Semaphore | None = None,
+        frame: int = FRAME,
+        rates: Mapping[str, int] = RATES,
+        misses: Callable[[str], bool] = lambda text: False,
     ) -> None:
         self.gate = gate
+        self.misses = misses
         self.rates = rates
         self.models_calls = 0
         self.frame = frame

@@ -21,6 +21,7 @@ RATE = 24000
 FAMILY = "qwen3_tts"
 STATS = ("speaker_cache", {"operation": b"stats"})
 """The call with which a client asks for the families."""
+END = {"finish_reason": "stop"}
 Play = Callable[[Any], Iterator[Any]]
 
 
@@ -138,7 +139,7 @@ def chunk(
         "sample_rate": np.array([rate], np.int32),
         "chunk_index": np.array([index], np.int32),
         "final": np.array([final]),
-        "info": json.dumps(info).encode() if info else b"",
+        "info": json.dumps({**END, **(info or {})} if final else info).encode() if info or final else b"",
     }
     return service_pb2.ModelStreamInferResponse(infer_response=response(outputs))
 

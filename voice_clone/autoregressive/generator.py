@@ -38,7 +38,7 @@ P = TypeVar("P")
 
 log = logging.getLogger(__name__)
 
-Finish = Literal["stop", "length", "runaway", "error"]
+Finish = Literal["stop", "length", "budget", "runaway", "error"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,9 @@ class Frame:
     Attributes:
         payload: codes int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
         finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
-            this is the last frame allowed; `runaway`: its text is said and it repeats itself; `error`: the model's
-            values were not finite.
+            it has the frames that its caller wanted; `budget`: it has all frames that its text is granted, and has
+            missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too; `error`:
+            the model's values were not finite.
     """
 
     payload: npt.NDArray[np.int32] | None
@@ -71,6 +72,7 @@ class _Stream:
     knobs: npt.NDArray[np.float64]
     draws: Draws
     max_frames: int
+    limit: Finish  # the finish after so many
     read: int = 0  # prompt positions prefilled
     frames: int = 0  # made so far
     newest: npt.NDArray[np.int32] | None = None  # the last of them
@@ -117,7 +119,7 @@ class Generator(Generic[P]):
             slots: the most streams at once.
             max_length: the most positions of one stream: prompt + frames.
             deterministic: neighbours change no bit of a stream; costs the work of all slots in every step.
-            runaway_frames: a stream that repeats itself for so many frames after its text ends; None: never.
+            runaway_frames: ends a stream that repeats itself for so many frames after its text ends; None: never.
             runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
             prefix_bytes: memory for the prefixes of voices, which their next prompts need not read again; for a
                 repeatable stack alone.
@@ -207,7 +209,8 @@ class Generator(Generic[P]):
         draws = Draws(request.sampling.seed, self.talker.draws)
         prefix = self.talker.prefix(prompt)
         known = self._prefixes.read(prefix, slot)
-        self._streams[slot] = _Stream(prefix, text, knobs_of(request.sampling), draws, max_frames, known)
+        limit: Finish = "budget" if request.budgeted else "length"
+        self._streams[slot] = _Stream(prefix, text, knobs_of(request.sampling), draws, max_frames, limit, known)
         return length - known
 
     @torch.inference_mode()
@@ -261,7 +264,7 @@ class Generator(Generic[P]):
         stream.newest = codes
         stream.frames += 1
         if stream.frames == stream.max_frames:
-            stream.finish = "length"
+            stream.finish = stream.limit
         elif self._is_runaway(stream, int(codes[0])):
             stream.finish = "runaway"
         return Frame(codes, stream.finish)

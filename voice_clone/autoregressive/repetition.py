@@ -1,4 +1,4 @@
-"""Notices a runaway: a model that has said its text and goes round in circles."""
+"""Notices a runaway: a model that has read all its text and goes round in circles."""
 
 from __future__ import annotations
 

@@ -30,11 +30,14 @@ class TalkerRequest(Generic[P]):
         prompt: the family's.
         sampling: how its codes are drawn.
         max_frames: the stream ends after so many frames.
+        budgeted: they are what the family grants the text. A stream that uses them up has missed its end; one that
+            has all frames that its caller asked for has not.
     """
 
     prompt: P
     sampling: Sampling
     max_frames: int
+    budgeted: bool = False
 
 
 @dataclass(frozen=True)

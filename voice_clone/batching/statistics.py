@@ -1,6 +1,7 @@
 """What an engine counts and times. It knows no metrics system: the owner of the engine makes the series.
 
-    <prefix>streams_total{reason}   counter    ended streams: a finish reason, or the slug of the error
+    <prefix>streams_total{reason}   counter    ended streams: a finish reason, or the slug of the error; `budget` and
+                                               `runaway` are speeches that missed their end
     <prefix>frames_total            counter    frames of ended streams
     <prefix>speech_seconds_total    counter    seconds of speech of ended streams
     <prefix>live_streams            gauge      streams in a slot
@@ -9,6 +10,7 @@
     <prefix>prefill_ms              histogram  from the slot to the end of the prompt
     <prefix>first_frame_ms          histogram  from the submission to the first frame
     <prefix>frame_ms                histogram  mean of a stream's frames
+    <prefix>real_time_factor        histogram  from the submission to the last frame, by the length of the speech
     <prefix>chunk_gap_ms            histogram  the longest gap between two chunks of a stream
 
 A series costs a call to the server, so all are updated when a stream ends, never a frame.
@@ -23,11 +25,12 @@ from voice_clone.batching.stream import Timing
 
 # What a stream can end with, so that every series is there from the start, at 0.
 REASONS = (
-    *("stop", "length", "runaway"),
+    *("stop", "length", "budget", "runaway"),
     *("cancelled", "deadline_exceeded", "overloaded", "invalid_argument", "internal"),
 )
 # From 1 ms to 65 s: a server with a GPU and one without must both fit.
 BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 16384.0, 65536.0)
+FACTORS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 class Series(Protocol):
@@ -75,6 +78,8 @@ class Statistics:
         self._first = histogram("first_frame_ms", "milliseconds from the submission to the first frame")
         self._frame = histogram("frame_ms", "milliseconds of a frame, mean of a stream")
         self._gap = histogram("chunk_gap_ms", "milliseconds of the longest gap between two chunks of a stream")
+        factor = "time of a stream by the length of its speech; above 1 its listener waits"
+        self._factor = make(f"{prefix}real_time_factor", factor, "histogram", None, FACTORS)
         self._shown: tuple[int, int] | None = None
         self.levels(0, 0)
 
@@ -88,6 +93,8 @@ class Statistics:
             self._first.observe(timing.first_frame)
             self._frame.observe(timing.generate / frames)
             self._gap.observe(timing.gap)
+            spent = 1e-3 * (timing.queue + timing.prefill + timing.generate)
+            self._factor.observe(spent / (frames * self._frame_seconds))
         self._reasons.get(reason, self._reasons["internal"]).add()  # last: it shows that the others are up to date
 
     def levels(self, live: int, waiting: int) -> None:

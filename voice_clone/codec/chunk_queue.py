@@ -89,9 +89,9 @@ class ChunkQueue:
         """`frames` more were sent to a stream's listener."""
         self._playback.setdefault(stream_id, Playback(self._frame_seconds)).add(frames, self._clock())
 
-    def forget(self, stream_id: str) -> None:
-        """A stream has ended; its chunks that wait stay."""
-        self._playback.pop(stream_id, None)
+    def forget(self, stream_id: str) -> Playback | None:
+        """A stream has ended; its chunks that wait stay. Returns how it was heard; None if nothing was."""
+        return self._playback.pop(stream_id, None)
 
     def _due(self, entry: Entry) -> float:
         """A chunk's due time; the most urgent chunk has the least."""

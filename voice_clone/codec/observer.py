@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from voice_clone.batching.playback import Playback
+
 Ending = Literal["finished", "cancelled", "failed", "idle"]
 
 
@@ -21,6 +23,7 @@ class Report:
     primed_hits: int = 0
     primed_misses: int = 0
     endings: list[Ending] = field(default_factory=list)  # of streams
+    heard: list[Playback] = field(default_factory=list)  # of those of them that a listener has heard
 
 
 class Observer(Protocol):

@@ -27,6 +27,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from voice_clone.batching.playback import Playback
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
 from voice_clone.codec.code2wav import Code2Wav
@@ -88,6 +89,7 @@ class Code2WavWorker:
         self._abandoned: set[str] = set()  # streams whose client has left
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
+        self._heard: list[Playback] = []  # of ended streams
         self._swept = clock()
         self._closing = False
         self._changed = threading.Condition()
@@ -198,8 +200,7 @@ class Code2WavWorker:
         stream_id = entry.chunk.stream_id
         self._waiting.heard(stream_id, entry.frames)
         if entry.chunk.final:
-            self._waiting.forget(stream_id)
-            self._endings.append("finished")
+            self._count("finished", stream_id)
             self._observer.answered(stream_id)
 
     def _refuse(self, entry: Entry, error: InvalidArgument) -> None:
@@ -221,8 +222,7 @@ class Code2WavWorker:
 
     def _end(self, stream_id: str, error: VoiceCloneError, ending: Ending) -> None:
         self._code2wav.drop(stream_id)
-        self._waiting.forget(stream_id)
-        self._endings.append(ending)
+        self._count(ending, stream_id)
         self._broken[stream_id] = error
         if len(self._broken) > MAX_BROKEN:
             self._broken.popitem(last=False)
@@ -264,7 +264,13 @@ class Code2WavWorker:
         if self._endings or self._code2wav.primed_bytes != before:
             self._report()
 
+    def _count(self, ending: Ending, stream_id: str) -> None:
+        self._endings.append(ending)
+        if (playback := self._waiting.forget(stream_id)) is not None:
+            self._heard.append(playback)
+
     def _report(self, batch: int = 0, frames: int = 0, decode_ms: float = 0.0, hits: int = 0, misses: int = 0) -> None:
         endings, self._endings = self._endings, []
+        heard, self._heard = self._heard, []
         levels = (self._code2wav.streams, self._code2wav.stream_bytes, self._code2wav.primed_bytes)
-        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings))
+        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings, heard))

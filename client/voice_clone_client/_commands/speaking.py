@@ -13,8 +13,9 @@ from .._audio_file import SUFFIXES, refusal
 from .._output import AudioOutput, progress
 from .._player import Player
 from ..client import Client
+from ..errors import Incomplete
 from ..types import Knobs
-from .common import command
+from .common import command, complain
 
 # Name, type and help of each numeric knob; its option is the name with dashes.
 _NUMBERS: tuple[tuple[str, type, str], ...] = (
@@ -52,6 +53,11 @@ def add(commands: Any) -> None:
         "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
     )
     speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
+    speak.add_argument(
+        "--allow-partial",
+        action="store_true",
+        help="a speech whose end the model missed is no failure; a line on stderr says so",
+    )
     speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
     speak.add_argument(
         "--x-vector-only",
@@ -104,6 +110,11 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
+    if not speech.whole:
+        missed = Incomplete(speech.finish_reason)
+        if not parsed.allow_partial:
+            raise missed  # the file is complete by now, and the player has played it
+        complain(str(missed))
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -19,6 +19,7 @@ from voice_clone_client import (
     Cancelled,
     ConnectionFailed,
     DeadlineExceeded,
+    Incomplete,
     InvalidArgument,
     Overloaded,
     PermissionDenied,
@@ -101,6 +102,7 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     VoiceExists: (409, _INVALID, "voice_exists"),
     PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway has no valid token
     QuotaExceeded: (429, _LIMIT, "too_many_voices"),  # waiting does not help: no Retry-After
+    Incomplete: (500, _SERVER, "incomplete"),
     Unsupported: (501, _SERVER, "unsupported"),
     Overloaded: (503, _SERVER, "overloaded"),
     ConnectionFailed: (503, _SERVER, "server_unavailable"),
@@ -149,15 +151,16 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
     if isinstance(error, PermissionDenied):  # its text is for the operator of the gateway
         log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
         message = "the gateway lacks the token or key that the speech server requires; tell its operator"
-    hint = _NO_VOICE if isinstance(error, VoiceNotFound) else None
+    hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
     headers = {"Retry-After": str(retry_after)} if status == 503 else {}
     return HTTPFailure(status, message, code, kind, headers=headers, hint=hint)
 
 
-_NO_VOICE = (
-    "GET /v1/audio/voices lists the voices, and POST registers one. For apps that can only name others, the gateway "
-    "has --default-voice and --voice-aliases"
-)
+_HINTS = {
+    VoiceNotFound: "GET /v1/audio/voices lists the voices, and POST registers one. For apps that can only name others, "
+    "the gateway has --default-voice and --voice-aliases",
+    Incomplete: "with allow_partial true the answer has what was made",
+}
 
 
 def install(app: FastAPI) -> None:

@@ -39,6 +39,13 @@ class Metrics:
         self.aborted = Counter(
             f"{_PREFIX}aborted_speeches", "Speeches that ended early, by reason", ("reason",), registry=self.registry
         )
+        self.aborted.labels("incomplete")  # 0 from the start: a rate needs it
+        self.retried = Counter(
+            f"{_PREFIX}retried_speeches",
+            "Further attempts at speeches whose end the model missed",
+            ("family",),
+            registry=self.registry,
+        )
 
 
 class Observed:

@@ -28,6 +28,8 @@ class Utterance:
     complete: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its text is complete."""
     failed: bool = False
+    finish_reason: str | None = None
+    """How its speech ended; the worst of its sentences."""
     over: bool = False
     """Whether its session.done was sent."""
     sent: float = 0.0
@@ -90,8 +92,9 @@ class Output:
         if chunk.final:
             utterance.sentences += 1
             length = utterance.milliseconds(self._seconds)
-            done = {"total_bytes": self._bytes, "milliseconds": length, "info": dict(chunk.info or {})}
-            await self._sender.send_message("audio.done", {**self._place, **done})
+            info = dict(chunk.info or {})
+            done = {"total_bytes": self._bytes, "milliseconds": length, "finish_reason": info.get("finish_reason")}
+            await self._sender.send_message("audio.done", {**self._place, **done, "info": info})
 
     async def finish(self) -> None:
         """Send the rest of the encoder's output."""

@@ -16,7 +16,7 @@ from starlette.websockets import WebSocketDisconnect
 from ..http.errors import HTTPFailure, failure
 from ..http.keys import Key
 from ..long_text.long_speech import LongSpeech
-from ..synthesis import audited, audited_result, check_options, long_plan, order, usage
+from ..synthesis import audited, audited_result, check_options, finish_reason, long_plan, order, speaker, usage
 from .messages import Cancel, Close, InputDone, InputText, StreamConfig, read
 from .output import Output, Utterance
 
@@ -134,7 +134,8 @@ class Session:
             sentence_pause=config.sentence_pause_ms / 1000,
             paragraph_pause=config.paragraph_pause_ms / 1000,
         )
-        utterance = Utterance(self._count, config, LongSpeech(self._client, plan), self._loop.time())
+        speech = LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
+        utterance = Utterance(self._count, config, speech, self._loop.time())
         before = self._utterances[-1].task if self._utterances else None
         self._count += 1
         self._utterances.append(utterance)
@@ -189,7 +190,7 @@ class Session:
             except WebSocketDisconnect:
                 raise
             except Exception as error:
-                utterance.failed = True
+                utterance.failed, utterance.finish_reason = True, finish_reason(error)
                 utterance.speech.close()
                 self._app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
                 await self._fail(error, utterance_index=utterance.index, partial_audio=utterance.sent > 0)
@@ -202,6 +203,7 @@ class Session:
                     "characters": utterance.speech.report(utterance.sent).characters,
                     "milliseconds": utterance.milliseconds(utterance.sent),
                     "usage": usage(utterance.speech.info),
+                    "finish_reason": utterance.finish_reason,
                     **({"failed": True} if utterance.failed else {}),
                 },
             )
@@ -239,6 +241,7 @@ class Session:
             async for chunk in utterance.speech:
                 await output.add(chunk)
             await output.finish()
+            utterance.finish_reason = (utterance.speech.info or {}).get("finish_reason")
 
     async def send_message(self, kind: str, values: Mapping[str, Any]) -> None:
         """Send a message."""

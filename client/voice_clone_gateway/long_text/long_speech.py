@@ -73,7 +73,8 @@ class Report:
 class LongSpeech(AsyncIterator[SentenceChunk]):
     """The chunks of a text, sentence by sentence; for one event loop.
 
-    An error of a sentence is raised after the audio before it, and ends the speech. A text without a letter or digit is
+    An error of a sentence is raised after the audio before it, and ends the speech. A missed end is one, if `options`
+    of `begin` ask for `require_whole`. A text without a letter or digit is
     such an error, InvalidArgument; a blank text has no chunks.
 
     Args:
@@ -102,8 +103,9 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._closed = asyncio.Event()
         self._changed = asyncio.Event()
         self._slots = asyncio.Semaphore(plan.parallel)
-        self._info: Mapping[str, Any] | None = None
+        self._info: dict[str, Any] | None = None
         self._counts: Mapping[str, int] = {}
+        self._finish_reason = "stop"  # the worst of the sentences
 
     def begin(self, options: Mapping[str, Any]) -> None:
         """Start speaking. Text may have been written before.
@@ -159,7 +161,8 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         """Start the sentences that the plan allows now."""
         if self._options is None or self._closed.is_set():
             return
-        for speech in self._speeches[self._current : self._current + 1 + self._plan.prefetch]:
+        read = sum(speech.complete for speech in self._speeches[self._current : self._current + 1])  # but for its end
+        for speech in self._speeches[self._current + read : self._current + read + 1 + self._plan.prefetch]:
             if speech.task is None:
                 speech.seed = sentence_seed(self._options.get("seed"), speech.index)
                 speech.start(self._speaker, self._options, self._slots)
@@ -172,10 +175,13 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
                     result = await speech.results.get()
                     if self._closed.is_set():
                         break
-                    if isinstance(result, Exception):
+                    if isinstance(result, Exception):  # also after the last chunk: a missed end
                         self.close()
                         raise result
-                    return self._take(speech, result)
+                    if result is not None:
+                        return self._take(speech, result)
+                    self._current += 1
+                    continue
                 if self._mute:
                     raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
                 if self._ended:
@@ -193,7 +199,6 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         if chunk.info:
             self._add_info(chunk.info, speech)
         if speech.complete:
-            self._current += 1
             self._start_tasks()
         return taken
 
@@ -202,6 +207,8 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._info = {**info, **counts, "sentences": speech.index + 1}
         if speech.complete:
             self._counts = counts
+            self._finish_reason = max(self._finish_reason, str(info.get("finish_reason")), key=_badness)
+            self._info["finish_reason"] = self._finish_reason
 
     @property
     def length(self) -> int:
@@ -210,7 +217,8 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
 
     @property
     def info(self) -> Mapping[str, Any] | None:
-        """The latest info of the server; tokens and frames are the sums over all sentences so far."""
+        """The latest info of the server; tokens and frames are the sums over all sentences so far, and the finish
+        reason is the worst of theirs."""
         return self._info
 
     def report(self, seconds: float | None = None) -> Report:
@@ -242,6 +250,11 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _badness(finish_reason: str) -> int:
+    """All but two finish reasons are missed ends."""
+    return {"stop": 0, "length": 1}.get(finish_reason, 2)
 
 
 def sentence_seed(seed: int | None, index: int) -> int | None:

@@ -52,8 +52,8 @@ class SentenceSpeech:
     pause: float
     """Seconds of silence before it."""
     seed: int | None = None
-    results: asyncio.Queue[Chunk | Exception] = field(default_factory=asyncio.Queue)
-    """Its chunks; last the error, if there is one."""
+    results: asyncio.Queue[Chunk | Exception | None] = field(default_factory=asyncio.Queue)
+    """Its chunks; last the error, or None if there is none."""
     task: asyncio.Task[None] | None = None
     """Makes it; None before `start`."""
     speech: Speech | None = None
@@ -81,6 +81,7 @@ class SentenceSpeech:
                         self.results.put_nowait(chunk)
                 finally:
                     self.speech.close()
+            self.results.put_nowait(None)
         except Exception as error:  # of any kind; the reader of this sentence raises it
             self.results.put_nowait(error)
 

@@ -13,7 +13,11 @@ import { Waveform } from "./waveform.js";
 const CACHE = { hit: "hit", miss: "miss, made now", restored: "restored from disk", none: "not used" };
 const MODE = { icl: "in context", x_vector: "x-vector" };
 const CUT = "cut at the longest length";
-const FINISH = { length: CUT };
+const FINISH = {
+  length: CUT,
+  budget: "not whole: the model did not end. Another seed may help",
+  runaway: "not whole: the model repeated itself. Another seed may help",
+};
 
 // The stages up to the first audio: name, and milliseconds from the server's info.
 const STAGES = [
@@ -130,6 +134,7 @@ function fields({ voice, model }) {
     input: find("text").value,
     voice,
     language: find("language").value.trim() || "Auto",
+    allow_partial: true, // the page says so, see FINISH
     // The page draws the seed, because a seed of the server may be too large for an exact number in JavaScript.
     seed: seed ? Number(seed) : crypto.getRandomValues(new Uint32Array(1))[0],
     ...(model ? { model } : {}),

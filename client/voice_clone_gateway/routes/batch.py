@@ -32,6 +32,8 @@ class BatchResult(BaseModel):
     usage: dict[str, Any] | None = None
     info: dict[str, Any] | None = None
     """The server's, as in X-Speech-Info: mode, cache status, seed, milliseconds by stage."""
+    finish_reason: str | None = None
+    """How the speech ended; also of one that failed."""
     warnings: list[str] | None = None
     error: ErrorDetail | None = None
 
@@ -67,8 +69,10 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
             async with places:
                 return await _speak(app, key, request_id, index, _merge(defaults, item))
         except Exception as error:
-            failed = failure(error, request_id)
-        return BatchResult(index=index, status="error", error=ErrorDetail(**failed.body()["error"]))
+            app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
+            failed, reason = failure(error, request_id), getattr(error, "finish_reason", None)
+        detail = ErrorDetail(**failed.body()["error"])
+        return BatchResult(index=index, status="error", finish_reason=reason, error=detail)
 
     with key.gate.pass_through(most) as parallel, app.state.gate.pass_through():
         places = asyncio.Semaphore(parallel)
@@ -99,7 +103,7 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
 async def _speak(app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest) -> BatchResult:
     asked = audited(payload)
     with app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry:
-        spoken, warnings = await open_speech(app, key, payload.input, payload)
+        spoken, warnings = await open_speech(app, key, payload.input, payload, hold=True)
         encoder: Encoder | None = None
         try:
             async for chunk in spoken:
@@ -119,5 +123,6 @@ async def _speak(app: FastAPI, key: Key, request_id: str, index: int, payload: S
         media_type=encoder.media_type,
         usage=usage(spoken.info),
         info=dict(spoken.info or {}),
+        finish_reason=(spoken.info or {}).get("finish_reason"),
         warnings=list(warnings) or None,
     )

@@ -20,7 +20,7 @@ from ..http.connection import ClientGone, while_connected
 from ..http.errors import documented, failure
 from ..http.keys import Key
 from ..schemas import SpeechRequest
-from ..synthesis import Spoken, audited, audited_result, open_speech, usage
+from ..synthesis import Spoken, audited, audited_result, finish_reason, open_speech, usage
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
@@ -41,7 +41,8 @@ class SpeechResponse(Response):
     """The answer to one request. It begins with the first chunk; an error before it has an HTTP status.
 
     A later error breaks a raw stream off in the middle of its chunked body, which every client distinguishes from an
-    end, and ends a stream of events with the event `speech.audio.error`.
+    end, and ends a stream of events with the event `speech.audio.error`. A missed end is such an error, unless the
+    caller allows it.
     """
 
     def __init__(self, request: Request, payload: SpeechRequest) -> None:
@@ -87,9 +88,10 @@ class SpeechResponse(Response):
 
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
-        spoken, self._warnings = await open_speech(self._app, self._key, self._payload.input, self._payload)
+        payload, whole = self._payload, self._payload.stream is False
+        spoken, self._warnings = await open_speech(self._app, self._key, payload.input, payload, hold=whole)
         try:
-            if self._payload.stream is False:
+            if whole:
                 return await self._whole(spoken)
             return await self._stream(spoken, send)
         finally:
@@ -125,12 +127,14 @@ class SpeechResponse(Response):
             if not events:
                 return []  # the web server closes a connection whose body has no end
             detail |= {"code": failed.status_code, "partial_audio": True, "action": "discard"}
+            detail |= {"finish_reason": finish_reason(error)}
             return [_body(_event("speech.audio.error", {"error": detail}), more=False)]
         if not events:
             return [_body(b"", more=False)]
         info = dict(spoken.info or {})
         warned = {"warnings": self._warnings} if self._warnings else {}
-        return [_body(_event("speech.audio.done", {"usage": usage(info), "info": info, **warned}), more=False)]
+        done = {"usage": usage(info), "finish_reason": info.get("finish_reason"), "info": info, **warned}
+        return [_body(_event("speech.audio.done", done), more=False)]
 
     async def _begin(self, spoken: Spoken, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
         """The encoder and its output; returns after the first chunk of the speech."""
@@ -193,10 +197,11 @@ class SpeechResponse(Response):
     responses={
         200: {
             "description": "The audio, or (stream_format sse) events: speech.audio.delta with audio in base64, then "
-            "speech.audio.done with usage or speech.audio.error.",
+            "speech.audio.done with usage and finish_reason, or speech.audio.error.",
             "headers": {
                 "X-Speech-Info": {
-                    "description": "JSON: mode, cache status, seed, milliseconds by stage; complete for a whole file",
+                    "description": "JSON: mode, cache status, seed, milliseconds by stage; finish_reason for a whole "
+                    "file",
                     "schema": {"type": "string"},
                 },
                 "X-Speech-Warning": {

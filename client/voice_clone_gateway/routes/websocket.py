@@ -18,9 +18,11 @@ From the gateway
     audio.start        utterance_index, sentence_index, sentence_text, start, end (characters of the utterance's text),
                        format, sample_rate, seed. The audio of this sentence follows.
     audio.chunk        utterance_index, sentence_index, audio_b64: audio, if configured instead of binary frames.
-    audio.done         utterance_index, sentence_index, total_bytes, milliseconds: the sentence is complete. info: the
-                       server's on it: mode, cache status, seed, milliseconds by stage.
-    session.done       utterance_index, total_sentences, characters, milliseconds, usage: the utterance is complete.
+    audio.done         utterance_index, sentence_index, total_bytes, milliseconds, finish_reason: all of the sentence's
+                       audio was sent. It is whole if finish_reason is stop or length. info: the server's on it: mode,
+                       cache status, seed, milliseconds by stage.
+    session.done       utterance_index, total_sentences, characters, milliseconds, usage, finish_reason (the worst of
+                       its sentences, or the error's name): the utterance is over.
     session.cancelled  utterance_index, sentences, characters, milliseconds, and, if a sentence was begun, partial with
                        its sentence_text, start, end and milliseconds. The answer to cancel, one for each utterance that
                        it ended, or a single one with utterance_index null. No audio follows it.
@@ -28,7 +30,8 @@ From the gateway
     error              error: {message, type, param, code}. An invalid message has no other effect. With
                        utterance_index, that utterance has failed: its audio ends, the rest of its text is dropped, and
                        session.done with failed: true follows when its text is complete. partial_audio: whether some of
-                       its audio was sent.
+                       its audio was sent. A sentence whose end the model missed is such an error, unless session.config
+                       has allow_partial.
 
 The frames of an utterance, concatenated, are one file. If the format or the speed looks ahead, the last bytes of a
 sentence follow its audio.done. With stream_audio false each sentence is a file in one frame. Milliseconds are durations

@@ -49,7 +49,8 @@ class ChirpTalkerStage:
         defaults = self._config.sampling
         given = {name: knobs.get(name, getattr(defaults, name)) for name in SAMPLING}
         max_frames = knobs.get("max_frames", defaults.max_frames)
-        request = TalkerRequest(prompt, ChirpSampling(seed=knobs["seed"], **given), max_frames)
+        sampling = ChirpSampling(seed=knobs["seed"], **given)
+        request = TalkerRequest(prompt, sampling, max_frames, budgeted="max_frames" not in knobs)
         context = np.zeros((0, len(self._config.codebook_sizes)), np.int32)  # no reference is decoded
         return StreamPlan(request, context, voice={TIMBRE: prompt.timbre})
 

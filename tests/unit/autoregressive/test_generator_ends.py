@@ -139,6 +139,12 @@ def test_length(talker: Talker, config: Qwen3TTSConfig) -> None:
         assert all(frame.payload is not None and frame.payload.shape == (16,) for frame in made)
 
 
+def test_a_budget_that_is_used_up_is_a_missed_end(talker: Talker, config: Qwen3TTSConfig) -> None:
+    generator = Generator(talker, 1, MAX_LENGTH)
+    generator.start(0, TalkerRequest(make_prompt(config, 0), GREEDY, 3, budgeted=True))
+    assert [frame.finish for frame in frames_of(generator, 0)] == [None, None, "budget"]
+
+
 def test_stop_comes_after_two_frames_at_least(config: Qwen3TTSConfig) -> None:
     lengths = []
     for seed in range(6):

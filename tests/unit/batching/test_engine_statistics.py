@@ -82,9 +82,11 @@ def test_statistics(source: Counter) -> None:
     engine.close()
     reasons = {reason: int(meter.value) for (name, reason), meter in Meter.made.items() if name == "x_streams_total"}
     once = ("length", "stop", "cancelled", "overloaded", "internal", "deadline_exceeded", "invalid_argument")
-    assert reasons == {**dict.fromkeys(once, 1), "runaway": 0}
+    assert reasons == {**dict.fromkeys(once, 1), "budget": 0, "runaway": 0}
     made = Meter.made["x_frames_total", ""].value
     assert made >= 8
+    factors = Meter.made["x_real_time_factor", ""].observed
+    assert 2 <= len(factors) <= 3 and all(0 < factor < WAIT / 0.5 for factor in factors)
     for name in ("queue_ms", "prefill_ms", "first_frame_ms", "frame_ms", "chunk_gap_ms"):
         observed = Meter.made[f"x_{name}", ""].observed
         assert 2 <= len(observed) <= 3 and all(0 <= value < 1e3 * WAIT for value in observed)  # c may have had frames

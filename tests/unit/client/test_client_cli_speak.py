@@ -69,6 +69,24 @@ def test_speak_to_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     assert capsys.readouterr() == ("", "")  # stderr is no terminal
 
 
+@pytest.mark.parametrize("reason", ["budget", "runaway", "length"])
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_speech_whose_end_was_missed(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str, allowed: bool
+) -> None:
+    """The file has what was made; the exit code and a line on stderr tell that it is not whole."""
+    triton.play = lambda context: iter([chunk(0), chunk(1, final=True, info={"finish_reason": reason})])
+    out = tmp_path / "out.wav"
+    code = run("speak", "Hi.", "--voice", "Ada", "-o", out, *(["--allow-partial"] if allowed else []))
+    assert pcm_of(out) == pcm_of_chunks(2)
+    said = capsys.readouterr().err
+    if reason == "length":
+        assert (code, said) == (0, "")
+    else:
+        assert code == (0 if allowed else 1)
+        assert said.count("\n") == 1 and "the speech is not whole" in said and said.startswith("voice-clone: ")
+
+
 def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"clip")
     options = (

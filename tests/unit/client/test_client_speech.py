@@ -68,8 +68,9 @@ def test_chunks_arrive_whole(triton: Server, collect: Collect, last: int, tail: 
     for piece in chunks:
         np.testing.assert_array_equal(piece.samples, samples_of(piece.index, last if piece.final else 1920))
         assert piece.samples.dtype == np.float32
-    assert [piece.info for piece in chunks] == [{"cache": "miss"}, None, None, {"cache": "miss", "frames": 4}]
-    assert info == {"cache": "miss", "frames": 4}
+    end = {"cache": "miss", "frames": 4, "finish_reason": "stop"}
+    assert [piece.info for piece in chunks] == [{"cache": "miss"}, None, None, end]
+    assert info == end
 
 
 @both
@@ -118,7 +119,44 @@ def test_info_is_the_latest(triton: Server) -> None:
         speaking = client.speak("Hi.", voice="ada")
         assert speaking.info is None
         infos = [speaking.info for _ in speaking]
-        assert infos == [{"cache": "miss"}, {"cache": "miss"}, {"cache": "miss", "frames": 3}]
+        assert infos == [{"cache": "miss"}, {"cache": "miss"}, {"cache": "miss", "frames": 3, "finish_reason": "stop"}]
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "budget", "runaway", "something new"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_speech_tells_whether_it_is_whole(triton: Server, reason: str, asynchronous: bool) -> None:
+    triton.play = lambda context: iter([chunk(0), chunk(1, final=True, info={"finish_reason": reason})])
+    whole = reason in ("stop", "length")
+
+    async def speak(**arguments: Any) -> tuple[list[int], Any]:
+        """The chunks that came, and the speech or its error."""
+        seen = []
+        try:
+            if asynchronous:
+                async with vc.AsyncClient(triton.url) as client, client.speak("Hi.", voice="ada", **arguments) as it:
+                    async for piece in it:
+                        assert it.finish_reason == (reason if piece.final else None)
+                        seen.append(piece.index)
+                    return seen, it
+            with vc.Client(triton.url) as client, client.speak("Hi.", voice="ada", **arguments) as one:
+                for piece in one:
+                    assert one.finish_reason == (reason if piece.final else None)
+                    seen.append(piece.index)
+                return seen, one
+        except vc.Incomplete as error:
+            return seen, error
+
+    seen, it = asyncio.run(speak())
+    assert seen == [0, 1] and it.finish_reason == reason and it.whole == whole
+    seen, it = asyncio.run(speak(require_whole=True))
+    assert seen == [0, 1] and it.finish_reason == reason
+    assert isinstance(it, vc.Incomplete) != whole
+
+
+def test_an_end_without_a_reason_is_not_whole(triton: Server) -> None:
+    triton.play = lambda context: iter([chunk(0, final=True, info={"finish_reason": None})])
+    with vc.Client(triton.url) as client, pytest.raises(vc.Incomplete, match="no reason"):
+        client.speak("Hi.", voice="ada", require_whole=True).read()
 
 
 def test_read_async(triton: Server) -> None:

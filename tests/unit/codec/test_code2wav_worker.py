@@ -500,3 +500,17 @@ def test_references_that_wait_are_bounded(bench: Callable[..., Bench], monkeypat
     one.release()
     until(lambda: len(prepared) == MAX_REFERENCES)
     assert prepared == list(range(5, MAX_REFERENCES + 5))
+
+
+def test_an_ended_stream_tells_how_it_was_heard(bench: Callable[..., Bench]) -> None:
+    it = bench(max_batch=1)
+    now = [0.0]
+    it.worker._waiting._clock = lambda: now[0]
+    codes = random_codes(3, 0)
+    for index, (time, final) in enumerate(((0.0, False), (1.0, False), (1.05, True))):
+        now[0] = time
+        [ticket] = it.submit(Chunk("late", index, codes[index : index + 1], NO_CODES, final))
+        ticket.wait()
+    until(lambda: sum(len(report.endings) for report in it.reports) == 1)
+    [heard] = [playback for report in it.reports for playback in report.heard]
+    assert heard.underruns == 1 and heard.silence == pytest.approx(1.0 - FRAME_SECONDS)

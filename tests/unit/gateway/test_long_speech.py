@@ -55,7 +55,7 @@ def test_the_sentences_follow_each_other_without_a_gap(parallel: int) -> None:
         assert [chunk.sentence_index for chunk in chunks if chunk.final] == [0, 1, 2, 3]
         assert [chunk.seed for chunk in chunks if chunk.first] == seeds
         assert all(TEXT[chunk.sentence.start : chunk.sentence.end] == chunk.sentence.text for chunk in chunks)
-        assert speech.info == {"frames": 11, "text_tokens": 11, "mode": "icl", "sentences": 4}
+        assert speech.info == {"frames": 11, "text_tokens": 11, "mode": "icl", "sentences": 4, "finish_reason": "stop"}
         assert all(one.closed.is_set() for one in double.speeches)
 
     run(test())

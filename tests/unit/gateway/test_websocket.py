@@ -43,6 +43,7 @@ def test_a_text_in_pieces() -> None:
                 "sentence_index": 0,
                 "total_bytes": 4 * FRAME * 2,
                 "milliseconds": 320,
+                "finish_reason": "stop",
             },
         ]
         assert audio_of(first) == pcm_of("The first sentence here.", 0)
@@ -59,6 +60,7 @@ def test_a_text_in_pieces() -> None:
             "total_sentences": 2,
             "characters": 39,
             "milliseconds": 560,
+            "finish_reason": "stop",
         }
         assert [one.options["voice"] for one in gateway.double.speeches] == ["ada", "ada"]
         assert gateway.double.speeches[0].options["deadline"] == 600

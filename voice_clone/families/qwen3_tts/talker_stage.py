@@ -36,6 +36,9 @@ TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a promp
 LAYERS = ("model.layers.", "code_predictor.model.layers.")
 MIN_FRAME_BUDGET = 192  # frames (15.4 s) that even the shortest text may take
 FRAMES_PER_TOKEN = 12  # a text of n tokens rarely takes more than 12 n frames
+# A cycle of at most 0.64 s, repeated exactly for so long after the text was read. Pauses, held vowels and laughter are
+# shorter, and live sounds vary from frame to frame. The shortest budget, 15.4 s, is far longer.
+RUNAWAY_SECONDS = 6.0
 
 
 class Qwen3TTSTalker:
@@ -110,11 +113,11 @@ def build_request(
     budget = frame_budget(len(prompt.text_ids), max_frames, config.sampling.max_new_tokens)
     if max_frames is None:
         budget = max(1, min(budget, max_length - prefill_length(prompt)))
-    return TalkerRequest(prompt, sampling, budget)
+    return TalkerRequest(prompt, sampling, budget, budgeted=budget != max_frames)
 
 
 def frame_budget(text_tokens: int, max_frames: int | None, default_max: int) -> int:
-    """Frames after which a stream ends with finish reason `length`.
+    """Frames after which a stream ends: with the finish `length` if they are the caller's, else with `budget`.
 
     Raises:
         InvalidArgument: `max_frames` is < 1.
@@ -148,10 +151,8 @@ def load_talker(settings: Settings) -> Qwen3TTSTalker:
     talker, config = load_network(settings)
     if isinstance(talker, NativeTalker):
         leave_threads_to_native_code()
-    runaway_frames = None
-    if settings.text("runaway_seconds"):
-        frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
-        runaway_frames = max(1, round(settings.number("runaway_seconds", 1.0) * frame_rate))
+    frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
+    runaway_frames = max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * frame_rate))
     generator: Generator[Prompt] = Generator(
         talker,
         slots=settings.integer("max_streams", 8),

@@ -4,6 +4,8 @@ voice_clone_code2wav_streams{family}                 gauge      open streams
 voice_clone_code2wav_state_bytes{family,of}          gauge      decoder states in memory; of: streams or primed
 voice_clone_code2wav_primed_total{family,result}     counter    streams with a reference; result: hit or miss
 voice_clone_code2wav_streams_ended_total{family,reason}  counter
+voice_clone_code2wav_underruns_total{family}         counter    chunks that came after playback had run dry
+voice_clone_code2wav_underrun_ms{family}             histogram  how long a stream's listener waited in all
 voice_clone_code2wav_frame_ms{family}                histogram  decoding a frame
 voice_clone_code2wav_batch_size{family}              histogram  chunks decoded together
 """
@@ -27,6 +29,7 @@ from voice_clone.triton.telemetry import Metric, of_family
 
 PREFIX = "voice_clone_code2wav_"
 FRAME_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
+UNDERRUN_MS = (0, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 PUBLISH_SECONDS = 0.2  # until a report is published while streams are open: at once, it would delay the next chunk
 MAX_WAITING = 4096  # reports, and ended streams
@@ -47,6 +50,10 @@ class Code2WavObserver:
         self._primed = self._labelled("primed_total", "Streams with a reference", "counter", "result", ("hit", "miss"))
         reasons = ("finished", "cancelled", "failed", "idle")
         self._ended = self._labelled("streams_ended_total", "Ended streams", "counter", "reason", reasons)
+        late = "Chunks that came after playback had run dry"
+        self._underruns = make(f"{PREFIX}underruns_total", late, "counter")
+        waited = "How long the listener of a stream waited for late chunks, in all"
+        self._underrun_ms = make(f"{PREFIX}underrun_ms", waited, "histogram", buckets=UNDERRUN_MS)
         self._frame_ms = make(f"{PREFIX}frame_ms", "Decoding a frame", "histogram", buckets=FRAME_MS)
         self._batch = make(f"{PREFIX}batch_size", "Chunks decoded together", "histogram", buckets=BATCH_SIZES)
         self._ended_streams: queue.Queue[str | None] = queue.Queue(maxsize=MAX_WAITING)
@@ -112,6 +119,11 @@ class Code2WavObserver:
         for each in reports:
             primed.update(hit=each.primed_hits, miss=each.primed_misses)
             ended.update(each.endings)
+        heard = [playback for each in reports for playback in each.heard]
+        if underruns := sum(playback.underruns for playback in heard):
+            self._underruns.add(underruns)
+        for playback in heard:
+            self._underrun_ms.observe(1e3 * playback.silence)
         for result, count in (+primed).items():  # without zeros
             self._primed[result].add(count)
         for reason, count in ended.items():

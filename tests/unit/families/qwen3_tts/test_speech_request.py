@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from safetensors.numpy import save
 
 from tests.support.factories import CheckpointFactory
+from tests.support.talkers import make_prompt
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.prefill import prefill_length
 from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, language_id
-from voice_clone.families.qwen3_tts.talker_stage import frame_budget
+from voice_clone.families.qwen3_tts.talker_stage import build_request, frame_budget
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speech import SpeechRequest, check_options, read_reply
 from voice_clone.stages import Prepared
@@ -159,3 +162,27 @@ def test_an_owner_is_text() -> None:
     assert SpeechRequest(text="Hello.", voice="Ada", owner="alice").owner == "alice"
     with pytest.raises(InvalidArgument, match="owner"):
         SpeechRequest(text="Hello.", voice="Ada", owner=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("max_frames", "expected"),
+    [
+        (None, (192, True)),  # what its text is granted
+        (50, (50, False)),  # what its caller wanted
+        (192, (192, False)),
+        (1000, (192, True)),  # the caller's limit would come later
+    ],
+)
+def test_a_request_knows_whose_limit_it_has(
+    config: Qwen3TTSConfig, max_frames: int | None, expected: tuple[int, bool]
+) -> None:
+    knobs = {} if max_frames is None else {"max_frames": max_frames}
+    prompt = replace(make_prompt(config, 4), text_ids=np.ones(5, np.int32))
+    made = build_request(prompt, {"seed": 1, **knobs}, {}, config, 4096)
+    assert (made.max_frames, made.budgeted) == expected
+
+
+def test_a_budget_is_cut_to_what_fits_the_slot(config: Qwen3TTSConfig) -> None:
+    prompt = make_prompt(config, 4)
+    made = build_request(prompt, {"seed": 1}, {}, config, 60)
+    assert (made.max_frames, made.budgeted) == (60 - prefill_length(prompt), True)

@@ -1,0 +1,112 @@
+"""Another attempt at a speech whose end the model missed, as long as nothing of it was sent.
+
+Only where an answer is made whole before its first byte goes out (files, batches, sentences as files) is a missed end
+known in time. A stream is on its way after one frame: it tells how it ended, and its caller decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol
+
+from voice_clone_client import Chunk, Incomplete
+
+
+class Attempt(Protocol):
+    """A speech of the server: `voice_clone_client.AsyncSpeech`."""
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        """Its chunks."""
+
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """The latest info of the server on it."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """How it ended."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has no missed end."""
+
+    def close(self) -> None:
+        """Stop it."""
+
+
+class Retries:
+    """Speaks like an `AsyncClient`, and hands a speech on once it is whole.
+
+    Args:
+        speak: of the client.
+        retries: the most further attempts, each with another seed of the server's choice.
+        retried: is told the family of each of them.
+    """
+
+    def __init__(self, speak: Callable[..., Attempt], retries: int, retried: Callable[[str], None]) -> None:
+        self._speak = speak
+        self._retries = retries
+        self._retried = retried
+
+    def speak(self, text: str, **options: Any) -> HeldSpeech:
+        """Begin to speak `text`. A caller's own seed, and a model that draws nothing, leave one attempt."""
+        repeatable = options.get("seed") is not None or options.get("do_sample") is False
+        require_whole, deadline = options.pop("require_whole", False), options.pop("deadline", None)
+        began = time.monotonic()
+
+        def begin() -> Attempt:
+            left = None if deadline is None else deadline - (time.monotonic() - began)
+            return self._speak(text, **options, deadline=left)
+
+        return HeldSpeech(
+            begin, 0 if repeatable else self._retries, require_whole, lambda: self._retried(options["model"])
+        )
+
+
+class HeldSpeech(AsyncIterator[Chunk]):
+    """A speech whose chunks come when all of them are there."""
+
+    def __init__(
+        self, begin: Callable[[], Attempt], retries: int, require_whole: bool, retried: Callable[[], None]
+    ) -> None:
+        self._begin = begin
+        self._retries = retries
+        self._require_whole = require_whole
+        self._retried = retried
+        self._attempt = begin()
+        self._chunks: deque[Chunk] | None = None
+
+    async def __anext__(self) -> Chunk:
+        if self._chunks is None:
+            self._chunks = deque(await self._made())
+        if not self._chunks:
+            raise StopAsyncIteration
+        return self._chunks.popleft()
+
+    async def _made(self) -> list[Chunk]:
+        """The chunks of the first attempt that is whole, or of the last one.
+
+        Raises:
+            Incomplete: that is not whole, but must be.
+        """
+        chunks = [chunk async for chunk in self._attempt]
+        while not self._attempt.whole and self._retries > 0:
+            self._retries -= 1
+            self._retried()
+            self._attempt.close()
+            self._attempt = self._begin()
+            chunks = [chunk async for chunk in self._attempt]
+        if self._require_whole and not self._attempt.whole:
+            raise Incomplete(self._attempt.finish_reason)
+        return chunks
+
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """The latest info of the server on it."""
+        return self._attempt.info
+
+    def close(self) -> None:
+        """Stop it. A task that waits for a chunk gets `Cancelled`."""
+        self._attempt.close()
