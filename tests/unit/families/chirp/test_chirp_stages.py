@@ -210,6 +210,7 @@ def test_repositories_tell_the_families_apart(checkpoint: Path, tmp_path: Path) 
     assert families_of([checkpoint], repositories) == {"chirp": checkpoint}
     names = ("", "_code2wav", "_prompt", "_talker", "_voice_encoder")
     assert set(models_of(["chirp"], repositories)) == {"speaker_cache", *(f"chirp{name}" for name in names)}
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(FamilyError, match=r"chirp has chirp\.json with model_type = chirp"):
         families_of([tmp_path], repositories)
 
