@@ -42,20 +42,28 @@ def normalise(x: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x.float(), x.shape[-1:], None, eps).to(x.dtype)
 
 
-def rotary_cos_sin(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+def rotary_cos_sin(
+    positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
     """Rotary tables (Su et al. 2021) in the half-split layout: dimensions i and i + D/2 rotate together.
 
     Args:
         positions: integers [..., T], absolute.
         head_dim: D, even.
         theta: base of the wavelengths.
+        dtype: to which the numbers are rounded. A lower precision than fp32 rounds those of `torch.polar`, as the
+            official code of such models does; its cosine differs from `cos` in the last bit now and then.
 
     Returns:
         cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`; sin's first half is negated.
     """
     exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
     angles = positions.float()[..., None] * (1.0 / theta**exponents)  # [..., T, D/2]
-    cos, sin = angles.cos(), angles.sin()
+    if dtype == torch.float32:
+        cos, sin = angles.cos(), angles.sin()
+    else:
+        turned = torch.polar(torch.ones_like(angles), angles)
+        cos, sin = turned.real.to(dtype).float(), turned.imag.to(dtype).float()
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 

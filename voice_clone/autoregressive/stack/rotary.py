@@ -15,12 +15,13 @@ from voice_clone.layers.attention import apply_rotary, rotary_cos_sin
 
 def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin of all positions, [positions, D], in the layout of the kind, of the dtype and device of `like`."""
-    cos, sin = rotary_cos_sin(torch.arange(positions, device=like.device), config.head_dim, config.rope_theta)
+    places = torch.arange(positions, device=like.device)
+    cos, sin = rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype)
     if config.rope == "interleaved":
         half = config.head_dim // 2
         cos, sin = cos[:, :half].repeat_interleave(2, dim=1), sin[:, half:].repeat_interleave(2, dim=1)
         sin[:, ::2].neg_()
-    return cos.to(config.rope_dtype).to(like.dtype), sin.to(config.rope_dtype).to(like.dtype)
+    return cos.to(like.dtype), sin.to(like.dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:

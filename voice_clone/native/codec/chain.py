@@ -36,6 +36,7 @@ class Chain:
         multiplications: for each frame, in products.
         window, head_dim: of attention layers, if there are any.
         frequencies: of the rotary embedding, float32 [head_dim / 2], radians per position.
+        rope_dtype: to which its cosines and sines are rounded.
     """
 
     def __init__(
@@ -51,13 +52,14 @@ class Chain:
         window: int,
         head_dim: int,
         frequencies: Array,
+        rope_dtype: torch.dtype,
     ) -> None:
         self.multiplications = multiplications
         self._layers, self._weights, self._parameters = layers, weights, parameters
         self._inputs, self._outputs = inputs, outputs
         self._state_size = state_size
         self._window, self._dim = window, head_dim
-        self._frequencies = frequencies
+        self._frequencies, self._rope_dtype = frequencies, rope_dtype
         self._per_thread: tuple[Array, ...] = ()
         self._buffers = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._residual = np.zeros(0, np.float32)
@@ -87,9 +89,8 @@ class Chain:
         first = self._buffers[0][: batch * frames * padded(self._inputs)].reshape(batch, frames, -1)
         first[..., : self._inputs] = x.numpy()
         first[..., self._inputs :] = 0
-        cos, sin = (np.empty((batch, frames, self._dim // 2), np.float32) for _ in range(2))
         first_positions = position.numpy()
-        rotary_tables(first_positions, self._frequencies, cos, sin)
+        cos, sin = self._rotary(position, frames)
         next_state = torch.empty_like(state)
         count = len(self._layers) - 1
         thread_pool().run(
@@ -109,6 +110,19 @@ class Chain:
         rows, size = frames * self._layers[-1, layer_table.RATE], self._layers[-1, layer_table.SIZE]
         result = self._buffers[count % 2][: batch * rows * size].reshape(batch, rows, size)
         return torch.from_numpy(result[..., : self._outputs]), next_state
+
+    def _rotary(self, position: Tensor, frames: int) -> tuple[Array, Array]:
+        """cos and sin of the next frames, float32 [B, frames, D / 2]."""
+        if self._rope_dtype == torch.float32:
+            shape = len(position), frames, self._dim // 2
+            cos, sin = np.empty(shape, np.float32), np.empty(shape, np.float32)
+            rotary_tables(position.numpy(), self._frequencies, cos, sin)
+            return cos, sin
+        places = (position[:, None] + torch.arange(frames)).float()
+        angles = places[..., None] * torch.from_numpy(self._frequencies)
+        turned = torch.polar(torch.ones_like(angles), angles)  # as `rotary_cos_sin` of the layers
+        rounded = [part.to(self._rope_dtype).float().numpy() for part in (turned.real, turned.imag)]
+        return rounded[0], rounded[1]
 
     def _resize(self, batch: int, frames: int) -> None:
         """Make the memory fit at least so many streams and frames. It never shrinks."""

@@ -52,6 +52,7 @@ class ChainBuilder:
         self._multiplications = 0
         self._frequencies = np.zeros(1, np.float32)
         self._window, self._dim = 1, 0
+        self._rope_dtype = torch.float32
 
     def convolution(
         self,
@@ -112,17 +113,20 @@ class ChainBuilder:
         self._add(layer_table.GATE)
         self._size //= 2
 
-    def attention(self, heads: int, kv_heads: int, window: int, theta: float) -> None:
+    def attention(
+        self, heads: int, kv_heads: int, window: int, theta: float, rope_dtype: torch.dtype = torch.float32
+    ) -> None:
         """Causal attention over a window of positions with rotary embedding of base `theta`.
 
-        It reads rows of queries, keys and values. All attention layers of a chain have the same window and head size.
+        The cosines and sines are rounded to `rope_dtype`. It reads rows of queries, keys and values. All attention
+        layers of a chain have the same window and head size.
         """
         dim = self._size // (heads + 2 * kv_heads)
         self._add(layer_table.ATTENTION, state=2 * kv_heads * (window - 1) * dim)
         self._table[-1][layer_table.HEADS : layer_table.WINDOW + 1] = [heads, kv_heads, window]
         exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
         self._frequencies = (1.0 / np.float32(theta) ** exponents).astype(np.float32)
-        self._window, self._dim = window, dim
+        self._window, self._dim, self._rope_dtype = window, dim, rope_dtype
         self._size = heads * dim
 
     def depthwise(self, weight: Tensor, bias: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float) -> None:
@@ -153,6 +157,7 @@ class ChainBuilder:
             window=self._window,
             frequencies=self._frequencies,
             head_dim=self._dim,
+            rope_dtype=self._rope_dtype,
         )
 
     def _product(

@@ -1,0 +1,109 @@
+"""Codec decoders of one build: a transformer over a window, ConvNeXt upsampling, a convolutional vocoder.
+
+Every part is causal, so a stream may be decoded in chunks of any size: the chunks joined equal the decode of all frames
+at once, and the work depends on the new frames alone.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
+from voice_clone.layers.streaming import ChunkPass, StreamingModule, StreamState, streaming_slots
+
+
+class WindowedDecoder(nn.Module, ABC):
+    """A `voice_clone.codec.decoder.StreamDecoder` in torch, as far as all of its build share it.
+
+    Attributes:
+        upsample: `Upsample`s, from the rate of frames on.
+        decoder: a `vocoder`, behind them.
+    """
+
+    upsample: nn.ModuleList
+    decoder: nn.ModuleList
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where codes are expected and states lie."""
+
+    @abstractmethod
+    def latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """Codes [B, K, n] -> latent [B, latent, n]."""
+
+    @abstractmethod
+    def bound(self, waveform: Tensor) -> Tensor:
+        """The vocoder's output [B, samples] -> samples in -1..1."""
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """All codes at once: int64 [B, K, T] -> waveform [B, T * samples of a frame] in -1..1."""
+        return self.decode_chunk(codes, self.new_state(codes.shape[0]))
+
+    @cached_property
+    def slots(self) -> dict[StreamingModule, int]:
+        """The place of each module's buffer in a state."""
+        return streaming_slots(self)
+
+    @torch.inference_mode()
+    def new_state(self, batch: int) -> StreamState:
+        """The state of `batch` streams before their first frame, on the weights' device."""
+        buffers = [module.new_state(batch) for module in self.slots]
+        return StreamState(torch.zeros(batch, dtype=torch.int64, device=buffers[0].device), buffers)
+
+    @torch.inference_mode()
+    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
+        """The next frames of B streams, which may be at different positions.
+
+        Args:
+            codes: int64 [B, K, n], n >= 1, each in its codebook's range (the caller has checked).
+            state: of the same B streams; moved on to after these frames.
+
+        Returns:
+            waveform [B, n * samples of a frame] in -1..1.
+        """
+        stream = ChunkPass(self.slots, state.buffers)
+        waveform = self.waveform(self.latent(codes, stream, state.position), stream)
+        state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
+        return self.bound(waveform)
+
+    @torch.inference_mode()
+    def prime(self, codes: Tensor, state: StreamState) -> None:
+        """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1.
+
+        The transformer must see them all, but the convolutions behind it remember few frames, and they are nearly
+        all of the work: they run over the last `memory` frames alone. The state equals that after `decode_chunk`.
+        """
+        stream = ChunkPass(self.slots, state.buffers)
+        latent = self.latent(codes, stream, state.position)
+        self.waveform(latent[..., -self.memory :], stream)
+        state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
+
+    @cached_property
+    def memory(self) -> int:
+        """How many frames back the convolutions behind the transformer look."""
+        frames, rate = 0.0, 1.0  # rate: steps of the signal a frame
+        for upsampled in (self.upsample, self.decoder):
+            for module in upsampled.modules():
+                if isinstance(module, CausalConvTranspose1d):
+                    frames += (module.conv.kernel_size[0] / module.conv.stride[0] - 1) / rate
+                    rate *= module.conv.stride[0]
+                elif isinstance(module, CausalConv1d):
+                    frames += (module.conv.kernel_size[0] - 1) * module.conv.dilation[0] / rate
+        return math.ceil(frames)
+
+    def waveform(self, latent: Tensor, stream: ChunkPass) -> Tensor:
+        """Latent [B, latent, n] -> waveform [B, samples], unbounded."""
+        hidden = latent
+        for upsample in self.upsample:
+            hidden = upsample(hidden, stream)
+        first, *blocks, snake, last = self.decoder
+        hidden = stream(first, hidden)
+        for block in blocks:
+            hidden = block(hidden, stream)
+        return stream(last, snake(hidden)).squeeze(1)

@@ -1,0 +1,92 @@
+"""A causal transformer over a window of positions, exact in chunks of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from voice_clone.layers.attention import (
+    GatedMLP,
+    LayerScale,
+    RMSNorm,
+    SlidingWindowAttention,
+    rotary_cos_sin,
+    sliding_window_mask,
+)
+from voice_clone.layers.streaming import ChunkPass
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """Sizes; a position sees itself and the `sliding_window - 1` positions before it.
+
+    Attributes:
+        rope_dtype: to which the rotary tables are rounded.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    sliding_window: int
+    rms_norm_eps: float
+    rope_theta: float
+    attention_bias: bool = False
+    rope_dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def of(cls, sizes: Any) -> WindowConfig:
+        """The sizes of a family's configuration, whose attributes have the same names."""
+        names = list(cls.__dataclass_fields__)[:10]
+        return cls(**{name: getattr(sizes, name) for name in names})
+
+
+class WindowLayer(nn.Module):
+    """Pre-norm attention and MLP, both residual branches scaled. x: [B, T, C]."""
+
+    def __init__(self, config: WindowConfig) -> None:
+        super().__init__()
+        self.self_attn = SlidingWindowAttention(
+            config.hidden_size,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+            config.sliding_window,
+            config.attention_bias,
+        )
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn_layer_scale = LayerScale(config.hidden_size)
+        self.mlp_layer_scale = LayerScale(config.hidden_size)
+
+    def forward(self, x: Tensor, stream: ChunkPass, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.self_attn_layer_scale(stream(self.self_attn, self.input_layernorm(x), cos, sin, mask))
+        x = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
+        return x
+
+
+class WindowTransformer(nn.Module):
+    """Layers and the norm behind them. x: [B, T, C]."""
+
+    def __init__(self, config: WindowConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(WindowLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """`position` int64 [B]: of each stream's first row in x, counted from its beginning."""
+        config, length = self.config, x.shape[1]
+        positions = position[:, None] + torch.arange(length, device=position.device)  # [B, T]
+        cos, sin = rotary_cos_sin(positions, config.head_dim, config.rope_theta, config.rope_dtype)
+        mask = sliding_window_mask(position, length, config.sliding_window)
+        for layer in self.layers:
+            x = layer(x, stream, cos, sin, mask)
+        normed: Tensor = self.norm(x)
+        return normed
