@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.families.qwen3_tts.networks.code_predictor import complete_by_steps, frame_cache
+from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt

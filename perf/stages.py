@@ -26,13 +26,13 @@ from perf import report
 from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
+from voice_clone.autoregressive.code_predictor import frame_cache
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder
 from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder
-from voice_clone.families.qwen3_tts.networks.code_predictor import frame_cache
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker

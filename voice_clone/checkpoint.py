@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,43 @@ from voice_clone.errors import CheckpointError
 _FLOATS = ("F32", "F16", "BF16")
 
 
+@dataclass(frozen=True)
+class Source:
+    """What a module's tensor is made of.
+
+    Attributes:
+        shapes: of the tensors in the file, by name.
+        make: of these tensors, in the same order, the module's.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    make: Callable[..., Tensor]
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 class CheckpointFiles:
     """The weights in a checkpoint folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def source(self, name: str, shape: tuple[int, ...]) -> Source:
+        """Where a module's tensor comes from: the tensor of the same name. A family whose checkpoints have other names
+        or another layout overrides this.
+        """
+        return Source({name: shape}, _as_it_is)
+
+    def shapes(self, file: str) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of all tensors in a whole file.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        with _open_weights(self.folder, f"{file}.safetensors") as weights:
+            return {name: weights.shape(name) for name in sorted(weights.names)}
 
     def load(
         self,
@@ -42,12 +75,13 @@ class CheckpointFiles:
         """Fill a module that was built on the meta device.
 
         Args:
-            module: receives the tensors `prefix` + each name of its state; others stay unread.
+            module: receives the tensors `prefix` + each name of its state, as `source` says; others stay unread.
             file: the weight file, without its ending.
             prefix: of the module's names in the file, with the dot.
             dtype: to convert to; None: as in the file.
             device: where the tensors go.
-            keep: names, without the prefix, of tensors that stay as in the file: its dtype, memory-mapped, on the CPU.
+            keep: names, without the prefix, of tensors that stay as in the file, under the same name there: its dtype,
+                memory-mapped, on the CPU.
             without: beginnings of names, without the prefix, of tensors that stay on the meta device, to be loaded
                 later, module by module.
 
@@ -55,11 +89,15 @@ class CheckpointFiles:
             CheckpointError: a file cannot be read, or a tensor is missing or of a wrong shape or type.
         """
         expected = {name: tensor for name, tensor in module.state_dict().items() if not name.startswith(without)}
-        with self._open(file, [prefix + name for name in expected]) as files:
-            for name, tensor in expected.items():
-                _check(files[prefix + name], prefix + name, tuple(tensor.shape))
+        sources = {name: self.source(prefix + name, tuple(tensor.shape)) for name, tensor in expected.items()}
+        with self._open(file, [each for source in sources.values() for each in source.shapes]) as files:
+            for source in sources.values():
+                for each, shape in source.shapes.items():
+                    _check(files[each], each, shape)
             state = {
-                name: files[prefix + name].read(prefix + name).to(device, dtype, copy=True)
+                name: sources[name]
+                .make(*(files[each].read(each) for each in sources[name].shapes))
+                .to(device, dtype, copy=True)
                 for name in expected
                 if name not in keep
             }

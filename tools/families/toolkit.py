@@ -1,6 +1,7 @@
 """What a family brings along for the tools: modules in tools/families/<family>/, all of them optional.
 
     checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
+    codec_converter.py   its codec, if that is released as a pickle, to safetensors, a `CodecConverter`
     onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
     repository.py        what a built repository can be asked for, a `RepositoryOptions`
 
@@ -70,6 +71,17 @@ class CheckpointMaker(Protocol):
         """Write a checkpoint like `checkpoint` to the new folder `folder`; its speech never ends by itself."""
 
 
+class CodecConverter(Protocol):
+    """Makes a codec's safetensors file of the pickle in which it is released."""
+
+    def convert(self, checkpoint: Path) -> Path:
+        """Write the file beside the pickle and return it; an earlier one is replaced.
+
+        Raises:
+            CheckpointError: the pickle is missing, or holds anything but the codec's tensors; nothing of it was run.
+        """
+
+
 class OnnxExporter(Protocol):
     """Writes the ONNX graphs of a checkpoint and compares them with torch. A `CheckpointError` tells what is wrong."""
 
@@ -132,6 +144,11 @@ def families_with(module: str) -> list[str]:
 def checkpoint_maker(family: str) -> CheckpointMaker:
     """The family's; it is one of `families_with("checkpoint_maker")`."""
     return cast(CheckpointMaker, _module(family, "checkpoint_maker"))
+
+
+def codec_converter(family: str) -> CodecConverter:
+    """The family's; it is one of `families_with("codec_converter")`."""
+    return cast(CodecConverter, _module(family, "codec_converter"))
 
 
 def onnx_exporter(family: str) -> OnnxExporter:

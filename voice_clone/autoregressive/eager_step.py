@@ -32,10 +32,11 @@ class EagerStep:
             by_slot = {row.slot: row for row in rows}
             batch = [by_slot.get(slot) for slot in range(self._model.slots)]
         slots = [row.slot if row else place for place, row in enumerate(batch)]
-        books, draws = self._model.talker.codebooks, self._model.talker.draws
-        table = RowTable.pack(batch, books, draws, self._model.idle_position)
+        talker = self._model.talker
+        books, recent = talker.codebooks, talker.recent_codes
+        table = RowTable.pack(batch, books, talker.draws, self._model.idle_position, recent)
         filters = RowTable.filters(table)
-        on_device = RowTable(torch.from_numpy(table).to(self._model.device), books)
+        on_device = RowTable(torch.from_numpy(table).to(self._model.device), books, recent)
         self._advance(batch, slots, on_device)
         result = self._sample(torch.tensor(slots, device=self._model.device), on_device, filters)
         order = [slots.index(row.slot) for row in rows]

@@ -1,4 +1,4 @@
-"""Codebook 0 of frames from its logits: penalty, suppressed codes, end of speech, sampler."""
+"""Codebook 0 of frames from its logits: penalty, suppressed codes, end of speech, sampler; or repetition-aware."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.rows import RowTable
-from voice_clone.autoregressive.sampling import Filters, Sampler, penalise
-from voice_clone.native.transformer.first_code import first_codes
+from voice_clone.autoregressive.sampling import Filters, Sampler, UnheatedSampler, penalise
+from voice_clone.native.transformer.first_code import first_codes, repetition_aware_codes
+
+RECENT_CODES = 11  # that repetition-aware sampling is given: those of its window, and the one before
+AGAIN_TEMPERATURE, AGAIN_TOP_P = 1.0, 0.9  # of its second draw
 
 
 class TorchFirstCode:
@@ -52,6 +55,60 @@ class NativeFirstCode:
             table.may_stop.contiguous().numpy(),
             table.first.contiguous().numpy(),
             table.uniform[:, 0].contiguous().numpy(),
+            *self._memory,
+            codes,
+            finite,
+        )
+        return torch.from_numpy(codes), torch.from_numpy(finite)
+
+
+class RepetitionAwareFirstCode:
+    """Repetition-aware sampling (RAS: Chen et al. 2024, VALL-E 2) as fish-speech has it, in torch. Reads no value.
+
+    A code that is among the latest `RECENT_CODES - 1` frames' is drawn again, by fixed knobs and the last random number
+    of the frame. A stream's first frame is not among them. Both draws are an `UnheatedSampler`'s.
+
+    Args:
+        end: the code of the end of speech; it is never drawn again.
+    """
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+
+    def __call__(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
+        """Called as `Talker.first_code`."""
+        logits = logits.float()
+        finite = torch.isfinite(logits).all(dim=-1)
+        logits[:, self._end] = torch.where(table.may_stop, logits[:, self._end], -torch.inf)
+        codes = UnheatedSampler(table.first, filters)(logits, table.uniform[:, 0])
+        if not filters.sampled:
+            return codes, finite
+        again = table.first.clone()
+        again[:, 1], again[:, 3] = AGAIN_TEMPERATURE, AGAIN_TOP_P
+        others = UnheatedSampler(again, filters)(logits, table.uniform[:, -1])
+        repeats = (table.recent[:, 1:] == codes[:, None]) & (table.recent[:, :-1] >= 0)
+        return torch.where(repeats.any(dim=1) & (again[:, 0] != 0), others, codes), finite
+
+
+class NativeRepetitionAwareFirstCode:
+    """As `RepetitionAwareFirstCode`, as one call of native code; for logits in fp32 on a CPU."""
+
+    def __init__(self, vocabulary: int, end: int) -> None:
+        self._end = end
+        self._memory = np.zeros(vocabulary, np.int32), np.zeros(vocabulary, np.float32)
+
+    def __call__(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
+        """Overwrites `logits`. `filters` is not needed."""
+        codes, finite = np.zeros(len(logits), np.int64), np.zeros(len(logits), np.bool_)
+        again = table.first.clone()
+        again[:, 1], again[:, 3] = AGAIN_TEMPERATURE, AGAIN_TOP_P
+        repetition_aware_codes(
+            logits.numpy(),
+            table.recent.contiguous().numpy(),
+            self._end,
+            table.may_stop.contiguous().numpy(),
+            (table.first.contiguous().numpy(), again.numpy()),
+            (table.uniform[:, 0].contiguous().numpy(), table.uniform[:, -1].contiguous().numpy()),
             *self._memory,
             codes,
             finite,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -73,6 +74,7 @@ class _Stream:
     draws: Draws
     max_frames: int
     limit: Finish  # the finish after so many
+    recent: deque[int]  # codebook 0 of the latest frames
     read: int = 0  # prompt positions prefilled
     frames: int = 0  # made so far
     newest: npt.NDArray[np.int32] | None = None  # the last of them
@@ -93,7 +95,8 @@ class _Stream:
         trailing, index = self.text.trailing_text, self.frames - 1
         text = trailing[index] if 0 <= index < trailing.shape[0] else self.text.pad
         may_stop = self.frames >= min_frames
-        return Row(slot, self.knobs, self.draws.of(self.frames), may_stop, self.newest, self.position, text)
+        draws = self.draws.of(self.frames)
+        return Row(slot, self.knobs, draws, may_stop, self.newest, self.position, text, self.recent)
 
 
 class Generator(Generic[P]):
@@ -210,7 +213,9 @@ class Generator(Generic[P]):
         prefix = self.talker.prefix(prompt)
         known = self._prefixes.read(prefix, slot)
         limit: Finish = "budget" if request.budgeted else "length"
-        self._streams[slot] = _Stream(prefix, text, knobs_of(request.sampling), draws, max_frames, limit, known)
+        recent: deque[int] = deque(maxlen=self.talker.recent_codes)
+        sampling = knobs_of(request.sampling)
+        self._streams[slot] = _Stream(prefix, text, sampling, draws, max_frames, limit, recent, known)
         return length - known
 
     @torch.inference_mode()
@@ -262,6 +267,7 @@ class Generator(Generic[P]):
             stream.finish = "stop"
             return Frame(None, "stop")
         stream.newest = codes
+        stream.recent.append(int(codes[0]))
         stream.frames += 1
         if stream.frames == stream.max_frames:
             stream.finish = stream.limit

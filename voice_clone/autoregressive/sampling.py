@@ -140,17 +140,43 @@ class Sampler:
             scores = scores.masked_fill((scores < kth) & (self.k > 0), -torch.inf)
         if self.filters.top_p:
             scores = self._keep_top_p(scores)
+        return self._drawn(scores, uniform, most_likely)
+
+    def _drawn(self, scores: Tensor, uniform: Tensor, most_likely: Tensor) -> Tensor:
+        """Codes drawn from heated scores [B, V]; the most likely ones in rows that do not sample."""
         cumulative = scores.softmax(dim=-1).double().cumsum(dim=-1)
         # The first code whose cumulative probability exceeds the draw; a code of probability 0 never is that.
         target = uniform[:, None] * cumulative[:, -1:]
         drawn = torch.searchsorted(cumulative, target, right=True)[:, 0]
-        return torch.where(self.do_sample, drawn.clamp(max=logits.shape[1] - 1), most_likely)
+        return torch.where(self.do_sample, drawn.clamp(max=scores.shape[1] - 1), most_likely)
 
     def _keep_top_p(self, scores: Tensor) -> Tensor:
         ascending, order = scores.sort(dim=-1)
         removed = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - self.p  # at p = 1 only what has no probability
         removed[:, -1].fill_(False)  # the most likely code always stays
         return scores.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), -torch.inf)
+
+
+class UnheatedSampler(Sampler):
+    """A `Sampler` whose top-k and top-p look at the probabilities before the temperature changes them.
+
+    It drops each code whose rank is `top_k` or more, and each but the first whose probability, added to those of the
+    more likely codes, exceeds `top_p`. What is left is drawn from at the temperature (fish-speech, `logits_to_probs`).
+    """
+
+    def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        """As `Sampler.__call__`."""
+        most_likely = logits.argmax(dim=-1)
+        if not self.filters.sampled:
+            return most_likely
+        below = logits - logits.amax(dim=-1, keepdim=True)
+        descending, order = below.sort(dim=-1, descending=True, stable=True)
+        reached = descending.softmax(dim=-1).cumsum(dim=-1)
+        ranks = torch.arange(logits.shape[1], device=logits.device)
+        removed = ((reached > self.p) & (self.p < 1)) | ((ranks >= self.k) & (self.k > 0))
+        removed[:, 0] = False
+        dropped = torch.zeros_like(removed).scatter(1, order, removed)
+        return self._drawn((below / self.temperature).masked_fill(dropped, -torch.inf), uniform, most_likely)
 
 
 class Draw:
@@ -160,17 +186,19 @@ class Draw:
         knobs: fp32 [B, 4], each stream's `others`.
         uniform: fp64 [B, K], the draws.
         finite: bool [B], whether all logits were that were seen.
+        rule: the sampler; a family with another one sets it before the first draw.
     """
 
     def __init__(self, knobs: Tensor, filters: Filters, uniform: Tensor) -> None:
         self.knobs = knobs
         self.uniform = uniform
         self.finite = torch.ones(knobs.shape[0], dtype=torch.bool, device=knobs.device)
+        self.rule: type[Sampler] = Sampler
         self._filters = filters
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return Sampler(self.knobs, self._filters)
+        return self.rule(self.knobs, self._filters)
 
     def __call__(self, logits: Tensor, book: int) -> Tensor:
         """logits [B, V] of a codebook -> codes int64 [B]."""

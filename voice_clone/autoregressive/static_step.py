@@ -42,7 +42,9 @@ class StaticStep:
         # All that the steps read and write besides the model's memory.
         self._slots = torch.arange(slots, device=device)
         self._books, self._draws = model.talker.codebooks, model.talker.draws
-        self._table = Upload((slots, RowTable.width(self._books, self._draws)), torch.float64, device)
+        self._recent = model.talker.recent_codes
+        width = RowTable.width(self._books, self._draws, self._recent)
+        self._table = Upload((slots, width), torch.float64, device)
         self._text = torch.zeros_like(model.hidden)
         self._made = Download((slots, self._books + 1), torch.int64, device)
 
@@ -76,10 +78,10 @@ class StaticStep:
         return made[:, :-1].astype(np.int32), made[:, -1] != 0
 
     def _pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
-        return RowTable.pack(rows, self._books, self._draws, self._model.idle_position)
+        return RowTable.pack(rows, self._books, self._draws, self._model.idle_position, self._recent)
 
     def _rows(self, batch: int) -> RowTable:
-        return RowTable(self._table.device[:batch], self._books)
+        return RowTable(self._table.device[:batch], self._books, self._recent)
 
     def _advance(self, batch: int, length: int) -> tuple[Hashable, Step]:
         """The talker reads the newest frames of the first `batch` slots, at positions below `length`."""

@@ -80,6 +80,10 @@ class Talker(Protocol[P_contra]):
         """Random numbers that a frame takes, at least K."""
 
     @property
+    def recent_codes(self) -> int:
+        """On how many of the latest frames' codes of codebook 0 the draw of the next one depends."""
+
+    @property
     def vocabulary(self) -> int:
         """V."""
 

@@ -33,6 +33,7 @@ class ChirpTalker(nn.Module):
     """Layers, tables and heads."""
 
     min_frames = 0
+    recent_codes = 0
 
     def __init__(self, config: ChirpConfig) -> None:
         super().__init__()

@@ -6,14 +6,10 @@ same bytes. Sizes: `tiny` for tests and the demo (17 MB), `0.6b` and `1.7b` with
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from tools.families.qwen3_tts.checkpoint_config import (
     CODEC_PREPROCESSOR,
@@ -24,11 +20,11 @@ from tools.families.qwen3_tts.checkpoint_config import (
     model_config,
 )
 from tools.families.qwen3_tts.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
-from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes, random_tensor
+from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes, random_tensor
+from tools.families.weight_files import DTYPES, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
-DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
 RELEASED_TEXT_VOCABULARY = 151936  # padded: the tokenizer has fewer
 
 
@@ -49,8 +45,12 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
         raise FileExistsError(f"{folder} exists; give a new folder")
     with new_folder(folder) as partial:
         config = write_configuration(shape, partial)
-        _write_weights(partial, model_shapes(config), seed, dtype, shards)
-        _write_weights(partial / CODEC_FOLDER, codec_shapes(config), seed, "fp32", 1)
+
+        def tensor(name: str, sizes: tuple[int, ...]) -> Tensor:
+            return random_tensor(name, sizes, seed)
+
+        write_weights(partial, model_shapes(config), tensor, dtype, shards)
+        write_weights(partial / CODEC_FOLDER, codec_shapes(config), tensor, "fp32", 1)
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:
@@ -84,62 +84,5 @@ def write_configuration(shape: str, folder: Path) -> Qwen3TTSConfig:
         (codec / "config.json", codec_config(sizes)),
         (codec / "preprocessor_config.json", CODEC_PREPROCESSOR),
     ):
-        _write_json(path, content)
+        write_json(path, content)
     return load_config(folder)
-
-
-def _write_weights(folder: Path, shapes: Shapes, seed: int, dtype: str, shards: int) -> None:
-    if shards == 1:
-        _write_safetensors(folder / "model.safetensors", shapes, seed, dtype)
-        return
-    size = DTYPES[dtype][0].itemsize
-    parts = list(_split(shapes, shards))
-    weight_map = {}
-    for number, names in enumerate(parts, start=1):
-        file = f"model-{number:05}-of-{len(parts):05}.safetensors"
-        _write_safetensors(folder / file, {name: shapes[name] for name in names}, seed, dtype)
-        weight_map.update(dict.fromkeys(names, file))
-    total = sum(_elements(shape) for shape in shapes.values()) * size
-    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-    _write_json(folder / "model.safetensors.index.json", index)
-
-
-def _split(shapes: Shapes, shards: int) -> Iterator[list[str]]:
-    """Names in order, in at most `shards` parts of about equal size, none empty."""
-    share = sum(_elements(shape) for shape in shapes.values()) / shards
-    part: list[str] = []
-    filled, limit = 0, share
-    for name, shape in shapes.items():
-        part.append(name)
-        filled += _elements(shape)
-        if filled >= limit:
-            yield part
-            part = []
-            limit = (filled // share + 1) * share
-    if part:
-        yield part
-
-
-def _write_safetensors(path: Path, shapes: Shapes, seed: int, dtype: str) -> None:
-    """Write one safetensors file, tensor by tensor: memory holds one of them at a time."""
-    torch_dtype, name_of_dtype = DTYPES[dtype]
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, shape in shapes.items():
-        start, end = end, end + _elements(shape) * torch_dtype.itemsize
-        header[name] = {"dtype": name_of_dtype, "shape": shape, "data_offsets": [start, end]}
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(encoded)) + encoded)
-        for name, shape in shapes.items():
-            tensor = random_tensor(name, shape, seed).to(torch_dtype)
-            file.write(tensor.view(torch.uint8).numpy().data)
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    return torch.Size(shape).numel()
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

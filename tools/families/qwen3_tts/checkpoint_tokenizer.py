@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from tools.families.byte_level_bpe import byte_alphabet, train_merges
 
 ASSISTANT_ID = 77091  # of the released vocabulary
 
@@ -22,23 +22,6 @@ SPECIAL_TOKENS = (
 )
 _PLAIN = slice(SPECIAL_TOKENS.index("<tool_call>"), SPECIAL_TOKENS.index("</think>") + 1)
 
-_SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"  # coarser than the tokenizer's own: merges must lie within a word
-_MERGES = 700
-_CORPUS = """
-The voice of a friend is known before the first word ends. We read the same short story aloud, once in the morning
-and once at night, and asked the listeners which of the two they liked better. Numbers such as 12, 305 or 1998 are
-spoken as words; so are dates, prices and the time of the day. It's late, we're tired, but they'll sing again.
-Die Stimme eines Freundes erkennt man vor dem ersten Satz. Wir lesen die gleiche Geschichte am Morgen und am Abend.
-La voix d'un ami se reconnait avant la fin du premier mot. Nous lisons la meme histoire le matin et le soir.
-La voz de un amigo se conoce antes de la primera palabra. Leemos la misma historia por la mañana y por la noche.
-La voce di un amico si riconosce prima della parola. Leggiamo la stessa storia al mattino e alla sera.
-A voz de um amigo se reconhece antes da primeira palavra. Lemos a mesma história de manhã e de noite.
-Голос друга узнают раньше первого слова. Мы читаем одну и ту же историю утром и вечером.
-朋友的声音在第一句话之前就能听出来。我们早上读一遍故事,晚上再读一遍。
-友だちの声は最初の言葉の前にわかります。朝と夜に同じ話を読みます。
-친구의 목소리는 첫 단어 전에 알 수 있습니다. 아침과 저녁에 같은 이야기를 읽습니다.
-"""
-
 
 def write_tokenizer(folder: Path, base_vocabulary: int | None) -> dict[str, int]:
     """Write vocab.json, merges.txt and tokenizer_config.json.
@@ -51,8 +34,8 @@ def write_tokenizer(folder: Path, base_vocabulary: int | None) -> dict[str, int]
     Returns:
         The ids of the special tokens and of `assistant`.
     """
-    merges = _train()
-    tokens = [*_byte_alphabet(), *("".join(pair) for pair in merges)]
+    merges = train_merges()
+    tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
     if base_vocabulary is not None:
         tokens += [f"[unused {index}]" for index in range(len(tokens), base_vocabulary)]
         old = tokens.index("assistant")
@@ -82,29 +65,3 @@ def write_tokenizer(folder: Path, base_vocabulary: int | None) -> dict[str, int]
     (folder / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
     return {**special, "assistant": vocabulary["assistant"]}
-
-
-def _train() -> list[tuple[str, str]]:
-    """The merges; those of `assistant` are among them, because the chat template needs it in one token."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    alphabet = _byte_alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=len(alphabet) + _MERGES, min_frequency=1, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator([_CORPUS, "assistant\n" * 50, "\n\n\n"], trainer)
-    return [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
-
-
-def _byte_alphabet() -> list[str]:
-    """The letters that stand for the 256 bytes, in the order of their ids (GPT-2, Radford et al. 2019).
-
-    Printable bytes of Latin-1 stand for themselves and come first; the others are numbered from U+0100 on.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    return [chr(byte) for byte in printable] + [chr(0x100 + index) for index in range(256 - len(printable))]

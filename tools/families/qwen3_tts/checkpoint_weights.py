@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from tools.families.qwen3_tts.checkpoint_config import CODEC_EOS
+from tools.families.weight_files import Shapes
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-
-Shapes = dict[str, tuple[int, ...]]
 
 # Gain by name; the first pattern found counts, else 1. A layer of gain 1 keeps the power of what it reads.
 _GAINS = (

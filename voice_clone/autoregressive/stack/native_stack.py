@@ -65,9 +65,9 @@ class NativeStack:
 
     def __init__(self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None) -> None:
         config, norm = stack.config, stack.norm
-        known = replace(config, qk_norm=True, qkv_bias=False, rope="half", window=None, causal=True)
+        known = replace(config, qkv_bias=False, rope="half", window=None, causal=True)
         if config != known:
-            raise ValueError("native code knows stacks with QK norm, half-split RoPE and full causal attention alone")
+            raise ValueError("native code knows stacks without biases, with half-split RoPE and full causal attention")
         self.config = config
         layers = [layer for layer in stack.layers if isinstance(layer, DecoderLayer)]
         packed: list[list[Packed]] = [[], [], [], []]
@@ -83,8 +83,7 @@ class NativeStack:
         self.norms = (
             _rows([layer.input_layernorm.weight for layer in layers]),
             _rows([layer.post_attention_layernorm.weight for layer in layers]),
-            _rows([layer.self_attn.q_norm.weight for layer in layers]),
-            _rows([layer.self_attn.k_norm.weight for layer in layers]),
+            *_head_norms(layers, config.qk_norm),
             _rows([norm.weight])[0],
         )
         self.eps = np.float32(norm.eps)
@@ -164,6 +163,15 @@ def _take_weight(linear: nn.Linear) -> Tensor:
     weight = linear.weight.detach()
     del linear.weight
     return weight
+
+
+def _head_norms(layers: list[DecoderLayer], qk_norm: bool) -> tuple[Array, Array]:
+    """The weights of the norms of queries and of keys, [L, D] each; [L, 0] if there are none."""
+    if not qk_norm:
+        none = np.zeros((len(layers), 0), np.float32)
+        return none, none
+    queries, keys = ([getattr(layer.self_attn, name).weight for layer in layers] for name in ("q_norm", "k_norm"))
+    return _rows(queries), _rows(keys)
 
 
 def _rows(weights: list[Tensor]) -> Array:

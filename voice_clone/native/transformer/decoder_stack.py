@@ -31,10 +31,16 @@ LAYER_PHASES = 5  # of `decoder_layers`, for each layer
 def _normalise_and_rotate(head, weight, eps, cos, sin):
     """Root-mean-square norm and rotary embedding of one head [D], in place.
 
-    weight, cos, sin: [D]; the first half of sin is negated.
+    weight, cos, sin: [D]; the first half of sin is negated. A weight [0]: there is no norm.
     """
     size = head.shape[0]
     half = size // 2
+    if weight.shape[0] == 0:
+        for i in range(half):
+            a, b = head[i], head[half + i]
+            head[i] = a * cos[i] + b * sin[i]
+            head[half + i] = b * cos[half + i] + a * sin[half + i]
+        return
     factor = float32(1) / math.sqrt(dot(head, head) / float32(size) + eps)
     for i in range(half):
         a = weight[i] * (head[i] * factor)
@@ -106,8 +112,8 @@ def decoder_stack(thread, threads, counters, weights, norms, eps, cache, where, 
         counters: int64 [2 * LAYER_PHASES * L], zeros.
         weights: of the four projections: qkv, o, gate and up, down. Each is a pair: the weights of all layers
             [L, O, I], and the scales of their groups.
-        norms: float32: before attention and before the feed-forward part [L, C], of queries and of keys [L, D], the
-            last norm [C].
+        norms: float32: before attention and before the feed-forward part [L, C], of queries and of keys [L, D]
+            or, if there are none, [L, 0], the last norm [C].
         eps: float32, of all norms.
         cache: float32: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
         where: the slot and the position of each row, int64 [N] each. A row attends to its slot's positions up to its

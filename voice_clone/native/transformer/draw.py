@@ -44,6 +44,48 @@ def _exponentiate(distances, limit, weights):
 
 
 @compiled
+def _most_likely(logits):
+    """The most likely code, and its logit."""
+    best, largest = int64(0), logits[0]
+    for i in range(logits.shape[0]):
+        if logits[i] > largest:
+            best, largest = i, logits[i]
+    return best, largest
+
+
+@compiled
+def _limit_of_k(distances, limit, k):
+    """The smallest limit up to `limit` that k codes are within; `limit` itself if all codes are kept."""
+    if not 0 < k < distances.shape[0]:
+        return limit
+    least = int32(-1)
+    while limit - least > 1:
+        middle = int32(least + (limit - least) // 2)
+        if _count_within(distances, middle) < k:
+            least = middle
+        else:
+            limit = middle
+    return limit
+
+
+@compiled
+def _drawn(distances, limit, weights, uniform, best):
+    """The code within a limit that a uniform number falls on, by unnormalised probabilities."""
+    whole = float64(0)
+    for i in range(weights.shape[0]):
+        if distances[i] <= limit:
+            whole += float64(weights[i])
+    target, reached, last = uniform * whole, float64(0), best
+    for i in range(weights.shape[0]):
+        if distances[i] <= limit and weights[i] > 0:
+            reached += float64(weights[i])
+            last = i
+            if reached > target:
+                break
+    return last
+
+
+@compiled
 def draw(logits, knobs, uniform, distances, weights):
     """The code drawn from a row of logits [V].
 
@@ -53,24 +95,13 @@ def draw(logits, knobs, uniform, distances, weights):
         uniform: float64 in [0, 1).
         distances, weights: memory, int32 [V] and float32 [V].
     """
-    best, largest = int64(0), logits[0]
-    for i in range(logits.shape[0]):
-        if logits[i] > largest:
-            best, largest = i, logits[i]
+    best, largest = _most_likely(logits)
     if knobs[0] == 0:
         return best
     for i in range(logits.shape[0]):
         weights[i] = abs((logits[i] - largest) / knobs[1])
         distances[i] = float_bits(weights[i])
-    limit, k = _INFINITY_BITS, int64(knobs[2])
-    if 0 < k < logits.shape[0]:  # find the smallest limit that k codes are within
-        least = int32(-1)
-        while limit - least > 1:
-            middle = int32(least + (limit - least) // 2)
-            if _count_within(distances, middle) < k:
-                least = middle
-            else:
-                limit = middle
+    limit = _limit_of_k(distances, _INFINITY_BITS, int64(knobs[2]))
     _exponentiate(distances, limit, weights)
     if knobs[3] < 1:  # find the largest limit such that codes from it on weigh more than the part that top-p drops
         rest = (float32(1) - knobs[3]) * total(weights)
@@ -82,15 +113,31 @@ def draw(logits, knobs, uniform, distances, weights):
             else:
                 beyond = middle
         limit = least
-    whole = float64(0)
+    return _drawn(distances, limit, weights, uniform, best)
+
+
+@compiled
+def draw_unheated(logits, knobs, uniform, distances, weights):
+    """As `draw`, by the rule of `UnheatedSampler`; codes that are equally likely are kept or dropped together."""
+    best, largest = _most_likely(logits)
+    if knobs[0] == 0:
+        return best
     for i in range(logits.shape[0]):
-        if distances[i] <= limit:
-            whole += float64(weights[i])
-    target, reached, last = uniform * whole, float64(0), best
+        weights[i] = abs(logits[i] - largest)
+        distances[i] = float_bits(weights[i])
+    limit = _limit_of_k(distances, _INFINITY_BITS, int64(knobs[2]))
+    if knobs[3] < 1:  # find the largest limit such that codes beyond it weigh all that top-p drops
+        _exponentiate(distances, _INFINITY_BITS, weights)
+        rest = (float32(1) - knobs[3]) * total(weights)
+        least, beyond = int32(0), int32(limit + 1)
+        while beyond - least > 1:
+            middle = int32(least + (beyond - least) // 2)
+            if total_from(weights, distances, int32(middle + 1)) >= rest:
+                least = middle
+            else:
+                beyond = middle
+        limit = least
     for i in range(logits.shape[0]):
-        if distances[i] <= limit and weights[i] > 0:
-            reached += float64(weights[i])
-            last = i
-            if reached > target:
-                break
-    return last
+        weights[i] = abs((logits[i] - largest) / knobs[1])
+    _exponentiate(distances, limit, weights)
+    return _drawn(distances, limit, weights, uniform, best)

@@ -14,7 +14,7 @@ from voice_clone.native.compilation import compiled
 from voice_clone.native.matrix.parallel_products import CHUNKS_PER_THREAD, product_phase, residual_phase
 from voice_clone.native.primitives.norm import rms_norm
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_layers
-from voice_clone.native.transformer.draw import draw, is_finite
+from voice_clone.native.transformer.draw import draw, draw_unheated, is_finite
 from voice_clone.native.transformer.embedding import embed
 from voice_clone.native.work_sharing import claim, finish, wait
 
@@ -48,26 +48,28 @@ def predict(
         per_thread, shared: as of `decoder_stack`, for 2 N rows.
         counters: int64 [2 * (K - 1) * (LAYER_PHASES * L + CODEBOOK_PHASES)], zeros.
         places: for each codebook the slots and the positions of its rows, int64 [K - 1, 2, 2 N].
-        heads: their weights [K - 1, V, I], the scales of their groups, memory of each thread for rounded rows and for
-            the rows' scales, and memory for logits [N, V].
+        heads: their weights [K - 1, V, I], or [1, V, I] if the codebooks share one, the scales of their groups,
+            memory of each thread for rounded rows and for the rows' scales, and memory for logits [N, V].
         projection: from embeddings to hidden states: weights [C, I], the scales of their groups, memory as above, bias
             [C], memory for embeddings [N, H]. If the weights have no rows, there is no projection, and H is C.
-        tables: embeddings of codebooks 1, 2, ..., [K - 1, V, H]: float32, or the bits of bf16 as uint16.
-        choice: knobs float32 [N, 4], uniform float64 [N, K], memory of each thread int32 [V] and float32 [V]; see
-            draw.py.
+        tables: embeddings of codebooks 1, 2, ..., [K - 1, V, H], or one for all, [1, V, H]: float32, or the bits of
+            bf16 as uint16.
+        choice: knobs float32 [N, 4], uniform float64 [N, K or more], memory of each thread int32 [V] and float32 [V],
+            whether the draw is `draw_unheated`; see draw.py.
         x: float32 [2 N, C], for each stream two rows that the layers take: the hidden state and code 0; overwritten.
         codes: int64 [N, K]. The first column is input, the others are to be filled.
         finite: bool [N]; becomes false where logits are not finite.
     """
     head, head_groups, head_rows, head_scales, logits = heads
     project, project_groups, project_rows, project_scales, bias, embeddings = projection
-    knobs, uniform, distances, probabilities = choice
+    knobs, uniform, distances, probabilities, unheated = choice
     count = codes.shape[0]
     projects = project.shape[0] > 0
     normed = per_thread[2][thread]
     inner = LAYER_PHASES * norms[0].shape[0]
     chunks = CHUNKS_PER_THREAD * threads
-    for book in range(head.shape[0]):
+    books = places.shape[0]
+    for book in range(books):
         phase = book * (inner + CODEBOOK_PHASES)
         each = 2 if book == 0 else 1  # rows of a stream
         rows = x[: each * count]
@@ -78,18 +80,23 @@ def predict(
             last = each * n + each - 1
             rms_norm(rows[last : last + 1], norms[4], eps, normed[n : n + 1])
         mine = head_rows[thread], head_scales[thread]
-        product_phase(thread, counters, phase, chunks, head[book], head_groups[book], normed[:count], mine, logits)
-        is_last = book == head.shape[0] - 1
+        own = book % head.shape[0]
+        product_phase(thread, counters, phase, chunks, head[own], head_groups[own], normed[:count], mine, logits)
+        is_last = book == books - 1
         n = claim(counters, phase + 1)  # a chunk is a stream
         while n < count:
             finite[n] &= is_finite(logits[n])
-            code = draw(logits[n], knobs[n], uniform[n, book + 1], distances[thread], probabilities[thread])
+            memory = distances[thread], probabilities[thread]
+            if unheated:
+                code = draw_unheated(logits[n], knobs[n], uniform[n, book + 1], *memory)
+            else:
+                code = draw(logits[n], knobs[n], uniform[n, book + 1], *memory)
             codes[n, book + 1] = code
             if not is_last and projects:
-                embed(tables[book, code], embeddings[n])
+                embed(tables[book % tables.shape[0], code], embeddings[n])
                 x[n] = bias
             elif not is_last:
-                embed(tables[book, code], x[n])
+                embed(tables[book % tables.shape[0], code], x[n])
             finish(counters, phase + 1, 1)
             n = claim(counters, phase + 1)
         wait(counters, phase + 1, count)

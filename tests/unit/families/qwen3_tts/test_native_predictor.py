@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tests.support.talkers import make_sampler, make_talker, read_config
+from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
 from voice_clone.autoregressive.sampling import Draw, Filters
-from voice_clone.families.qwen3_tts.networks.code_predictor import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.native.matrix.weights import PRECISIONS, Precision

@@ -18,6 +18,7 @@ class PromptReader(ABC):
 
     config: Qwen3TTSConfig
     min_frames = 2  # as qwen-tts 0.1.1 calls `generate`
+    recent_codes = 0
 
     @property
     @abstractmethod

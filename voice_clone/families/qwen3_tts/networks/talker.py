@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
 from voice_clone.autoregressive.first_code import TorchFirstCode
 from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters
@@ -21,7 +22,7 @@ from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, TalkerConfig
-from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor, complete_by_steps, frame_cache
+from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader
 from voice_clone.layers.fused import empty_table
 

@@ -1,0 +1,152 @@
+"""Fish Speech against fish-speech 0.1.0, and its codec against vllm-omni 0.30.0, too: random weights, fp32."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.fish import (
+    FISH_SHAPES,
+    fill_official_codec,
+    fill_official_transformer,
+    load_codec,
+    load_fish_talker,
+    make_fish,
+    official_prompt,
+    official_sizes,
+    random_prompt,
+)
+from tests.support.official_fish import S2Transformer, dac_of, generate, omni_dac_of
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
+from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.families.fish_speech.sampling import SamplingParameters
+
+SEEDS = (0, 1, 2)
+RATE = 44100
+LENGTHS = (100, 2048, 2049, 5000, 12345, 44100, 2 * RATE + 7, 3 * RATE, 7 * RATE, 30 * RATE)  # samples
+FRAMES = 64  # of the talkers
+WAVEFORM_TOLERANCE = LOGITS_TOLERANCE = 1e-4
+
+KINDS = [(shape, seed) for shape in FISH_SHAPES for seed in SEEDS]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=[f"{shape}-{seed}" for shape, seed in KINDS])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    shape, seed = request.param
+    return Checkpoint(make_fish(tmp_path_factory.mktemp("fish") / "checkpoint", shape, seed))
+
+
+def speech(samples: int) -> Tensor:
+    """Something like speech: a voice with overtones, pauses, breath. [samples], RMS near 0.1."""
+    generator = torch.Generator().manual_seed(samples)
+    time = torch.arange(samples) / RATE
+    pitch = 2 * math.pi * (120 * time + 3 * torch.sin(7 * time))
+    voice = sum(torch.sin(n * pitch) / n for n in range(1, 9)) * torch.sin(4 * time).clamp(min=0)
+    return 0.1 * voice + 0.02 * torch.randn(samples, generator=generator)
+
+
+def rms(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+@pytest.mark.parametrize("official_of", [dac_of, omni_dac_of], ids=["fish-speech", "vllm-omni"])
+def test_encoder_finds_the_same_codes(checkpoint: Checkpoint, official_of: Any) -> None:
+    encoder, _ = load_codec(checkpoint)
+    official = official_of(checkpoint.codec)
+    fill_official_codec(official, checkpoint)
+    seen = []
+    for samples in LENGTHS:
+        waveform = speech(samples)
+        with torch.inference_mode():
+            expected = official.encode(waveform[None])[0][0].T
+        codes = encoder.encode(waveform)
+        assert codes.shape == (math.ceil(samples / 2048), 10)
+        assert torch.equal(codes, expected), f"{samples} samples: {int((codes != expected).sum())} codes differ"
+        seen.append(codes)
+    for book in torch.cat(seen).T:  # not one code again and again
+        assert len(book.unique()) > 40
+
+
+@pytest.mark.parametrize("official_of", [dac_of, omni_dac_of], ids=["fish-speech", "vllm-omni"])
+def test_decoder_makes_the_same_waveform(checkpoint: Checkpoint, official_of: Any) -> None:
+    _, decoder = load_codec(checkpoint)
+    official = official_of(checkpoint.codec)
+    fill_official_codec(official, checkpoint)
+    generator = torch.Generator().manual_seed(3)
+    limits = torch.tensor(checkpoint.config.code_limits)
+    codes = (torch.rand(1, 300, 10, generator=generator) * limits).long().transpose(1, 2)
+    with torch.inference_mode():
+        expected = official.decode(codes, torch.tensor([300]))[0][:, 0]
+        whole = decoder(codes)
+    assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
+    assert float((whole - expected).abs().max()) < WAVEFORM_TOLERANCE * rms(expected)
+    native = NativeCodecDecoder(decoder)
+    state = native.new_state(1)
+    at_once = native.decode_chunk(codes, state)
+    assert float((at_once - expected).abs().max()) < WAVEFORM_TOLERANCE * rms(expected)
+    for sizes in ([1] * 300, [1, 2, 4, 8, 16, *[16] * 16, 13], [7, 293]):
+        state = native.new_state(1)
+        parts = [native.decode_chunk(part, state) for part in torch.split(codes, sizes, dim=2)]
+        assert torch.equal(torch.cat(parts, dim=1), at_once)
+
+
+def ours(talker: Talker | NativeTalker, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
+    """The likeliest frames [FRAMES, 10], and the logits of codebook 0."""
+    generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
+    seen: list[Tensor] = []
+    inner = talker.head
+    talker.head = lambda hidden: seen.append(inner(hidden)[0].clone()) or inner(hidden)  # type: ignore[method-assign,func-returns-value]
+    try:
+        generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), FRAMES))
+        frames = [generator.step([0])[0] for _ in range(FRAMES)]
+    finally:
+        del talker.head
+    payloads = [torch.from_numpy(frame.payload).long() for frame in frames if frame.payload is not None]
+    return torch.stack(payloads), seen
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["torch", "native"])
+def test_talker_makes_the_same_frames(checkpoint: Checkpoint, native: bool) -> None:
+    official = S2Transformer(
+        checkpoint.config.semantic_start_token_id, load_fish_talker(checkpoint)._end_token, **official_sizes(checkpoint)
+    ).eval()
+    fill_official_transformer(official, checkpoint.folder)
+    talker: Talker | NativeTalker = load_fish_talker(checkpoint)
+    if native:
+        assert isinstance(talker, Talker)
+        talker = NativeTalker(talker, "fp32")
+    prompt = random_prompt(checkpoint, 5)
+    expected = generate(official, official_prompt(checkpoint, prompt), FRAMES)
+    codes, logits = ours(talker, prompt)
+    assert torch.equal(codes, expected[:FRAMES])
+    config = checkpoint.config
+    ids = [
+        *range(config.semantic_start_token_id, config.semantic_end_token_id + 1),
+        official.tokenizer.get_token_id(""),
+    ]
+    for own, official_logits in zip(logits, official.seen, strict=False):
+        assert float((own - official_logits[ids]).abs().max()) < LOGITS_TOLERANCE * float(own.std())
+    assert min(len(book.unique()) for book in codes.T) > 10  # diverse frames, in all codebooks
+
+
+def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
+    """The comparisons above are not empty: two seeds differ in all of them."""
+    first, second = (Checkpoint(make_fish(tmp_path / str(seed), "tiny", seed)) for seed in SEEDS[:2])
+    waveform = speech(RATE)
+    (encoder, decoder), (other_encoder, other_decoder) = load_codec(first), load_codec(second)
+    codes = encoder.encode(waveform)
+    assert (codes != other_encoder.encode(waveform)).float().mean() > 0.9
+    assert rms(decoder(codes.T[None]) - other_decoder(codes.T[None])) > 0.02
+    prompt = random_prompt(first, 5)
+    frames, others = (ours(load_fish_talker(each), prompt)[0] for each in (first, second))
+    assert (frames != others).float().mean() > 0.9

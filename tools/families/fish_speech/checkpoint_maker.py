@@ -1,0 +1,100 @@
+"""Makes checkpoints with random weights in the official format of `fishaudio/s2-pro`: what they say is noise.
+
+Sizes: `tiny` for tests and the demo, `s2-pro` with the released shapes (9 GB and a codec of 2 GB), `s2-pro-2` with the
+released widths and 2 + 1 layers. Same arguments, same bytes. codec.pth is written as released, and converted.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, Shape, model_config
+from tools.families.fish_speech.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
+from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
+from tools.families.fish_speech.codec_converter import SOURCE, convert
+from tools.families.weight_files import DTYPES, write_json, write_weights
+from tools.new_folder import new_folder
+from voice_clone.families.fish_speech.checkpoint import MODEL, SLOW, Checkpoint
+from voice_clone.families.fish_speech.config import HEAD_DIM
+from voice_clone.families.fish_speech.text import END, Tokenizer
+
+EMBEDDINGS = f"{SLOW}embeddings.weight"
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+
+
+def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
+    """Write a checkpoint; `folder` appears when it is whole.
+
+    Args:
+        shape: a key of `SHAPES`.
+        seed: of all weights.
+        folder: new; its parents are made.
+        dtype: a key of `DTYPES`, for the transformers; the codec is fp32.
+        shards: number of files for the transformers' tensors; 1: one file and no index.
+
+    Raises:
+        FileExistsError: there is something at `folder`.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(folder) as made:
+        write_checkpoint(SHAPES[shape], seed, made, dtype, shards)
+
+
+def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: int) -> None:
+    """Fill an empty folder; arguments as of `make_checkpoint`."""
+    ids = write_tokenizer(folder, sizes.text_tokens)
+    vocabulary = RELEASED_VOCABULARY if sizes.text_tokens else ids[SPECIAL_TOKENS[-1]] + 1
+    write_json(folder / "config.json", model_config(sizes, ids, vocabulary))
+    checkpoint = Checkpoint(folder)
+
+    def tensor(name: str, size: tuple[int, ...]) -> Tensor:
+        made = random_tensor(name, size, seed)
+        if name == EMBEDDINGS:
+            made[ids[END]] *= 0.85  # speech ends about once in some thousand frames
+        return made
+
+    write_weights(folder, model_shapes(checkpoint), tensor, dtype, shards)
+    _write_codec(folder, checkpoint, sizes, seed)
+    convert(folder)
+
+
+def make_endless(checkpoint: Path, folder: Path) -> Path:
+    """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
+
+    It links to the files of `checkpoint`, and needs them.
+    """
+    folder.mkdir()
+    for file in checkpoint.iterdir():
+        if file.name != f"{MODEL}.safetensors":
+            (folder / file.name).symlink_to(file.resolve())
+    tensors = load_file(checkpoint / f"{MODEL}.safetensors")
+    tensors[EMBEDDINGS][Tokenizer(checkpoint, Checkpoint(checkpoint).config).end_token] = 0  # far from the largest
+    save_file(tensors, folder / f"{MODEL}.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def _write_codec(folder: Path, checkpoint: Checkpoint, sizes: Shape, seed: int) -> None:
+    """codec.pth as released: both spellings of weight norm, and tables and masks that the official classes keep."""
+    tensors: dict[str, Tensor] = {}
+    for name, shape in codec_shapes(checkpoint, sizes.codec).items():
+        spelled = name
+        if not name.startswith("quantizer."):
+            spelled = re.sub(r"weight_g$", "parametrizations.weight.original0", spelled)
+            spelled = re.sub(r"weight_v$", "parametrizations.weight.original1", spelled)
+        tensors[spelled] = random_tensor(name, shape, seed)
+    encoder, quantizer = sizes.codec_tables
+    for transformer, positions in (
+        ("encoder.block.4.block.5", encoder),
+        ("quantizer.pre_module", quantizer),
+        ("quantizer.post_module", quantizer),
+    ):
+        tensors[f"{transformer}.freqs_cis"] = torch.zeros(positions, HEAD_DIM // 2, 2, dtype=torch.bfloat16)
+        tensors[f"{transformer}.causal_mask"] = torch.ones(positions, positions, dtype=torch.bool).tril()
+    torch.save(tensors, folder / SOURCE)

@@ -1,0 +1,99 @@
+"""Random weights under which signals neither vanish nor explode, in any stage and at any size. Names are official.
+
+The recipe: a layer's output has about the power of its input, residual branches add a fraction, codebooks shrink along
+the residual quantizer. A weight-normed weight has the length of its gain and any direction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+
+import torch
+from torch import Tensor, nn
+
+from tools.families.weight_files import Shapes
+from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
+from voice_clone.families.fish_speech.config import CodecConfig
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
+from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
+from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
+
+LOGITS = 2.5  # spread of the logits: enough for sampling to choose, and not only one
+
+# Gains of weight-normed convolutions; the first pattern found counts, else 1.
+_GAINS = (
+    (r"^encoder\.block\.0\.", 10.0),  # speech has an RMS near 0.1
+    (r"^encoder\.block\.\d+\.block\.\d\.block\.3\.", 0.4),  # residual units
+    (r"^decoder\.model\.\d+\.block\.\d\.block\.3\.", 0.3),
+    (r"^decoder\.model\.6\.", 0.08),  # the waveform: far from the limits
+)
+
+
+def model_shapes(checkpoint: Checkpoint) -> Shapes:
+    """Names and shapes of the two transformers' tensors; the folder has its config.json."""
+    with torch.device("meta"):
+        parts = ((SLOW, SlowTransformer(checkpoint.config)), (FAST, FastTransformer(checkpoint.config)))
+    return {name: shape for prefix, module in parts for name, shape in _official(checkpoint, prefix, module).items()}
+
+
+def codec_shapes(checkpoint: Checkpoint, codec: CodecConfig) -> Shapes:
+    """Names and shapes of the codec's tensors, weight norm spelled `weight_g`, `weight_v`."""
+    with torch.device("meta"):
+        return _official(checkpoint, "", CodecEncoder(codec)) | _official(checkpoint, "", CodecDecoder(codec))
+
+
+def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """The tensor `name`, float32; its values depend on the arguments alone."""
+    noise = _noise(name, shape, seed)
+    if name == f"{SLOW}embeddings.weight":
+        return noise * (LOGITS / math.sqrt(shape[1]))  # it is the head, too
+    if name == f"{FAST}codebook_embeddings.weight":
+        return noise * (LOGITS / math.sqrt(shape[1]))
+    if name.endswith(("embeddings.weight", "codebook.weight", "weight_v")):
+        return noise
+    if name.endswith("weight_g"):
+        return _gain(name) * (1 + 0.05 * noise)
+    if name.endswith("gamma"):  # of residual branches
+        return 0.3 + 0.03 * noise
+    if name.endswith("alpha"):
+        return 1 + 0.2 * noise
+    if name.endswith("bias"):
+        return 0.05 * noise
+    if len(shape) == 1:  # norms
+        return 1 + 0.1 * noise
+    gain = 1.0
+    if re.search(r"\.(wo|w2)\.weight$", name):
+        # The residual signal begins with the embeddings' size; in the codec branches have layer scales.
+        gain = {SLOW: LOGITS * 0.4 / math.sqrt(shape[0]), FAST: 0.4}.get(_prefix(name), 1.0)
+    if name == f"{FAST}output.weight":
+        gain = LOGITS
+    fan_in = shape[0] if ".upsample." in name and len(shape) == 3 and shape[1] > 1 else math.prod(shape[1:])
+    return noise * (gain / math.sqrt(fan_in))
+
+
+def _gain(name: str) -> float:
+    if book := re.search(r"quantizer\.quantizers\.(\d+)\.out_proj", name):
+        return 0.5 * 0.8 ** int(book.group(1))
+    if upsampling := re.match(r"decoder\.model\.(\d)\.block\.1\.", name):
+        rate = (8, 8, 4, 2)[int(upsampling.group(1)) - 1]
+        return math.sqrt(rate / 2)  # the length of an input channel's weights; two inputs meet in an output
+    return next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
+
+
+def _prefix(name: str) -> str:
+    return next((prefix for prefix in (SLOW, FAST) if name.startswith(prefix)), "")
+
+
+def _official(checkpoint: Checkpoint, prefix: str, module: nn.Module) -> Shapes:
+    found: Shapes = {}
+    for name, tensor in module.state_dict().items():
+        found |= checkpoint.source(prefix + name, tuple(tensor.shape)).shapes
+    return found
+
+
+def _noise(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.randn(shape, generator=generator)

@@ -1,0 +1,82 @@
+"""Writes the files of random checkpoints: safetensors, whole or in shards, and JSON."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Shapes = dict[str, tuple[int, ...]]
+Tensors = Callable[[str, tuple[int, ...]], Tensor]
+
+DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
+
+
+def write_weights(folder: Path, shapes: Shapes, tensor: Tensors, dtype: str, shards: int) -> None:
+    """Write model.safetensors, or its shards and their index, tensor by tensor.
+
+    Args:
+        tensor: makes each tensor, fp32, of its name and shape.
+        dtype: a key of `DTYPES`.
+        shards: number of files; 1: one file and no index.
+    """
+    if shards == 1:
+        _write_safetensors(folder / "model.safetensors", shapes, tensor, dtype)
+        return
+    size = DTYPES[dtype][0].itemsize
+    parts = list(_split(shapes, shards))
+    weight_map = {}
+    for number, names in enumerate(parts, start=1):
+        file = f"model-{number:05}-of-{len(parts):05}.safetensors"
+        _write_safetensors(folder / file, {name: shapes[name] for name in names}, tensor, dtype)
+        weight_map.update(dict.fromkeys(names, file))
+    total = sum(_elements(shape) for shape in shapes.values()) * size
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    write_json(folder / "model.safetensors.index.json", index)
+
+
+def _split(shapes: Shapes, shards: int) -> Iterator[list[str]]:
+    """Names in order, in at most `shards` parts of about equal size, none empty."""
+    share = sum(_elements(shape) for shape in shapes.values()) / shards
+    part: list[str] = []
+    filled, limit = 0, share
+    for name, shape in shapes.items():
+        part.append(name)
+        filled += _elements(shape)
+        if filled >= limit:
+            yield part
+            part = []
+            limit = (filled // share + 1) * share
+    if part:
+        yield part
+
+
+def _write_safetensors(path: Path, shapes: Shapes, make: Tensors, dtype: str) -> None:
+    """Write one safetensors file, tensor by tensor: memory holds one of them at a time."""
+    torch_dtype, name_of_dtype = DTYPES[dtype]
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + _elements(shape) * torch_dtype.itemsize
+        header[name] = {"dtype": name_of_dtype, "shape": shape, "data_offsets": [start, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(encoded)) + encoded)
+        for name, shape in shapes.items():
+            tensor = make(name, shape).to(torch_dtype)
+            file.write(tensor.view(torch.uint8).numpy().data)
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return torch.Size(shape).numel()
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """As people read it."""
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

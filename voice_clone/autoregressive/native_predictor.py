@@ -1,0 +1,139 @@
+"""A code predictor as native code, on a CPU: its loop over the codebooks is one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voice_clone.autoregressive.sampling import Draw
+from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.native_stack import LoadLayer, NativeStack
+from voice_clone.native.matrix.linear import NativeLinear, Workspace
+from voice_clone.native.matrix.weights import Array, Packed, Precision, embedding_array, head_precision, pack
+from voice_clone.native.thread_pool import thread_pool
+from voice_clone.native.transformer import predictor
+from voice_clone.native.transformer.decoder_stack import LAYER_PHASES
+
+Load = Callable[[nn.Module, str], None]
+"""Fills a module, given its name below the talker's."""
+
+
+def layer_loader(load: Load | None, stack: str) -> LoadLayer | None:
+    """Fills layer i of a stack, given the stack's name."""
+    return None if load is None else lambda layer, index: load(layer, f"{stack}.layers.{index}")
+
+
+class NativePredictor:
+    """`PredictorParts`, and a loop over the codebooks as one call.
+
+    Args:
+        stack: its layers.
+        heads: weights [V, C] of codebooks 1, 2, ..., or one for all.
+        table: embeddings [tables * rows, H] of codebooks 1, 2, ..., or one table for all; fp32 or bf16.
+        rows: of a table.
+        codebooks: K.
+        precision: of the heads, but not below int8.
+        projection: from embeddings to hidden states, if their sizes differ.
+        unheated: whether the draws are those of `UnheatedSampler`.
+    """
+
+    def __init__(
+        self,
+        stack: NativeStack,
+        heads: Sequence[Tensor],
+        table: Tensor,
+        rows: int,
+        codebooks: int,
+        precision: Precision,
+        projection: nn.Linear | None = None,
+        unheated: bool = False,
+    ) -> None:
+        kept = head_precision(precision)
+        self.stack, self.codebooks = stack, codebooks
+        self._vocabulary = size = len(heads[0])
+        self._unheated = unheated
+        self._heads = packed = Packed.stack([pack(head, kept) for head in heads])
+        self.lm_head = [NativeLinear(packed[index], size) for index in range(len(heads))]
+        self._project = None if projection is None else NativeLinear.of(projection, kept)
+        self.codec_embedding = table
+        self._tables = embedding_array(table.view(-1, rows, table.shape[1]))
+        self._projection = packed[0][:0] if self._project is None else self._project.packed
+        bias = None if self._project is None else self._project.bias
+        self._bias: Array = np.zeros(self._tables.shape[2], np.float32) if bias is None else bias.numpy()
+        self._head_work, self._projection_work = Workspace(packed[0]), Workspace(self._projection)
+        self._rows = 0
+        self._places: Array
+        self._shared: tuple[Array, ...]
+        self._own: tuple[Array, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weights that one pass over the layers reads."""
+        return self.stack.nbytes
+
+    def project(self, x: Tensor) -> Tensor:
+        """[..., H] -> [..., C]."""
+        return x if self._project is None else self._project(x)
+
+    def logits(self, hidden: Tensor, book: int) -> Tensor:
+        """[B, C] -> [B, V] of codebook `book`, 1..K-1."""
+        found: Tensor = self.lm_head[(book - 1) % len(self.lm_head)](hidden)
+        return found
+
+    def embed(self, codes: Tensor, book: int = 1) -> Tensor:
+        """Codes of codebook `book` and the following ones, int64 [B, N] -> [B, N, H]."""
+        tables, size = self._tables.shape[:2]
+        books = torch.arange(book - 1, book - 1 + codes.shape[1]) % tables
+        return F.embedding(codes + books * size, self.codec_embedding).float()
+
+    def complete(self, cache: KVCache, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw) -> Tensor:
+        """As `complete_by_steps` with the draw, in one call."""
+        x = self.project(torch.stack([hidden, embed0], dim=1))  # [B, 2, C]
+        count, books = len(code0), self.codebooks - 1
+        self._resize(count, cache.cos.shape[0])
+        codes = np.zeros((count, books + 1), np.int64)
+        codes[:, 0] = code0.numpy()
+        finite = np.ones(count, np.bool_)
+        stack, (logits, embeddings) = self.stack, self._shared
+        thread_pool().run(
+            predictor.predict,
+            books * (LAYER_PHASES * len(stack.norms[0]) + predictor.CODEBOOK_PHASES),
+            (books + 1) * count * stack.multiplications,
+            stack.weights,
+            stack.norms,
+            stack.eps,
+            tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
+            self._places,
+            stack.work.per_thread,
+            stack.work.common,
+            (*self._heads.arrays, *self._head_work.per_thread, logits),
+            (*self._projection.arrays, *self._projection_work.per_thread, self._bias, embeddings),
+            self._tables,
+            (draw.knobs.contiguous().numpy(), draw.uniform.contiguous().numpy(), *self._own, self._unheated),
+            np.array(x.numpy()).reshape(2 * count, -1),
+            codes,
+            finite,
+        )
+        draw.finite = draw.finite & torch.from_numpy(finite)
+        return torch.from_numpy(codes)
+
+    def _resize(self, count: int, positions: int) -> None:
+        """Memory for so many streams."""
+        self.stack.work.resize_to(2 * count, positions)
+        if count == self._rows:
+            return
+        self._rows = count
+        for work in (self._head_work, self._projection_work):
+            work.resize(count)
+        books, size = self.codebooks - 1, self._vocabulary
+        self._places = np.zeros((books, 2, 2 * count), np.int64)
+        self._places[0] = np.repeat(np.arange(count), 2), np.tile([0, 1], count)
+        self._places[1:, 0, :count] = np.arange(count)
+        self._places[1:, 1] = np.arange(2, books + 1)[:, None]
+        threads = thread_pool().threads
+        self._shared = tuple(np.zeros((count, width), np.float32) for width in (size, self._tables.shape[2]))
+        self._own = tuple(np.zeros((threads, size), kind) for kind in (np.int32, np.float32))

@@ -1,0 +1,133 @@
+"""A checkpoint folder of Fish Speech S2 Pro: configuration, weights, and how their names and layouts become ours.
+
+The layouts differ in three ways. Queries, keys and values are one matrix. Rotary dimensions 2i and 2i + 1 turn
+together; our layers turn i and i + D/2, so the rows of queries and keys (and their norms' weights) change places, which
+changes no product. The codec's convolutions are weight-normed (Salimans & Kingma 2016): a direction and a length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import cached_property, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from voice_clone.checkpoint import CheckpointFiles, Source
+from voice_clone.errors import CheckpointError
+from voice_clone.families.fish_speech.config import (
+    HEAD_DIM,
+    CodecConfig,
+    FishSpeechConfig,
+    codec_config,
+    load_config,
+)
+
+MODEL = "model"
+CODEC = "codec"  # codec.safetensors, which tools/convert_codec makes of codec.pth
+SLOW, FAST = "text_model.model.", "audio_decoder."
+
+_NAMES = (  # ours -> official, in this order
+    (r"^upsample\.", "quantizer.upsample."),
+    (r"^decoder\.", "decoder.model."),
+    (r"\.act1\.", ".block.0."),
+    (r"\.conv1\.", ".block.1."),
+    (r"\.act2\.", ".block.2."),
+    (r"\.conv2\.", ".block.3."),
+    (r"\.self_attn_layer_scale\.scale", ".attention_layer_scale.gamma"),
+    (r"\.mlp_layer_scale\.scale", ".ffn_layer_scale.gamma"),
+    (r"\.self_attn\.o_proj\.", ".attention.wo."),
+    (r"\.self_attn\.[qkv]_proj\.", ".attention.wqkv."),
+    (r"\.self_attn\.", ".attention."),
+    (r"\.mlp\.gate_proj\.", ".feed_forward.w1."),
+    (r"\.mlp\.up_proj\.", ".feed_forward.w3."),
+    (r"\.mlp\.down_proj\.", ".feed_forward.w2."),
+    (r"\.input_layernorm\.", ".attention_norm."),
+    (r"\.post_attention_layernorm\.", ".ffn_norm."),
+)
+_WEIGHT_NORMED = re.compile(r"^(encoder|decoder)\..*\.conv\.weight$|\.(in|out)_proj\.weight$")
+_QKV = re.compile(r"\.self_attn\.([qkv])_proj\.weight$")
+
+
+class Checkpoint(CheckpointFiles):
+    """A checkpoint folder.
+
+    Raises:
+        CheckpointError: the configuration is missing or malformed, or that of another family.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.config: FishSpeechConfig = load_config(folder)
+
+    @cached_property
+    def codec(self) -> CodecConfig:
+        """The codec's sizes.
+
+        Raises:
+            CheckpointError: the codec is missing, not converted yet, or none of this family.
+        """
+        if not (self.folder / f"{CODEC}.safetensors").is_file() and (self.folder / f"{CODEC}.pth").is_file():
+            raise CheckpointError(f"{CODEC}.pth is not converted yet; run once: tools/convert_codec CHECKPOINT")
+        found = codec_config(self.shapes(CODEC))
+        if found.code_limits != self.config.code_limits:
+            raise CheckpointError(f"codec and config.json disagree: {found.code_limits}, {self.config.code_limits}")
+        return found
+
+    def source(self, name: str, shape: tuple[int, ...]) -> Source:
+        """Of our name and shape the official tensors."""
+        official = name
+        for ours, theirs in _NAMES:
+            official = re.sub(ours, theirs, official)
+        if part := _QKV.search(name):
+            return self._qkv_source(name, official, part.group(1), shape)
+        if re.search(r"\.[qk]_norm\.weight$", name):
+            return Source({official: shape}, partial(halves_apart, head_dim=shape[0]))
+        if _WEIGHT_NORMED.search(official):
+            stem = official.removesuffix("weight")
+            return Source({f"{stem}weight_g": (shape[0], 1, 1), f"{stem}weight_v": shape}, fold)
+        return Source({official: shape}, _as_it_is)
+
+    def codec_fingerprint(self, module: nn.Module) -> str:
+        """Of one of the codec's networks."""
+        names: Collection[str] = {
+            each
+            for name, tensor in module.state_dict().items()
+            for each in self.source(name, tuple(tensor.shape)).shapes
+        }
+        return self.fingerprint({"codec": "fish_speech"}, CODEC, "", names)
+
+    def _qkv_source(self, name: str, official: str, part: str, shape: tuple[int, ...]) -> Source:
+        head, rows = HEAD_DIM, (shape[0], shape[0], shape[0])  # in the codec
+        for prefix, sizes in ((SLOW, self.config.text_config), (FAST, self.config.audio_decoder_config)):
+            if name.startswith(prefix):
+                head, keys = sizes.head_size, sizes.head_size * sizes.kv_heads
+                rows = sizes.n_head * head, keys, keys
+        place = "qkv".index(part)
+        take = partial(_rows, first=sum(rows[:place]), count=rows[place], head_dim=0 if part == "v" else head)
+        return Source({official: (sum(rows), *shape[1:])}, take)
+
+
+def fold(length: Tensor, direction: Tensor) -> Tensor:
+    """A weight-normed weight: of each slice of the first dimension its length [O, 1, 1] and its direction [O, I, K]."""
+    direction = direction.float()
+    norms: Tensor = torch.linalg.vector_norm(direction.flatten(1), dim=1)
+    weight: Tensor = direction * (length.float() / norms[:, None, None])
+    return weight
+
+
+def halves_apart(rows: Tensor, head_dim: int) -> Tensor:
+    """In each head's rows, [..., D, ...] of the first dimension: 0, 2, 4, ... then 1, 3, 5, ..."""
+    heads = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])
+    return heads.transpose(1, 2).reshape(rows.shape)
+
+
+def _rows(matrix: Tensor, first: int, count: int, head_dim: int) -> Tensor:
+    rows = matrix[first : first + count]
+    return halves_apart(rows, head_dim) if head_dim else rows
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor

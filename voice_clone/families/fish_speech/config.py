@@ -1,0 +1,193 @@
+"""Fish Speech S2 Pro's configuration: `config.json` of a checkpoint folder, and the codec's sizes. Needs no torch.
+
+`config.json` describes the two transformers. A field that it leaves out has the default of the official code
+(fish-speech, `llama.py`). The codec has no such file: what all codecs of this family share stands here, and the rest
+is read from the shapes of its weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voice_clone.checkpoint_config import parse, read_json
+from voice_clone.errors import CheckpointError
+
+CONFIG_FILE = "config.json"
+MODEL_TYPE = "fish_qwen3_omni"
+
+SAMPLE_RATE = 44100  # Hz, of the codec
+FRAME_SAMPLES = 2048
+FRAME_RATE = SAMPLE_RATE / FRAME_SAMPLES  # 21.53 Hz
+ENCODER_RATES, DECODER_RATES, QUANTIZER_RATES = (2, 4, 8, 8), (8, 8, 4, 2), (2, 2)
+ENCODER_WINDOW, QUANTIZER_WINDOW = 512, 128
+HEAD_DIM, ROPE_THETA, NORM_EPS = 64, 10000.0, 1e-5  # of the codec's transformers
+
+RESIDUAL_CODES = 1024  # codes of a codebook after the first that exist; the fast transformer's head has rows for more
+CHUNK_FRAMES = (1, 2, 4, 8, 16)  # of a stream's chunks; the last repeats
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Of the slow (`text_config`) or the fast transformer (`audio_decoder_config`)."""
+
+    vocab_size: int
+    n_layer: int
+    n_head: int
+    dim: int
+    intermediate_size: int
+    n_local_heads: int = -1
+    head_dim: int = 0
+    rope_base: float = 10000.0
+    norm_eps: float = 1e-5
+    attention_qk_norm: bool = False
+    num_codebooks: int = 10
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_head if self.n_local_heads == -1 else self.n_local_heads
+
+    @property
+    def head_size(self) -> int:
+        return self.head_dim or self.dim // self.n_head
+
+
+@dataclass(frozen=True)
+class FishSpeechConfig:
+    """Everything the stages need to know of a checkpoint but the codec.
+
+    Attributes:
+        text_config: of the slow transformer.
+        audio_decoder_config: of the fast one; its vocabulary is the first codebook's size.
+        semantic_start_token_id, semantic_end_token_id: the tokens of the first codebook's codes.
+    """
+
+    text_config: TransformerConfig
+    audio_decoder_config: TransformerConfig
+    semantic_start_token_id: int
+    semantic_end_token_id: int
+
+    @property
+    def codebooks(self) -> int:
+        return self.audio_decoder_config.num_codebooks
+
+    @property
+    def semantic_codes(self) -> int:
+        return self.audio_decoder_config.vocab_size
+
+    @property
+    def code_limits(self) -> tuple[int, ...]:
+        """Codes of each codebook lie below its limit."""
+        return self.semantic_codes, *[min(RESIDUAL_CODES, self.semantic_codes)] * (self.codebooks - 1)
+
+
+@dataclass(frozen=True)
+class CodecConfig:
+    """Sizes of a codec.
+
+    Attributes:
+        encoder_dim, decoder_dim: channels at the sample rate, and at the decoder's beginning.
+        encoder_layers, encoder_intermediate: of the encoder's transformer.
+        quantizer_layers, quantizer_intermediate: of the transformers before and behind the quantizer.
+        semantic_codes, residual_codes: codes of the first codebook and of each other one.
+        residual_books: codebooks after the first.
+        codebook_dim: of a code's vector.
+    """
+
+    encoder_dim: int
+    decoder_dim: int
+    encoder_layers: int
+    encoder_intermediate: int
+    quantizer_layers: int
+    quantizer_intermediate: int
+    semantic_codes: int
+    residual_codes: int
+    residual_books: int
+    codebook_dim: int
+
+    @property
+    def latent_dim(self) -> int:
+        return int(self.encoder_dim * 2 ** len(ENCODER_RATES))
+
+    @property
+    def code_limits(self) -> tuple[int, ...]:
+        """Codes of each codebook lie below its limit."""
+        return self.semantic_codes, *[self.residual_codes] * self.residual_books
+
+
+def load_config(folder: Path) -> FishSpeechConfig:
+    """Read and check the configuration of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: a file is missing or malformed, or this is no S2 Pro checkpoint.
+    """
+    if not folder.is_dir():
+        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    values = read_json(folder, CONFIG_FILE)
+    if values.get("model_type") != MODEL_TYPE:
+        raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+    config = parse(FishSpeechConfig, values, CONFIG_FILE)
+    _refuse_variants(values["text_config"], "text_config")
+    _refuse_variants(values["audio_decoder_config"], "audio_decoder_config")
+    slow, fast = config.text_config, config.audio_decoder_config
+    if fast.dim != slow.dim:
+        raise CheckpointError(f"{CONFIG_FILE}: the transformers' sizes {slow.dim} and {fast.dim} differ; not supported")
+    if fast.attention_qk_norm:
+        raise CheckpointError(f"{CONFIG_FILE}: audio_decoder_config.attention_qk_norm is set; not supported")
+    tokens = config.semantic_end_token_id - config.semantic_start_token_id + 1
+    if tokens != config.semantic_codes:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: {tokens} semantic tokens, but audio_decoder_config.vocab_size is {config.semantic_codes}"
+        )
+    if config.semantic_end_token_id >= slow.vocab_size:
+        raise CheckpointError(f"{CONFIG_FILE}: semantic_end_token_id lies beyond text_config.vocab_size")
+    return config
+
+
+def _refuse_variants(transformer: Mapping[str, Any], where: str) -> None:
+    """Refuse what no released checkpoint has and the networks would not compute."""
+    only: dict[str, bool] = {"attention_qkv_bias": False, "attention_o_bias": False}
+    if where == "text_config":
+        only["tie_word_embeddings"] = True
+    for name, right in only.items():
+        if transformer.get(name) not in (None, right):
+            raise CheckpointError(
+                f"{CONFIG_FILE}: {where}.{name} is {transformer[name]!r}; only {right!r} is supported"
+            )
+
+
+def codec_config(shapes: Mapping[str, tuple[int, ...]]) -> CodecConfig:
+    """The sizes of the codec that has tensors of these names and shapes.
+
+    Raises:
+        CheckpointError: it is no codec of this family. The message names a tensor that is missing or wrong.
+    """
+
+    def size(name: str, dimension: int, dimensions: int) -> int:
+        shape = shapes.get(name)
+        if shape is None or len(shape) != dimensions or not 0 < shape[dimension] <= 1 << 16:
+            raise CheckpointError(f"the codec's tensor {name} is missing or has a wrong shape")
+        return shape[dimension]
+
+    def count(pattern: str) -> int:
+        found = {match.group(1) for name in shapes if (match := re.match(pattern, name))}
+        if not 0 < len(found) <= 64:
+            raise CheckpointError(f"the codec has {len(found)} parts of the name {pattern}; expected 1 to 64")
+        return len(found)
+
+    encoder, semantic = "encoder.block.4.block.5.layers", "quantizer.semantic_quantizer.quantizers.0.codebook.weight"
+    return CodecConfig(
+        encoder_dim=size("encoder.block.0.conv.bias", 0, 1),
+        decoder_dim=size("decoder.model.0.conv.bias", 0, 1),
+        encoder_layers=count(encoder.replace(".", r"\.") + r"\.(\d+)\."),
+        encoder_intermediate=size(f"{encoder}.0.feed_forward.w1.weight", 0, 2),
+        quantizer_layers=count(r"quantizer\.post_module\.layers\.(\d+)\."),
+        quantizer_intermediate=size("quantizer.post_module.layers.0.feed_forward.w1.weight", 0, 2),
+        semantic_codes=size(semantic, 0, 2),
+        residual_codes=size("quantizer.quantizer.quantizers.0.codebook.weight", 0, 2),
+        residual_books=count(r"quantizer\.quantizer\.quantizers\.(\d+)\."),
+        codebook_dim=size(semantic, 1, 2),
+    )

@@ -1,0 +1,68 @@
+"""Codec frames to audio: a `voice_clone.stages.DecoderStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone import compute
+from voice_clone.batching.payload import PayloadForm
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
+from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
+from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.native.thread_pool import leave_threads_to_native_code
+from voice_clone.settings import Settings
+
+
+class FishSpeechDecoder:
+    """The codec decoder of a checkpoint."""
+
+    chunk_frames = CHUNK_FRAMES
+
+    def __init__(self, decoder: StreamDecoder, form: CodecFormat) -> None:
+        self.decoder = decoder
+        self.form = form
+
+    def known_references(self, voices: Path) -> Iterator[NDArray[Any]]:
+        """None: a stream is decoded without its reference, as the official code does it."""
+        return iter(())
+
+
+def codec_format(codec: CodecConfig) -> CodecFormat:
+    """The frames of a checkpoint's codec."""
+    limits = codec.code_limits
+    return CodecFormat(PayloadForm(len(limits), np.uint16), FRAME_SAMPLES, SAMPLE_RATE, limits)
+
+
+def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecConfig]:
+    """The decoder as torch's network, and its sizes; the graphed and the native decoder are made from it."""
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    with torch.device("meta"):
+        decoder = CodecDecoder(checkpoint.codec)
+    checkpoint.load(decoder, CODEC, "", compute.dtype(settings), torch.device(compute.device(settings)))
+    return decoder.eval().requires_grad_(False), checkpoint.codec
+
+
+def load_decoder(settings: Settings) -> FishSpeechDecoder:
+    """The decoder stage as the settings ask for it: native code on a CPU, CUDA graphs on a GPU."""
+    decoder, codec = load_torch_decoder(settings)
+    form = codec_format(codec)
+    if compute.wants_graphs(settings):
+        frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
+        graphed = GraphedDecoder(decoder, form, compute.max_decode_batch(settings), frames, runner)
+        graphed.prepare()
+        return FishSpeechDecoder(graphed, form)
+    if compute.device(settings) == "cpu":
+        native = NativeCodecDecoder(decoder)
+        leave_threads_to_native_code()
+        return FishSpeechDecoder(native, form)
+    return FishSpeechDecoder(decoder, form)

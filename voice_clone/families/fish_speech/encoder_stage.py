@@ -1,0 +1,47 @@
+"""A clip to the artifacts of its voice: a `voice_clone.stages.EncoderStage`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone import compute
+from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
+from voice_clone.families.fish_speech.config import SAMPLE_RATE
+from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
+from voice_clone.families.fish_speech.prompt import CODES
+from voice_clone.settings import Settings
+from voice_clone.speakers.record import IN_CONTEXT
+from voice_clone.stages import Arrays, Call
+
+MODES = {IN_CONTEXT: ("reference_text",)}
+"""Always in context, with the transcript of the clip."""
+
+
+class FishSpeechEncoder:
+    """Waveform to codec codes, uint16 [frames, codebooks]."""
+
+    sample_rate = SAMPLE_RATE
+    modes = MODES
+
+    def __init__(self, encoder: CodecEncoder, codebooks: int, fingerprint: str) -> None:
+        self._encoder = encoder
+        self._codebooks = codebooks
+        self.fingerprint = fingerprint
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The codes of a clip."""
+        if waveform.size == 0:
+            return {CODES: np.zeros((0, self._codebooks), np.uint16)}
+        return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
+
+
+def load_encoder(settings: Settings, call: Call | None = None) -> FishSpeechEncoder:
+    """As the settings ask for it; in fp32 on any device, so that all find the same codes."""
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    with torch.device("meta"):
+        encoder = CodecEncoder(checkpoint.codec)
+    fingerprint = checkpoint.codec_fingerprint(encoder)
+    checkpoint.load(encoder, CODEC, "", torch.float32, torch.device(compute.device(settings)))
+    return FishSpeechEncoder(encoder.eval().requires_grad_(False), checkpoint.config.codebooks, fingerprint)

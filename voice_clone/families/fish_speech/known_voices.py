@@ -1,0 +1,25 @@
+"""The voices on disk, as far as what is computed of them can be made ready while a server starts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.families.fish_speech.prompt import CODES, Prompt
+from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.speakers.disk.latest import latest_artifacts
+from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
+
+ARTIFACT = ArtifactId("fish_speech", IN_CONTEXT)
+
+
+def known_prompts(directory: Path, tokenizer: Tokenizer) -> Iterator[Prompt]:
+    """A prompt with some text of each voice with a transcript, the latest first."""
+    text_ids = tokenizer.text_ids("a")
+    for record, artifacts in latest_artifacts(directory, ARTIFACT):
+        if CODES not in artifacts:  # another version made them: they are made anew when they are asked for
+            continue
+        with contextlib.suppress(InvalidArgument):  # they belong to another checkpoint
+            yield Prompt(tokenizer.reference_ids(record.reference_text or ""), artifacts[CODES], text_ids)

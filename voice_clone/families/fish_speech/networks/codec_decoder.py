@@ -1,0 +1,70 @@
+"""code2wav: codec codes to a 44.1 kHz waveform, exactly and incrementally.
+
+The codes' vectors, a transformer over a window of 128, ConvNeXt upsampling to 86 Hz, a Snake vocoder. Positions of the
+transformer are absolute, and no table limits them.
+Source: fish-speech 0.1.0 `DownsampleResidualVectorQuantize.decode`, `Decoder`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.families.fish_speech.config import DECODER_RATES, QUANTIZER_RATES, CodecConfig
+from voice_clone.families.fish_speech.networks.codec_parts import (
+    Codebook,
+    quantizer_transformer,
+    residual_codebooks,
+    semantic_codebooks,
+)
+from voice_clone.layers.convnext import Upsample
+from voice_clone.layers.snake import Snake
+from voice_clone.layers.streaming import ChunkPass
+from voice_clone.layers.vocoder import vocoder
+from voice_clone.layers.window_transformer import WindowTransformer
+
+
+class DecoderQuantizer(nn.Module):
+    """Codes int64 [B, K, n] -> latent [B, latent, n]."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        self.semantic_quantizer = semantic_codebooks(config, Codebook)
+        self.quantizer = residual_codebooks(config, Codebook)
+        self.post_module = WindowTransformer(quantizer_transformer(config))
+
+    @property
+    def books(self) -> list[Codebook]:
+        """All codebooks, the first one first."""
+        books = [*self.semantic_quantizer.quantizers, *self.quantizer.quantizers]
+        return [book for book in books if isinstance(book, Codebook)]
+
+    def forward(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        first, second, *others = (book.decode(codes[:, place]) for place, book in enumerate(self.books))
+        for other in others:
+            second = second + other
+        latent: Tensor = self.post_module((first + second).transpose(1, 2), stream, position)
+        return latent.transpose(1, 2)
+
+
+class CodecDecoder(WindowedDecoder):
+    """Codec codes to 44.1 kHz speech."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        latent = config.latent_dim
+        self.quantizer = DecoderQuantizer(config)
+        self.upsample = nn.ModuleList(Upsample(latent, factor) for factor in reversed(QUANTIZER_RATES))
+        self.decoder = vocoder(latent, config.decoder_dim, DECODER_RATES, Snake)
+
+    @property
+    def device(self) -> torch.device:
+        return self.quantizer.post_module.norm.weight.device
+
+    def latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        latent: Tensor = self.quantizer(codes, stream, position)
+        return latent
+
+    def bound(self, waveform: Tensor) -> Tensor:
+        return waveform.tanh()

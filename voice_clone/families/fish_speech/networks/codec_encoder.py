@@ -1,0 +1,138 @@
+"""Codec encoder: 44.1 kHz waveform to codec codes.
+
+Convolutions to 86 Hz, a transformer over a window of 512, convolutions to 21.5 Hz, a transformer over a window of 128,
+a residual quantizer. All of it is causal, so a clip is encoded piece by piece, and the memory does not grow with it.
+Source: fish-speech 0.1.0 `DAC`, `DownsampleResidualVectorQuantize`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from voice_clone.families.fish_speech.config import (
+    ENCODER_RATES,
+    ENCODER_WINDOW,
+    FRAME_SAMPLES,
+    QUANTIZER_RATES,
+    CodecConfig,
+)
+from voice_clone.families.fish_speech.networks.codec_parts import (
+    Quantizer,
+    quantizer_transformer,
+    residual_codebooks,
+    semantic_codebooks,
+    transformer_config,
+)
+from voice_clone.layers.convnext import ConvNeXtBlock
+from voice_clone.layers.convolution import CausalConv1d
+from voice_clone.layers.snake import Snake
+from voice_clone.layers.streaming import ChunkPass, streaming_slots
+from voice_clone.layers.vocoder import DILATIONS, ResidualUnit
+from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
+
+PIECE_FRAMES = 64  # encoded at once
+
+
+class EncoderBlock(nn.Module):
+    """Residual units, then a convolution to twice the channels and 1 / rate of the steps, then maybe a transformer."""
+
+    def __init__(self, dim: int, rate: int, transformer: WindowConfig | None) -> None:
+        super().__init__()
+        half = dim // 2
+        units = [ResidualUnit(half, dilation, Snake) for dilation in DILATIONS]
+        self.block = nn.ModuleList([*units, Snake(half), CausalConv1d(half, dim, 2 * rate, rate)])
+        if transformer is not None:
+            self.block.append(WindowTransformer(transformer))
+
+    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """x [B, C / 2, T]; `position` int64 [B], of the first step behind the convolution."""
+        *units, snake, convolution = self.block[: len(DILATIONS) + 2]
+        for unit in units:
+            x = unit(x, stream)
+        x = stream(convolution, snake(x))
+        for transformer in self.block[len(DILATIONS) + 2 :]:
+            x = transformer(x.transpose(1, 2), stream, position).transpose(1, 2)
+        return x
+
+
+class Encoder(nn.Module):
+    """Waveform [B, 1, T] -> [B, latent, T / 512]."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        dim = config.encoder_dim
+        self.block = nn.ModuleList([CausalConv1d(1, dim, 7)])
+        last = transformer_config(config.latent_dim, config.encoder_intermediate, config.encoder_layers, ENCODER_WINDOW)
+        transformers = [*[None] * (len(ENCODER_RATES) - 1), last]
+        for rate, transformer in zip(ENCODER_RATES, transformers, strict=True):
+            dim *= 2
+            self.block.append(EncoderBlock(dim, rate, transformer))
+        self.block.extend([Snake(dim), CausalConv1d(dim, config.latent_dim, 3)])
+
+    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        first, *blocks, snake, last = self.block
+        x = stream(first, x)
+        for block in blocks:
+            x = block(x, stream, position)
+        return stream(last, snake(x))
+
+
+class EncoderQuantizer(nn.Module):
+    """[B, latent, T / 512] -> codes int64 [B, K, T / 2048]."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        latent = config.latent_dim
+        self.downsample = nn.ModuleList(
+            nn.ModuleList([CausalConv1d(latent, latent, rate, rate), ConvNeXtBlock(latent)]) for rate in QUANTIZER_RATES
+        )
+        self.pre_module = WindowTransformer(quantizer_transformer(config))
+        self.semantic_quantizer = semantic_codebooks(config, Quantizer)
+        self.quantizer = residual_codebooks(config, Quantizer)
+
+    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        for step in self.downsample:
+            convolution, block = step.children()
+            x = block(stream(convolution, x), stream)
+        residual = self.pre_module(x.transpose(1, 2), stream, position).transpose(1, 2)
+        codes = []
+        for quantizer in (*self.semantic_quantizer.quantizers, *self.quantizer.quantizers):
+            assert isinstance(quantizer, Quantizer)
+            chosen, quantized = quantizer.encode(residual)
+            residual = residual - quantized
+            codes.append(chosen)
+        return torch.stack(codes, dim=1)
+
+
+class CodecEncoder(nn.Module):
+    """44.1 kHz speech to codes."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.quantizer = EncoderQuantizer(config)
+
+    @torch.inference_mode()
+    def encode(self, waveform: Tensor) -> Tensor:
+        """Codes of one clip.
+
+        Args:
+            waveform: float [T], mono, 44.1 kHz, T >= 1; a frame cut short at the end counts as a whole one.
+
+        Returns:
+            int64 [ceil(T / 2048), K], the first codebook first.
+        """
+        like = self.quantizer.pre_module.norm.weight
+        x = F.pad(waveform.to(like.device, like.dtype), (0, -len(waveform) % FRAME_SAMPLES))[None, None]
+        slots = streaming_slots(self)
+        stream = ChunkPass(slots, [module.new_state(1) for module in slots])
+        steps = FRAME_SAMPLES // torch.Size(ENCODER_RATES).numel()
+        position = torch.zeros(1, dtype=torch.int64, device=like.device)
+        codes = []
+        for piece in torch.split(x, PIECE_FRAMES * FRAME_SAMPLES, dim=-1):
+            latent = self.encoder(piece, stream, position * steps)
+            codes.append(self.quantizer(latent, stream, position))
+            position = position + PIECE_FRAMES
+        return torch.cat(codes, dim=-1)[0].T.contiguous()

@@ -1,0 +1,44 @@
+"""The codec decoder as native code. Used on a CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voice_clone.codec.native_chains import add_transformer, take, waveform_chain
+from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
+from voice_clone.native.codec.chain import Chain
+from voice_clone.native.codec.chain_builder import ChainBuilder
+
+
+class NativeCodecDecoder(NativeWindowedDecoder):
+    """As `CodecDecoder`.
+
+    Args:
+        decoder: on the CPU. Its weights are packed one after the other and given up.
+    """
+
+    @torch.no_grad()
+    def __init__(self, decoder: CodecDecoder) -> None:
+        memory, latent = decoder.memory, len(decoder.quantizer.post_module.norm.weight)
+        self._books = [book.codebook.weight.numpy() for book in decoder.quantizer.books]
+        super().__init__(_latent(decoder), waveform_chain(decoder, latent), memory)
+
+    def vectors(self, codes: Tensor) -> Tensor:
+        """The codes' vectors side by side."""
+        parts = [book[codes[:, place].numpy()] for place, book in enumerate(self._books)]
+        return torch.from_numpy(np.concatenate(parts, axis=-1))
+
+    def bound(self, samples: Tensor) -> Tensor:
+        return samples.contiguous().tanh()
+
+
+def _latent(decoder: CodecDecoder) -> Chain:
+    """From the codes' vectors to the latent: all projections are one, and its result is their sum."""
+    weights, biases = zip(*(take(book.out_proj) for book in decoder.quantizer.books), strict=True)
+    chain = ChainBuilder(sum(weight.shape[1] for weight in weights))
+    chain.linear(torch.cat([weight[..., 0] for weight in weights], dim=1), torch.stack(biases).sum(0), residual="set")
+    add_transformer(chain, decoder.quantizer.post_module)
+    return chain.build()

@@ -1,0 +1,84 @@
+"""Text and voice to the talker's prompt: a `voice_clone.stages.PromptStage`. Needs no torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
+from voice_clone.families.fish_speech.prompt import CODES
+from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
+from voice_clone.stages import Prepared
+
+MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
+KNOWN_TRANSCRIPTS = 128  # of registered voices, whose tokens are cached
+
+Ids = NDArray[np.int32]
+
+
+class FishSpeechPrompt:
+    """The prompt stage of a checkpoint.
+
+    Args:
+        max_tokens: of a text, and of a transcript, with the tokens around it; longer ones are refused.
+    """
+
+    def __init__(self, config: FishSpeechConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
+        self._known_reference_ids = functools.lru_cache(maxsize=KNOWN_TRANSCRIPTS)(self._reference_ids)
+
+    def draft(self, speech: SpeechRequest) -> Ids:
+        """The tokens of the text."""
+        if speech.speaker_embedding is not None or speech.x_vector_only:
+            raise Unsupported(
+                "this model has no speaker embedding; give a voice or reference_audio with its transcript"
+            )
+        if (speech.language or "auto").strip().lower() != "auto":
+            raise Unsupported(f"this model cannot be told a language, got {speech.language!r}; leave it out")
+        check_options(speech.options, {})
+        if speech.reference_audio is not None and speech.reference_text is None:
+            raise InvalidArgument("this model needs reference_text, the words spoken in reference_audio")
+        return self._ids("text", speech.text, self._tokenizer.text_ids)
+
+    def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
+        """The tensors that `FishSpeechTalker.plan` reads."""
+        assert voice is not None  # `draft` has refused a speaker embedding
+        assert voice.transcript is not None  # the one mode needs it
+        codes = voice.artifacts[CODES]
+        if codes.ndim != 2 or codes.shape[1] != self._config.codebooks:
+            raise Internal("the artifacts of this voice belong to another checkpoint")
+        of_reference = self._known_reference_ids if speech.voice else self._reference_ids
+        reference_ids = of_reference(voice.transcript)
+        info = {
+            "mode": voice.mode,
+            "text_tokens": len(draft),
+            "reference_tokens": len(reference_ids),
+            "reference_frames": len(codes),
+        }
+        return Prepared({"reference_ids": reference_ids, "reference_codes": codes, "text_ids": draft}, info)
+
+    def _reference_ids(self, transcript: str) -> Ids:
+        return self._ids("reference_text", transcript, self._tokenizer.reference_ids)
+
+    def _ids(self, name: str, text: str, tokenize: Callable[[str], Ids]) -> Ids:
+        if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:
+            raise InvalidArgument(f"{name} has {len(text)} characters; {self._max_tokens} tokens are allowed, split it")
+        ids = tokenize(text)
+        if len(ids) > self._max_tokens:
+            raise InvalidArgument(f"{name} has {len(ids)} tokens; at most {self._max_tokens} are allowed, split it")
+        return ids
+
+
+def load_prompt(settings: Settings) -> FishSpeechPrompt:
+    """The prompt stage as the settings ask for it."""
+    config = load_config(settings.checkpoint_dir)
+    tokenizer = Tokenizer(settings.checkpoint_dir, config)
+    return FishSpeechPrompt(config, tokenizer, settings.integer("max_text_tokens", 1024))

@@ -1,0 +1,101 @@
+"""Text to token ids, part by part as the official code encodes a conversation. Needs no torch.
+
+Source: fish-speech, commit 3dd1f85, `conversation.py`, `content_sequence.py` and `inference.py`. Each part is encoded
+by itself, so no token spans two parts. A reference's frames stand between `reference_ids` and `text_ids`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+
+from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.families.fish_speech.config import FishSpeechConfig
+
+TOKENIZER_FILE = "tokenizer.json"
+
+END = "<|im_end|>"
+BEFORE_TRANSCRIPT = (
+    "<|im_start|>system\n",
+    "convert the provided text to speech reference to the following:\n\nText:\n",
+)
+BEHIND_TRANSCRIPT = ("\n\nSpeech:\n",)
+BEFORE_TEXT = (f"{END}\n", "<|im_start|>user\n")
+BEHIND_TEXT = (f"{END}\n", "<|im_start|>assistant\n<|voice|>")
+
+_SPEAKER = re.compile(r"<\|speaker:\d+\|>")
+_ALLOWED = re.compile(rf"{_SPEAKER.pattern}|<\|phoneme_(start|end)\|>")  # added tokens that a text may hold
+
+Ids = npt.NDArray[np.int32]
+
+
+class Tokenizer:
+    """The tokenizer of a checkpoint folder.
+
+    Attributes:
+        end_token: the token that ends speech.
+
+    Raises:
+        CheckpointError: the file is missing or malformed, or its tokens are not those that the configuration names.
+    """
+
+    def __init__(self, folder: Path, config: FishSpeechConfig) -> None:
+        self._tokenizer = _load(folder)
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._control = {
+            index: token.content for index, token in added.items() if not _ALLOWED.fullmatch(token.content)
+        }
+        first, last = config.semantic_start_token_id, config.semantic_end_token_id
+        codes = config.semantic_codes
+        for index, token in ((first, "<|semantic:0|>"), (last, f"<|semantic:{codes - 1}|>")):
+            if self._tokenizer.token_to_id(token) != index:
+                raise CheckpointError(f"{TOKENIZER_FILE}: {token} does not have the id {index} of config.json")
+        for token in (END, "<|im_start|>", "<|voice|>"):
+            if self._tokenizer.token_to_id(token) not in self._control:
+                raise CheckpointError(f"{TOKENIZER_FILE}: lacks the token {token}")
+        self.end_token: int = self._tokenizer.token_to_id(END)
+
+    def reference_ids(self, transcript: str) -> Ids:
+        """What stands before the frames of a reference clip: int32 [n].
+
+        Raises:
+            InvalidArgument: `transcript` holds a control token of the model.
+        """
+        tagged = transcript if _SPEAKER.search(transcript) else f"<|speaker:0|>{transcript}"
+        return self._ids(BEFORE_TRANSCRIPT, tagged, BEHIND_TRANSCRIPT)
+
+    def text_ids(self, text: str) -> Ids:
+        """What stands behind the frames: int32 [n].
+
+        Raises:
+            InvalidArgument: `text` holds a control token of the model.
+        """
+        return self._ids(BEFORE_TEXT, text, BEHIND_TEXT)
+
+    def _ids(self, before: tuple[str, ...], text: str, behind: tuple[str, ...]) -> Ids:
+        inner = self._encode(text)
+        for index in inner:
+            if index in self._control:
+                raise InvalidArgument(f"the text holds {self._control[index]!r}, a control token; remove it")
+        parts = [*map(self._encode, before), inner, *map(self._encode, behind)]
+        return np.array([index for part in parts for index in part], np.int32)
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def _load(folder: Path) -> tokenizers.Tokenizer:
+    if not (folder / TOKENIZER_FILE).is_file():
+        raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    except Exception:  # the library raises plain Exception
+        raise CheckpointError(f"{TOKENIZER_FILE}: not a tokenizer that can be read") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
