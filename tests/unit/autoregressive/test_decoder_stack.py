@@ -143,19 +143,22 @@ def test_positions_of_a_call_see_each_other_without_causality(window: int | None
         assert not torch.allclose(changed, stack.prefill(stack.new_cache(1, LENGTH), 0, embeds))
 
 
-@pytest.mark.parametrize("options", [each for each in OPTIONS if each and "rope_dtype" not in each], ids=str)
+NATIVE: list[dict[str, Any]] = [{}, {"qk_norm": False}, {"rope_dtype": torch.bfloat16}]
+
+
+@pytest.mark.parametrize("options", [each for each in OPTIONS if each not in NATIVE], ids=str)
 def test_native_code_refuses_what_it_does_not_know(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="native code knows"):
         NativeStack(make(replace(PLAIN, **options)), "fp32")
 
 
-def test_native_code_follows_the_formula_with_rounded_tables() -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        stack = make(replace(PLAIN, rope_dtype=dtype))
-        embeds = inputs()
-        expected = by_formula(stack, embeds)
-        native = NativeStack(stack, "fp32")
-        cache = native.new_cache(2, LENGTH)
-        torch.testing.assert_close(native.prefill(cache, 1, embeds[:9]), expected[8])
-        for step in range(9, LENGTH):
-            torch.testing.assert_close(native.decode(cache, [1], [step], embeds[step : step + 1])[0], expected[step])
+@pytest.mark.parametrize("options", NATIVE, ids=str)
+def test_native_code_follows_the_formula(options: dict[str, Any]) -> None:
+    stack = make(replace(PLAIN, **options))
+    embeds = inputs()
+    expected = by_formula(stack, embeds)
+    native = NativeStack(stack, "fp32")
+    cache = native.new_cache(2, LENGTH)
+    torch.testing.assert_close(native.prefill(cache, 1, embeds[:9]), expected[8])
+    for step in range(9, LENGTH):
+        torch.testing.assert_close(native.decode(cache, [1], [step], embeds[step : step + 1])[0], expected[step])
