@@ -46,13 +46,24 @@ def parameters(repository: Path = MODELS) -> list[tuple[str, str, str, str]]:
 
 
 def table() -> str:
-    """Markdown; settings that several models have with one default and meaning share a line."""
+    """Markdown; settings that several models have with one default and meaning share a line.
+
+    A model is named by its stage, and by its family, too, where the families differ.
+    """
     known = families([MODELS])
-    lines: dict[tuple[str, str, str], list[str]] = {}
+    settings = []
     for model, name, default, meaning in parameters():
-        stage = model.removeprefix(f"{owner(model, known)}_")
+        family = owner(model, known)
+        settings.append((family, model.removeprefix(f"{family}_"), name, default, meaning))
+    variants: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for _, stage, name, default, meaning in settings:
+        variants.setdefault((name, stage), set()).add((default, meaning))
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for family, stage, name, default, meaning in settings:
+        shown = stage if len(variants[name, stage]) == 1 else f"{stage} of {family}"
         stages = lines.setdefault((name, default, meaning), [])
-        stages += [] if stage in stages else [stage]
+        stages += [] if shown in stages else [shown]
+    lines = {key: sorted(stages) for key, stages in lines.items()}
     for name, (model, meaning) in VARIABLES_ONLY.items():
         lines[name, "", meaning] = [model]
     rows = [

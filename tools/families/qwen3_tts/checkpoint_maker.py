@@ -25,6 +25,8 @@ from tools.families.weight_files import DTYPES, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_configuration"]
+
 RELEASED_TEXT_VOCABULARY = 151936  # padded: the tokenizer has fewer
 
 
