@@ -81,6 +81,11 @@ make_environment() { # $1: extras of pyproject.toml to install
         if [ "$extras" = server,test ]; then
             # The official implementation, for the parity tests: without the packages of its web demo.
             "${pip[@]}" --no-deps qwen-tts==0.1.1
+            # That of Fish Speech, and vLLM-Omni's DAC, in a folder of their own: they bring packages `tests` and `tools`.
+            rm -rf .venv/official
+            "${pip[@]}" --no-deps --target .venv/official \
+                fish-speech==0.1.0 descript-audio-codec==1.0.0 vllm-omni==0.30.0
+            rm -rf .venv/official/{bin,tests,tools}
         fi
         echo "$wanted" >"$stamp"
     ) 9>"$ROOT/.venv.lock"

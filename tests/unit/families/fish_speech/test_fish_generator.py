@@ -1,0 +1,184 @@
+"""Streams of Fish Speech: alone and beside others, in every precision, with prefixes, in steps of fixed shapes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.fish import FISH_SHAPES, load_codec, load_fish_talker, make_fish, random_prompt
+from tests.support.fish_bare import BareFish
+from tools.families.fish_speech.checkpoint_maker import write_checkpoint
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.config import load_config
+from voice_clone.families.fish_speech.decoder_stage import codec_format
+from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
+from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.native.matrix.weights import PRECISIONS, Precision
+
+FRAMES, STREAMS = 16, 4
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return Checkpoint(make_fish(tmp_path_factory.mktemp("fish") / "checkpoint"))
+
+
+def sampling(number: int) -> SamplingParameters:
+    """Greedy and sampled streams, with many repetitions in one."""
+    kinds: list[dict[str, Any]] = [{"do_sample": False}, {}, {"temperature": 0.2, "top_p": 0.3}, {"top_k": 0}]
+    return SamplingParameters(seed=number, **kinds[number % len(kinds)])
+
+
+def run(generator: Generator[Prompt], prompts: list[Prompt], numbers: list[int]) -> list[np.ndarray[Any, Any]]:
+    """The frames of so many streams together; each joins a step later than the one before."""
+    made: dict[int, list[np.ndarray[Any, Any]]] = {slot: [] for slot in range(len(prompts))}
+    waiting, live = list(made), []
+    while waiting or live:
+        if waiting:
+            slot = waiting.pop(0)
+            generator.start(slot, TalkerRequest(prompts[slot], sampling(numbers[slot]), FRAMES))
+            live.append(slot)
+        for slot, frame in zip(list(live), generator.step(live), strict=True):
+            made[slot] += [] if frame.payload is None else [frame.payload]
+            if frame.finish:
+                live.remove(slot)
+                generator.free(slot)
+    return [np.stack(frames) for frames in made.values()]
+
+
+def talker_of(checkpoint: Checkpoint, kind: str) -> Talker | NativeTalker:
+    talker = load_fish_talker(checkpoint)
+    return talker if kind == "torch" else NativeTalker(talker, kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_stream_beside_others_is_what_it_is_alone(checkpoint: Checkpoint, precision: Precision) -> None:
+    talker = talker_of(checkpoint, precision)
+    prompts = [random_prompt(checkpoint, seed) for seed in range(STREAMS)]
+    together = run(Generator(talker, STREAMS, 256), prompts, list(range(STREAMS)))
+    for number, (prompt, company) in enumerate(zip(prompts, together, strict=True)):
+        alone = run(Generator(talker, 1, 256, prefix_bytes=1 << 24), [prompt], [number])[0]
+        np.testing.assert_array_equal(company, alone)
+        assert len(np.unique(alone[:, 0])) > 2
+
+
+@pytest.mark.parametrize("precision", PRECISIONS[1:])
+def test_a_lower_precision_is_close(checkpoint: Checkpoint, precision: Precision) -> None:
+    """The logits after a prompt, against fp32; the tiny widths suffer more from few bits than the released ones."""
+    prompt, hidden = random_prompt(checkpoint, 3), []
+    for kind in ("fp32", precision):
+        talker = talker_of(checkpoint, kind)
+        cache = talker.stack.new_cache(1, 256)
+        hidden.append(talker.head(talker.stack.prefill(cache, 0, talker.embed_prompt(prompt).embeds)[None])[0])
+    error = float((hidden[0] - hidden[1]).std() / hidden[0].std())
+    assert 0 < error < {"bf16": 0.03, "int8": 0.03, "int4": 0.5}[precision]
+
+
+def test_a_known_prefix_changes_no_bit(checkpoint: Checkpoint) -> None:
+    talker = talker_of(checkpoint, "int8")
+    generator: Generator[Prompt] = Generator(talker, 1, 256, prefix_bytes=1 << 24)
+    prompt = random_prompt(checkpoint, 1)
+    cold = run(generator, [prompt], [1])[0]
+    unread = generator.start(0, TalkerRequest(prompt, sampling(1), FRAMES))
+    generator.free(0)
+    assert unread == len(prompt.text_ids), "instruction, transcript and frames are known"
+    np.testing.assert_array_equal(run(generator, [prompt], [1])[0], cold)
+
+
+def test_steps_of_fixed_shapes_make_the_same_frames(checkpoint: Checkpoint) -> None:
+    """What CUDA graphs hold, run eagerly here."""
+    talker = talker_of(checkpoint, "torch")
+    prompts = [random_prompt(checkpoint, seed) for seed in range(STREAMS)]
+    eager = run(Generator(talker, STREAMS, 256), prompts, list(range(STREAMS)))
+    generator: Generator[Prompt] = Generator(talker, STREAMS, 256, runner=GraphRunner())
+    generator.prepare()
+    for fixed, wanted in zip(run(generator, prompts, list(range(STREAMS))), eager, strict=True):
+        assert (fixed == wanted).mean() > 0.9  # sums in another order flip a code now and then
+
+
+def test_a_graphed_decoder_makes_the_same_samples(checkpoint: Checkpoint) -> None:
+    _, decoder = load_codec(checkpoint)
+    limits = torch.tensor(checkpoint.config.code_limits)
+    codes = (torch.rand(2, 29, 10, generator=torch.Generator().manual_seed(0)) * limits).long().transpose(1, 2)
+    graphed = GraphedDecoder(decoder, codec_format(checkpoint.codec), 2, (1, 2, 4, 8, 16), GraphRunner())
+    state = graphed.new_state(2)
+    parts = [graphed.decode_chunk(part, state) for part in torch.split(codes, [1, 2, 4, 8, 14], dim=2)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), decoder(codes), atol=1e-5, rtol=1e-4)
+
+
+def test_streams_beyond_every_official_table(checkpoint: Checkpoint) -> None:
+    """Positions are absolute and have no last: frame 5000 is decoded, the same in any chunks and beside a fresh one."""
+    _, decoder = load_codec(checkpoint)
+    limits = torch.tensor(checkpoint.config.code_limits)
+    codes = (torch.rand(1, 8, 10, generator=torch.Generator().manual_seed(0)) * limits).long().transpose(1, 2)
+
+    def far(network: Any) -> Any:
+        state = network.new_state(1)
+        state.position = state.position + 5000
+        return state
+
+    wanted = decoder.decode_chunk(codes, far(decoder))
+    native = NativeCodecDecoder(decoder)
+    torch.testing.assert_close(native.decode_chunk(codes, far(native)), wanted, atol=1e-5, rtol=1e-3)
+    state = far(native)
+    parts = [native.decode_chunk(part, state) for part in torch.split(codes, 3, dim=2)]
+    assert torch.equal(torch.cat(parts, dim=1), native.decode_chunk(codes, far(native)))
+    assert not torch.equal(native.decode_chunk(codes, native.new_state(1)), torch.cat(parts, dim=1))
+
+
+def test_a_checkpoint_in_shards_and_bf16_speaks_the_same(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("whole", "shards")]
+    for folder, shards in zip(folders, (1, 3), strict=True):
+        folder.mkdir()
+        write_checkpoint(FISH_SHAPES["tiny"], 4, folder, "bf16", shards)
+    assert len([*folders[1].glob("model-*.safetensors")]) > 1
+    codes = random_prompt(checkpoint, 2).reference_codes
+    spoken = [BareFish(folder).speak("Hello.", codes, "One two.", max_frames=6, seed=3) for folder in folders]
+    np.testing.assert_array_equal(spoken[0].samples, spoken[1].samples)
+
+
+def test_the_prompt_is_checked(checkpoint: Checkpoint) -> None:
+    prompt = random_prompt(checkpoint, 0)
+    codes = prompt.reference_codes.copy()
+    codes[0, 3] = 1024
+    with pytest.raises(InvalidArgument, match="by codebook"):
+        Prompt(prompt.reference_ids, codes, prompt.text_ids).check(checkpoint.config)
+    with pytest.raises(InvalidArgument, match="expected 10"):
+        Prompt(prompt.reference_ids, codes[:, :9], prompt.text_ids).check(checkpoint.config)
+    with pytest.raises(InvalidArgument, match="UINT16"):
+        Prompt(prompt.reference_ids, codes.astype(np.int32), prompt.text_ids)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "qwen3_tts"}, "not 'fish_qwen3_omni'"),
+        ({"semantic_end_token_id": 5}, "semantic tokens"),
+        ({"text_config": {"tie_word_embeddings": False}}, "tie_word_embeddings is False; only True"),
+        ({"audio_decoder_config": {"attention_qk_norm": True}}, "not supported"),
+        ({"audio_decoder_config": {"dim": 32}}, "differ; not supported"),
+        ({"text_config": {"dim": "wide"}}, "unexpected value"),
+    ],
+)
+def test_a_configuration_that_would_not_be_computed_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    values = json.loads((checkpoint.folder / "config.json").read_text())
+    for name, value in change.items():
+        values[name] = {**values[name], **value} if isinstance(value, dict) else value
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=message):
+        load_config(tmp_path)
