@@ -48,8 +48,7 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """The tensor `name`, float32; its values depend on the arguments alone."""
     noise = _noise(name, shape, seed)
     if name == f"{SLOW}embeddings.weight":
-        return noise * (LOGITS / math.sqrt(shape[1]))  # it is the head, too
-    if name == f"{FAST}codebook_embeddings.weight":
+        # It is the head, too. A frame's codebooks weigh far more: else the token that was read would win again.
         return noise * (LOGITS / math.sqrt(shape[1]))
     if name.endswith(("embeddings.weight", "codebook.weight", "weight_v")):
         return noise
@@ -64,9 +63,8 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     if len(shape) == 1:  # norms
         return 1 + 0.1 * noise
     gain = 1.0
-    if re.search(r"\.(wo|w2)\.weight$", name):
-        # The residual signal begins with the embeddings' size; in the codec branches have layer scales.
-        gain = {SLOW: LOGITS * 0.4 / math.sqrt(shape[0]), FAST: 0.4}.get(_prefix(name), 1.0)
+    if re.search(r"\.(wo|w2)\.weight$", name) and name.startswith((SLOW, FAST)):
+        gain = 0.3  # many small branches; in the codec they have layer scales
     if name == f"{FAST}output.weight":
         gain = LOGITS
     fan_in = shape[0] if ".upsample." in name and len(shape) == 3 and shape[1] > 1 else math.prod(shape[1:])
@@ -80,10 +78,6 @@ def _gain(name: str) -> float:
         rate = (8, 8, 4, 2)[int(upsampling.group(1)) - 1]
         return math.sqrt(rate / 2)  # the length of an input channel's weights; two inputs meet in an output
     return next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
-
-
-def _prefix(name: str) -> str:
-    return next((prefix for prefix in (SLOW, FAST) if name.startswith(prefix)), "")
 
 
 def _official(checkpoint: Checkpoint, prefix: str, module: nn.Module) -> Shapes:
