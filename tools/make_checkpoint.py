@@ -16,13 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     known = families_with("checkpoint_maker")
     family = argparse.ArgumentParser(add_help=False)
-    family.add_argument(
-        "--family",
-        choices=known,
-        required=len(known) > 1,
-        default=known[0] if len(known) == 1 else None,
-        help=f"whose format (default: {known[0]})" if len(known) == 1 else "whose format",
-    )
+    family.add_argument("--family", choices=known, default=known[0], help="whose format (default: %(default)s)")
     chosen, _ = family.parse_known_args(arguments)
     maker = checkpoint_maker(chosen.family)
     parser = argparse.ArgumentParser(prog="tools/make_checkpoint", description=__doc__, parents=[family])

@@ -137,8 +137,13 @@ class NoOptions:
 
 
 def families_with(module: str) -> list[str]:
-    """The families that bring a module along, in alphabetical order."""
-    return sorted(file.parent.name for file in FOLDER.glob(f"*/{module}.py"))
+    """The families that bring a module along: first the one that says that it is the `DEFAULT`, then by name."""
+    found = [file.parent.name for file in FOLDER.glob(f"*/{module}.py")]
+    return sorted(found, key=lambda family: (not _is_default(family), family))
+
+
+def _is_default(family: str) -> bool:
+    return bool(getattr(importlib.import_module(f"tools.families.{family}"), "DEFAULT", False))
 
 
 def checkpoint_maker(family: str) -> CheckpointMaker:

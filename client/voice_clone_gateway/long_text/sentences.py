@@ -63,6 +63,9 @@ _SMALL_NUMBER = regex.compile(r"\d{1,2}")
 _LIST_MARK = regex.compile(r"[-*+•#>]")
 _SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}%&]")
 _CHARACTER = regex.compile(r"\X")
+# What a model reads as a whole: a direction such as [whisper]; the tag of a speaker, which holds until the next one.
+_TAG = regex.compile(r"\[[^\[\]\n]{1,62}\]|<\|[\w:]{1,30}\|>")
+_SPEAKER = regex.compile(r"<\|speaker:\d+\|>")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 
 
@@ -116,6 +119,7 @@ class SentenceSplitter:
         self._offset = 0  # the position of the rest in the whole text
         self._checked = 0  # the rest has no boundary up to here
         self._half = ""  # first half of a surrogate pair
+        self._speaker = ""  # the tag that holds at the beginning of the rest
 
     def feed(self, text: str, final: bool = False) -> list[Sentence]:
         """Add to the text; returns the sentences that are certain now. `final` ends the text.
@@ -138,7 +142,16 @@ class SentenceSplitter:
             self._checked = 0
         self._text = self._text[at:]
         self._offset += at
-        return self._merged(found)
+        return [self._with_speaker(sentence) for sentence in self._merged(found)]
+
+    def _with_speaker(self, sentence: Sentence) -> Sentence:
+        """A later sentence of the same speaker's begins with the tag that the first one has."""
+        before, tags = self._speaker, _SPEAKER.findall(sentence.text)
+        if tags:
+            self._speaker = tags[-1]
+        if not before or _SPEAKER.match(sentence.text):
+            return sentence
+        return replace(sentence, text=before + sentence.text)
 
     def _whole_characters(self, text: str, final: bool) -> str:
         text, self._half = self._half + text, ""
@@ -167,8 +180,13 @@ class SentenceSplitter:
                 sure = full and bool(found["space"]) and (found["stop"] is not None or "\n" in found["space"])
             self._checked = max(found.end("space"), found.start() + 1)
             end = found.end("close")
+            in_tag = _in_tag(window, end, full or final)
+            if in_tag is None:
+                self._checked = found.start()
+                return 0, "sentence"
             if (
-                (sure or (found["next"] and self._ends(found, window)))
+                not in_tag
+                and (sure or (found["next"] and self._ends(found, window)))
                 and end <= self._max
                 and _SPOKEN.search(window, 0, end)
             ):
@@ -185,6 +203,7 @@ class SentenceSplitter:
         if not ends:
             end = _CHARACTER.match(window).end()
             return (end, "cut") if certain or end < len(window) else (0, "cut")
+        ends = [end for end in ends if not _in_tag(window, end, True)] or ends
         clauses = {found.end() for found in _CLAUSE_END.finditer(window, 0, self._max + 1)}
         for end in reversed(ends):
             if end in clauses and end >= self._max // 2:
@@ -228,6 +247,20 @@ class SentenceSplitter:
             else:
                 merged.append(sentence)
         return merged
+
+
+def _in_tag(window: str, end: int, certain: bool) -> bool | None:
+    """Whether a position lies inside a tag; None while that is not known, because its bracket may still be closed."""
+    start = max(window.rfind("[", 0, end), window.rfind("<|", 0, end + 1))
+    if start < 0:
+        return False
+    found = _TAG.match(window, start)
+    if found is not None:
+        return bool(found.end() > end)
+    longest = start + _LOOKAHEAD
+    if certain or len(window) >= longest or any(mark in window[start + 1 :] for mark in "[]\n"):
+        return False
+    return None if window[start] == "[" else False
 
 
 def _full_stop_ends(before: str, following: str, lower: bool) -> bool:

@@ -232,3 +232,44 @@ def test_a_long_text_without_spaces() -> None:
     found = [sentence for _ in range(5000) for sentence in splitter.feed("ก.")]
     assert all(len(sentence.text) <= MAX_CHARACTERS for sentence in found)
     assert sum(len(sentence.text) for sentence in found) > 9000
+
+
+TAGGED = [
+    "Hello [pause. a long one] there.|Next.",
+    "He said [whisper] so.|[Sure.]|Then.",
+    "A [break.|And more that is never closed.|End.",
+]
+
+
+@pytest.mark.parametrize("text", TAGGED)
+def test_no_sentence_ends_inside_a_tag(text: str) -> None:
+    expected = [sentence.strip() for sentence in text.split("|")]
+    joined = text.replace("|", " ")
+    assert split(joined) == expected
+    for size in (1, 3, 7):
+        splitter = SentenceSplitter(min_characters=0)
+        found = increments(splitter, joined, [size] * (len(joined) // size))
+        assert [sentence.text for sentence in found] == expected
+
+
+@pytest.mark.parametrize("tag", ["[very softly, as if from far away]", "<|speaker:1|>", "<|phoneme_start|>"])
+def test_no_cut_is_inside_a_tag(tag: str) -> None:
+    for before in range(30, 60):
+        pieces = split("x" * before + tag + "y" * 50, "none", most=60)
+        assert "".join(pieces).count(tag) >= 1 and sum(tag in piece for piece in pieces) >= 1
+        assert all(piece.replace(tag, "").strip("xy") == "" for piece in pieces), pieces
+
+
+def test_a_sentence_keeps_the_tag_of_its_speaker() -> None:
+    text = "First. <|speaker:0|>Good morning. How are you? <|speaker:1|>Fine. Thanks."
+    assert split(text) == [
+        "First.",
+        "<|speaker:0|>Good morning.",
+        "<|speaker:0|>How are you?",
+        "<|speaker:1|>Fine.",
+        "<|speaker:1|>Thanks.",
+    ]
+    splitter = SentenceSplitter(min_characters=0)
+    found = increments(splitter, text, [4] * 12)
+    assert [sentence.text for sentence in found] == split(text)
+    assert all(sentence.text.endswith(text[sentence.start : sentence.end]) for sentence in found)
