@@ -67,8 +67,9 @@ def test_settings_are_filled_in_and_nothing_else_changes(checkpoint: Path, tmp_p
     options = ["--precision", "bf16", "--precision", "talker=int8", "--instances", "3"]
     assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
     assert sorted(each.name for each in output.iterdir()) == sorted(models_of(["qwen3_tts"], [MODELS]))
-    for source in MODELS.glob("*/config.pbtxt"):
-        ours, theirs = read(output / source.parent.name), read(source.parent)
+    for made in output.glob("*/config.pbtxt"):
+        source = MODELS / made.parent.name / "config.pbtxt"
+        ours, theirs = read(made.parent), read(source.parent)
         if "checkpoint_dir" in theirs.parameters:
             assert ours.parameters["checkpoint_dir"].string_value == str(checkpoint)
             theirs.parameters["checkpoint_dir"].string_value = str(checkpoint)
