@@ -13,10 +13,12 @@ from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.settings import Settings
 from voice_clone.speakers.record import IN_CONTEXT
-from voice_clone.stages import Arrays, Call
+from voice_clone.stages import Arrays, Call, Limit
 
 MODES = {IN_CONTEXT: ("reference_text",)}
 """Always in context, with the transcript of the clip."""
+
+MOST_FRAMES = 1 << 12  # of a clip: more than a talker's stream holds
 
 
 class FishSpeechEncoder:
@@ -25,15 +27,19 @@ class FishSpeechEncoder:
     sample_rate = SAMPLE_RATE
     modes = MODES
 
-    def __init__(self, encoder: CodecEncoder, codebooks: int, fingerprint: str) -> None:
+    def __init__(self, encoder: CodecEncoder, code_limits: tuple[int, ...], fingerprint: str) -> None:
         self._encoder = encoder
-        self._codebooks = codebooks
+        self._code_limits = code_limits
         self.fingerprint = fingerprint
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """Codes of the largest codebook; the talker checks each codebook's own limit."""
+        return {CODES: Limit(max(self._code_limits), (1, MOST_FRAMES))}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """The codes of a clip."""
         if waveform.size == 0:
-            return {CODES: np.zeros((0, self._codebooks), np.uint16)}
+            return {CODES: np.zeros((0, len(self._code_limits)), np.uint16)}
         return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
 
 
@@ -44,4 +50,4 @@ def load_encoder(settings: Settings, call: Call | None = None) -> FishSpeechEnco
         encoder = CodecEncoder(checkpoint.codec)
     fingerprint = checkpoint.codec_fingerprint(encoder)
     checkpoint.load(encoder, CODEC, "", torch.float32, torch.device(compute.device(settings)))
-    return FishSpeechEncoder(encoder.eval().requires_grad_(False), checkpoint.config.codebooks, fingerprint)
+    return FishSpeechEncoder(encoder.eval().requires_grad_(False), checkpoint.config.code_limits, fingerprint)
