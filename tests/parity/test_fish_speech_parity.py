@@ -22,6 +22,7 @@ from tests.support.fish import (
     random_prompt,
 )
 from tests.support.official_fish import S2Transformer, dac_of, generate, omni_dac_of
+from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
@@ -30,6 +31,8 @@ from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.settings import Settings
 
 SEEDS = (0, 1, 2)
 RATE = 44100
@@ -156,3 +159,31 @@ def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
     prompt = random_prompt(first, 5)
     frames, others = (ours(load_fish_talker(each), prompt)[0] for each in (first, second))
     assert (frames != others).float().mean() > 0.9
+
+
+@pytest.mark.long
+def test_released_widths(tmp_path: Path) -> None:
+    """Two and one layers of the released widths: codes of a second, greedy frames, the native decoder's waveform."""
+    make_checkpoint("s2-pro-2", 0, tmp_path / "checkpoint")
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    encoder, decoder = load_codec(checkpoint)
+    official = dac_of(checkpoint.codec)
+    fill_official_codec(official, checkpoint)
+    waveform = speech(RATE)
+    with torch.inference_mode():
+        expected = official.encode(waveform[None])[0]
+        samples = official.decode(expected, torch.tensor([expected.shape[-1]]))[0][:, 0]
+    assert torch.equal(encoder.encode(waveform), expected[0].T)
+    native = NativeCodecDecoder(decoder)
+    error = (native.decode_chunk(expected, native.new_state(1)) - samples).abs().max()
+    assert float(error) < WAVEFORM_TOLERANCE * rms(samples)
+    del official, encoder, decoder, native
+    settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint.folder), "VOICE_CLONE_DEVICE": "cpu"})
+    talker, _, tokenizer = load_network(settings)
+    model = S2Transformer(
+        checkpoint.config.semantic_start_token_id, tokenizer.end_token, **official_sizes(checkpoint)
+    ).eval()
+    fill_official_transformer(model, checkpoint.folder)
+    prompt = random_prompt(checkpoint, 5)
+    frames = generate(model, official_prompt(checkpoint, prompt), FRAMES)
+    assert torch.equal(ours(talker, prompt)[0], frames[:FRAMES])
