@@ -36,6 +36,7 @@ TABLES = {"slow": ("embeddings.weight",), "fast": ("embeddings.weight", "codeboo
 MAX_FRAMES = 3528  # 164 s
 MIN_FRAME_BUDGET = 331  # frames (15.4 s) that even the shortest text may take
 FRAMES_PER_TOKEN = 21  # a text of n tokens rarely takes more than 21 n frames
+RUNAWAY_SECONDS = 6.0  # repeated exactly for so long, by cycles of at most 0.4 s: longer than any pause or held sound
 
 
 class FishSpeechTalker:
@@ -62,7 +63,9 @@ class FishSpeechTalker:
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
         fields = SamplingParameters.__dataclass_fields__
         sampling = replace(SamplingParameters(seed=0), **{name: knobs[name] for name in fields if name in knobs})
-        request = TalkerRequest(prompt, sampling, self._frame_budget(prompt, knobs.get("max_frames")))
+        wanted = knobs.get("max_frames")
+        budget = self._frame_budget(prompt, wanted)
+        request = TalkerRequest(prompt, sampling, budget, budgeted=budget != wanted)
         return StreamPlan(request, np.zeros((0, self._config.codebooks), np.uint16))
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
@@ -77,7 +80,7 @@ class FishSpeechTalker:
         return known_prompts(voices, self._tokenizer)
 
     def _frame_budget(self, prompt: Prompt, max_frames: int | None) -> int:
-        """Frames after which a stream ends with finish reason `length`.
+        """Frames after which a stream ends: with the finish `length` if they are the caller's, else with `budget`.
 
         Raises:
             InvalidArgument: `max_frames` is < 1.
@@ -119,9 +122,7 @@ def load_talker(settings: Settings) -> FishSpeechTalker:
     talker, config, tokenizer = load_network(settings)
     if isinstance(talker, NativeTalker):
         leave_threads_to_native_code()
-    runaway_frames = None
-    if settings.text("runaway_seconds"):
-        runaway_frames = max(1, round(settings.number("runaway_seconds", 1.0) * FRAME_RATE))
+    runaway_frames = max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * FRAME_RATE))
     generator: Generator[Prompt] = Generator(
         talker,
         slots=settings.integer("max_streams", 8),
