@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tools.families.qwen3_tts.checkpoint_config import (
     GENERATION,
     SHAPES,
     TEXT_PREPROCESSOR,
+    Shape,
     codec_config,
     model_config,
 )
@@ -48,7 +49,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     if folder.exists():
         raise FileExistsError(f"{folder} exists; give a new folder")
     with new_folder(folder) as partial:
-        config = write_configuration(shape, partial)
+        config = write_configuration(SHAPES[shape], partial)
         _write_weights(partial, model_shapes(config), seed, dtype, shards)
         _write_weights(partial / CODEC_FOLDER, codec_shapes(config), seed, "fp32", 1)
 
@@ -68,10 +69,14 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
     return folder
 
 
-def write_configuration(shape: str, folder: Path) -> Qwen3TTSConfig:
-    """Write all but the weights to the existing `folder`, and read it back."""
-    sizes = SHAPES[shape]
-    ids = write_tokenizer(folder, sizes.base_vocabulary)
+def write_configuration(
+    sizes: Shape,
+    folder: Path,
+    merges: Sequence[tuple[str, str]] | None = None,
+    generation: Mapping[str, Any] = GENERATION,
+) -> Qwen3TTSConfig:
+    """Write all but the weights to the existing `folder`, and read it back; `merges`: of the tokenizer."""
+    ids = write_tokenizer(folder, sizes.base_vocabulary, merges)
     vocabulary = RELEASED_TEXT_VOCABULARY
     if sizes.base_vocabulary is None:
         vocabulary = ids[SPECIAL_TOKENS[-1]] + 1
@@ -79,7 +84,7 @@ def write_configuration(shape: str, folder: Path) -> Qwen3TTSConfig:
     codec.mkdir()
     for path, content in (
         (folder / "config.json", model_config(sizes, ids, vocabulary)),
-        (folder / "generation_config.json", GENERATION),
+        (folder / "generation_config.json", generation),
         (folder / "preprocessor_config.json", TEXT_PREPROCESSOR),
         (codec / "config.json", codec_config(sizes)),
         (codec / "preprocessor_config.json", CODEC_PREPROCESSOR),
@@ -141,5 +146,5 @@ def _elements(shape: tuple[int, ...]) -> int:
     return torch.Size(shape).numel()
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
@@ -40,19 +41,22 @@ A voz de um amigo se reconhece antes da primeira palavra. Lemos a mesma históri
 """
 
 
-def write_tokenizer(folder: Path, base_vocabulary: int | None) -> dict[str, int]:
+def write_tokenizer(
+    folder: Path, base_vocabulary: int | None, merges: Sequence[tuple[str, str]] | None = None
+) -> dict[str, int]:
     """Write vocab.json, merges.txt and tokenizer_config.json.
 
     Args:
         folder: exists.
         base_vocabulary: number of text tokens; those that the merges leave over are filled with tokens that no text
             makes. None: no filling.
+        merges: None: those learned from a few sentences in many languages.
 
     Returns:
         The ids of the special tokens and of `assistant`.
     """
-    merges = _train()
-    tokens = [*_byte_alphabet(), *("".join(pair) for pair in merges)]
+    merges = _train() if merges is None else merges
+    tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
     if base_vocabulary is not None:
         tokens += [f"[unused {index}]" for index in range(len(tokens), base_vocabulary)]
         old = tokens.index("assistant")
@@ -93,7 +97,7 @@ def _train() -> list[tuple[str, str]]:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    alphabet = _byte_alphabet()
+    alphabet = byte_alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + _MERGES, min_frequency=1, initial_alphabet=alphabet, show_progress=False
     )
@@ -101,7 +105,7 @@ def _train() -> list[tuple[str, str]]:
     return [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
-def _byte_alphabet() -> list[str]:
+def byte_alphabet() -> list[str]:
     """The letters that stand for the 256 bytes, in the order of their ids (GPT-2, Radford et al. 2019).
 
     Printable bytes of Latin-1 stand for themselves and come first; the others are numbered from U+0100 on.

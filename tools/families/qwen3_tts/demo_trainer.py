@@ -1,0 +1,5 @@
+"""The training of the demo's checkpoint, as `tools.families.toolkit.DemoTrainer` asks for it."""
+
+from __future__ import annotations
+
+from tools.families.qwen3_tts.demo_voice.stages import STAGES as STAGES
