@@ -66,8 +66,8 @@ def make_shard(path: Path, seed: int, part: str, index: int, size: int = SHARD) 
     spoken = [record.utterance for record in records]
     save_arrays(
         path,
-        samples=np.concatenate([np.round(each.samples * 32767).astype(np.int16) for each in spoken]),
-        lengths=np.array([len(each.samples) for each in spoken]),
+        samples=np.concatenate([each.pcm for each in spoken]),
+        lengths=np.array([len(each.pcm) for each in spoken]),
         phones=np.concatenate([each.phones for each in spoken]),
         ends=np.concatenate([each.ends for each in spoken]),
         counts=np.array([len(each.phones) for each in spoken]),
@@ -84,7 +84,7 @@ def read_shard(path: Path) -> list[Record]:
     phones, ends = np.split(arrays["phones"], cuts), np.split(arrays["ends"], cuts)
     told = json.loads(arrays["told"].tobytes())
     return [
-        Record(each["speaker"], each["text"], Utterance(wave.astype(np.float32) / 32767, *labels))
+        Record(each["speaker"], each["text"], Utterance(wave, *labels))
         for each, wave, *labels in zip(told, samples, phones, ends, strict=True)
     ]
 

@@ -22,7 +22,7 @@ class Options:
     """
 
     seed: int = 1
-    shards: int = 100
+    shards: int = 60
     jobs: int = 2
     steps: Mapping[str, int] = field(default_factory=dict)
 

@@ -18,9 +18,8 @@ SAMPLE_RATE = 24000
 LEAD = 0.20  # seconds of silence before the first and after the last sound
 LOUDNESS = 0.07  # root mean square of the sounding part
 
-PHONES = """
-pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh
-""".split()
+_PHONES = "pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh"
+PHONES = _PHONES.split()  # as flite names them; the first is silence
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +27,25 @@ class Utterance:
     """A spoken sentence.
 
     Attributes:
-        samples: float32 [T], mono, 24 kHz.
+        pcm: int16 [T], mono, 24 kHz.
         phones: int16 [n], places in PHONES.
         ends: float32 [n], where each phone ends, in seconds.
     """
 
-    samples: NDArray[np.float32]
+    pcm: NDArray[np.int16]
     phones: NDArray[np.int16]
     ends: NDArray[np.float32]
+
+    @property
+    def samples(self) -> NDArray[np.float32]:
+        """float32 [T], in -1..1."""
+        return self.pcm.astype(np.float32) / 32767
+
+
+def to_pcm(samples: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Samples in -1..1 as whole numbers of 16 bits."""
+    pcm: NDArray[np.int16] = np.round(samples.clip(-1, 1) * 32767).astype(np.int16)
+    return pcm
 
 
 def speak(speaker: Speaker, text: str) -> Utterance:
@@ -64,23 +74,23 @@ def speak(speaker: Speaker, text: str) -> Utterance:
     samples = soxr.resample(played, rate * speaker.formants, SAMPLE_RATE)
     times = np.array(ends, np.float32) / speaker.formants
     phones = np.array([PHONES.index(name) for name in names], np.int16)
-    return _frame(Utterance(samples.astype(np.float32), phones, times))
+    return _frame(samples.astype(np.float32), phones, times)
 
 
-def _frame(utterance: Utterance) -> Utterance:
-    """The same, with silence of `LEAD` before and after, at the common loudness."""
-    sounding = np.flatnonzero(utterance.phones)
+def _frame(samples: NDArray[np.float32], phones: NDArray[np.int16], times: NDArray[np.float32]) -> Utterance:
+    """The utterance with silence of `LEAD` before and after, at the common loudness."""
+    sounding = np.flatnonzero(phones)
     assert sounding.size, "nothing was said"
     first, last = sounding[0], sounding[-1]
-    start = utterance.ends[first - 1] if first else 0.0
-    begin, end = round(float(start) * SAMPLE_RATE), round(float(utterance.ends[last]) * SAMPLE_RATE)
-    speech = utterance.samples[begin:end]
+    start = times[first - 1] if first else 0.0
+    begin, end = round(float(start) * SAMPLE_RATE), round(float(times[last]) * SAMPLE_RATE)
+    speech = samples[begin:end]
     speech = speech * (LOUDNESS / max(1e-6, float(np.sqrt(np.mean(speech**2)))))
     ramp = np.linspace(0, 1, round(0.005 * SAMPLE_RATE), dtype=np.float32)  # no click where the speech is cut
     speech[: len(ramp)] *= ramp
     speech[-len(ramp) :] *= ramp[::-1]
     silence = np.zeros(round(LEAD * SAMPLE_RATE), np.float32)
-    samples = np.concatenate([silence, speech, silence]).clip(-0.99, 0.99)
-    ends = np.concatenate([[LEAD], utterance.ends[first : last + 1] - start + LEAD, [len(samples) / SAMPLE_RATE]])
-    phones = np.concatenate([[0], utterance.phones[first : last + 1], [0]])
-    return Utterance(samples, phones.astype(np.int16), ends.astype(np.float32))
+    framed = np.concatenate([silence, speech, silence])
+    ends = np.concatenate([[LEAD], times[first : last + 1] - start + LEAD, [len(framed) / SAMPLE_RATE]])
+    names = np.concatenate([[0], phones[first : last + 1], [0]])
+    return Utterance(to_pcm(framed), names.astype(np.int16), ends.astype(np.float32))

@@ -147,7 +147,10 @@ class Run:
                 began = now
                 if now - reported > REPORT_SECONDS:
                     means = "  ".join(f"{name} {value / count:.3f}" for name, value in sums.items())
-                    print(f"{self.path.stem} step {self.step}/{self.plan.steps}  {self.seconds:.0f} s  {means}", flush=True)
+                    print(
+                        f"{self.path.stem} step {self.step}/{self.plan.steps}  {self.seconds:.0f} s  {means}",
+                        flush=True,
+                    )
                     reported, sums, count = now, {}, 0
                 if now - saved > SAVE_SECONDS:
                     self.save()

@@ -28,7 +28,7 @@ def pronounce(path: Path, texts: Sequence[str]) -> Pronunciations:
     if words:
         with ThreadPoolExecutor(2) as pool:
             known.update(zip(words, pool.map(_phones_of, words), strict=True))
-        write_whole(path, lambda aside: aside.write_text(json.dumps(known)) and None)
+        write_whole(path, lambda aside: aside.write_text(json.dumps(known)))
     return known
 
 
@@ -52,12 +52,14 @@ def places_of_phones(text: str, utterance: Utterance, known: Pronunciations) -> 
     spoken = np.flatnonzero(utterance.phones)
     matched = _match([int(utterance.phones[place]) for place in spoken], expected)
     at = np.array([*(places[index] for index in matched), len(text) - 1])
-    return np.floor(at[np.searchsorted(spoken, np.arange(len(utterance.phones)))]).astype(np.int64)
+    found: NDArray[np.int64] = np.floor(at[np.searchsorted(spoken, np.arange(len(utterance.phones)))]).astype(np.int64)
+    return found
 
 
 def phones_at(utterance: Utterance, times: NDArray[np.float64]) -> NDArray[np.int64]:
     """Which phone of the utterance sounds at each of `times` (seconds): its number."""
-    return np.searchsorted(utterance.ends, times).clip(max=len(utterance.phones) - 1)
+    found: NDArray[np.int64] = np.searchsorted(utterance.ends, times).clip(max=len(utterance.phones) - 1)
+    return found
 
 
 def _match(spoken: Sequence[int], expected: Sequence[int]) -> list[int]:

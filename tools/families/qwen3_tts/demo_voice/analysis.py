@@ -17,10 +17,10 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE, frame_features, without_speaker
 from tools.demo_voice.files import save_arrays
 from tools.demo_voice.speakers import Speaker
 from tools.demo_voice.synthesis import Utterance
+from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE, frame_features, without_speaker
 
 BOOKS = 16
 CODES = 256  # of a book
@@ -76,11 +76,12 @@ def pitch_of(speaker: Speaker, factor: float = 1.0) -> float:
     return factor * (_NATIVE_PITCH * speaker.formants if speaker.pitch is None else speaker.pitch)
 
 
-def phones_of_frames(utterance: Utterance, frames: int, shift: float = 0.0) -> NDArray[np.int64]:
-    """The phone at the centre of each frame; `shift`: seconds by which the clip starts late."""
-    centres = (np.arange(frames) + 0.5) * FRAME / SAMPLE_RATE - shift
+def phones_of_frames(utterance: Utterance, frames: int) -> NDArray[np.int64]:
+    """The phone at the centre of each frame."""
+    centres = (np.arange(frames) + 0.5) * FRAME / SAMPLE_RATE
     places = np.searchsorted(utterance.ends, centres).clip(max=len(utterance.phones) - 1)
-    return utterance.phones[places].astype(np.int64)
+    phones: NDArray[np.int64] = utterance.phones[places].astype(np.int64)
+    return phones
 
 
 def fit(spoken: list[tuple[Speaker, Utterance]], seed: int) -> tuple[Analysis, list[float]]:

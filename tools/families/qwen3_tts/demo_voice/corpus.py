@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,9 +42,23 @@ class Corpus:
         self._codes = [read_codes(codes_path(work, shard)) for shard in range(shards)]
         self._first = np.cumsum([0, *(len(records) for records in self._shards)])
         self.copies = len(self._codes[0][0])
+        flat = [record for records in self._shards for record in records]
+        self.speakers = [record.speaker for record in flat]
+        self.texts = [record.text for record in flat]
+        self._of_speaker: dict[int, list[int]] = defaultdict(list)
+        for index, speaker in enumerate(self.speakers):
+            self._of_speaker[speaker].append(index)
 
     def __len__(self) -> int:
         return int(self._first[-1])
+
+    def of_speaker(self, speaker: int) -> list[int]:
+        """All utterances of a speaker."""
+        return self._of_speaker[speaker]
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Frames of all clips: int64 [utterances, copies]."""
+        return np.array([[len(codes) for codes in copies] for shard in self._codes for copies in shard])
 
     def clip(self, index: int, copy: int) -> Clip:
         """Utterance `index` in its variation `copy`."""

@@ -10,7 +10,10 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import (
     CodecDecoder,
     ConvNeXtBlock,
     DecoderBlock,
+    ResidualUnit,
     Transformer,
+    TransformerLayer,
+    Upsample,
 )
 from voice_clone.layers.attention import RMSNorm, apply_rotary, rotary_cos_sin, split_heads
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
@@ -24,7 +27,9 @@ def decode(decoder: CodecDecoder, codes: Tensor, heard: int) -> Tensor:
     """
     hidden = _convolve(decoder.pre_conv, decoder.quantizer.decode(codes))
     hidden = _transform(decoder.pre_transformer, hidden)[..., -heard:]
-    for upsample, block in decoder.upsample:
+    for stage in decoder.upsample:
+        assert isinstance(stage, Upsample)
+        upsample, block = stage
         hidden = _convnext(block, _upsample(upsample, hidden))
     first, *blocks, act, last = decoder.decoder
     hidden = _convolve(first, hidden)
@@ -57,16 +62,20 @@ def _upsample(module: nn.Module, x: Tensor) -> Tensor:
     return F.conv_transpose1d(x, module.conv.weight, module.conv.bias, module.conv.stride)[..., :length]
 
 
-def _convnext(block: ConvNeXtBlock, x: Tensor) -> Tensor:
+def _convnext(block: nn.Module, x: Tensor) -> Tensor:
+    assert isinstance(block, ConvNeXtBlock)
     hidden = block.norm(_convolve(block.dwconv, x).transpose(1, 2))
     hidden = block.gamma * block.pwconv2(F.gelu(block.pwconv1(hidden)))
-    return x + hidden.transpose(1, 2)
+    out: Tensor = x + hidden.transpose(1, 2)
+    return out
 
 
-def _decoder_block(block: DecoderBlock, x: Tensor) -> Tensor:
+def _decoder_block(block: nn.Module, x: Tensor) -> Tensor:
+    assert isinstance(block, DecoderBlock)
     act, upsample, *units = block.block
     x = _upsample(upsample, snake(act, x))
     for unit in units:
+        assert isinstance(unit, ResidualUnit)
         hidden = _convolve(unit.conv1, snake(unit.act1, x))
         x = x + _convolve(unit.conv2, snake(unit.act2, hidden))
     return x
@@ -81,6 +90,7 @@ def _transform(transformer: Transformer, x: Tensor) -> Tensor:
     distance = places[:, None] - places
     mask = (distance >= 0) & (distance < config.sliding_window)
     for layer in transformer.layers:
+        assert isinstance(layer, TransformerLayer)
         attention = layer.self_attn
         read = norm(layer.input_layernorm, hidden)
         q = apply_rotary(split_heads(attention.q_proj(read), config.head_dim), cos, sin)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tools.demo_voice.training import Plan, generator_of
@@ -16,6 +16,8 @@ from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
 from tools.families.qwen3_tts.demo_voice.features import FRAME
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.layers.attention import LayerScale
+from voice_clone.layers.rvq import DecoderCodebook
 
 BATCH = 6
 CONTEXT = 32  # frames that the transformer sees
@@ -30,18 +32,21 @@ def new_decoder(analysis: Analysis) -> CodecDecoder:
     decoder = CodecDecoder(codec_shape().decoder_config)
     scale = analysis.books[0].std()
     with torch.no_grad():
-        tables = [layer[0].embedding_sum for layer in decoder.quantizer.rvq_rest.vq.layers]
-        for table, book in zip(tables, analysis.books, strict=True):
-            table.copy_(book / scale)
-        first = decoder.quantizer.rvq_first.vq.layers[0][0].embedding_sum
-        first.zero_()
-        first[:, : analysis.phone_book.shape[1]] = analysis.phone_book / analysis.phone_book.std()
-        for block in decoder.modules():
-            if hasattr(block, "scale") and isinstance(block.scale, torch.nn.Parameter):
-                block.scale.fill_(0.1)  # layer scales: branches begin small
+        [first], rest = _codebooks(decoder.quantizer.rvq_first), _codebooks(decoder.quantizer.rvq_rest)
+        for table, book in zip(rest, analysis.books, strict=True):
+            table.embedding_sum.copy_(book / scale)
+        first.embedding_sum.zero_()
+        first.embedding_sum[:, : analysis.phone_book.shape[1]] = analysis.phone_book / analysis.phone_book.std()
+        for module in decoder.modules():
+            if isinstance(module, LayerScale):
+                module.scale.fill_(0.1)  # branches begin small
     for name, parameter in decoder.named_parameters():
         parameter.requires_grad_(not name.endswith("cluster_usage"))
     return decoder
+
+
+def _codebooks(part: nn.Module) -> list[DecoderCodebook]:
+    return [module for module in part.modules() if isinstance(module, DecoderCodebook)]
 
 
 class DecoderTask:

@@ -62,7 +62,7 @@ SHAPE = Shape(
     encoder={
         "hidden_size": 128,
         "upsample_groups": 128,
-        "num_filters": 12,
+        "num_filters": 10,
         "codebook_dim": COMPONENTS,
         "codebook_size": CODES,
         "vector_quantization_hidden_dimension": COMPONENTS,
@@ -71,7 +71,7 @@ SHAPE = Shape(
         "num_attention_heads": 4,
         "num_key_value_heads": 4,
         "head_dim": 32,
-        "intermediate_size": 384,
+        "intermediate_size": 256,
     },
     decoder={
         "latent_dim": 128,

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import torch
 
-from tools.demo_voice.dataset import SHARD, make_data, read_shard, sentence_of, shard_path
+from tools.demo_voice.dataset import make_data, read_shard, sentence_of, shard_path
 from tools.demo_voice.options import Options
 from tools.demo_voice.speakers import speakers
-from tools.demo_voice.training import Run
+from tools.demo_voice.training import Run, averaged
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from tools.families.qwen3_tts.demo_voice import decoder_training, talker_training
+from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, talker_training
 from tools.families.qwen3_tts.demo_voice.alignment import pronounce
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis, fit
 from tools.families.qwen3_tts.demo_voice.corpus import Corpus, codes_path
+from tools.families.qwen3_tts.demo_voice.export import export
 from tools.families.qwen3_tts.demo_voice.shape import GENERATION, SHAPE
 from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
 from tools.families.qwen3_tts.demo_voice.variations import FACTORS, make_codes
@@ -28,7 +29,8 @@ from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
 FITTED_SHARDS = 15  # the analysis is fitted to
-DECODER_SHARDS = 20  # code2wav hears; it needs many sounds, not many words
+TOKENIZER_TEXTS = 12000  # the tokenizer is learned from
+CODEC_SHARDS = 20  # the codec hears; it needs many sounds, not many words
 
 
 def analysis_path(work: Path) -> Path:
@@ -80,15 +82,40 @@ def decoder(work: Path, options: Options) -> Iterator[str]:
     network = decoder_training.new_decoder(Analysis.load(analysis_path(work))).to(device)
     run = Run(network, options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
     if run.step < run.plan.steps:
-        task = decoder_training.DecoderTask(network, Corpus(work, min(DECODER_SHARDS, options.shards), options.seed), options.seed, device)
+        task = decoder_training.DecoderTask(
+            network, Corpus(work, min(CODEC_SHARDS, options.shards), options.seed), options.seed, device
+        )
         run.finish(task.loss)
     yield f"{run.step} steps"
+
+
+def encoder(work: Path, options: Options) -> Iterator[str]:
+    """The codec's encoder."""
+    device = options.device
+    torch.manual_seed(options.seed)
+    found = Analysis.load(analysis_path(work))
+    network = encoder_training.new_encoder(found).to(device)
+    run = Run(network, options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
+    if run.step < run.plan.steps:
+        corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
+        task = encoder_training.EncoderTask(network, corpus, found, options.seed, device)
+        run.finish(task.loss)
+    yield f"{run.step} steps"
+
+
+def checkpoint(work: Path, options: Options) -> Iterator[str]:
+    """The checkpoint, of the runs' averaged weights as they are now."""
+    talker, decoder, encoder = (averaged(work / f"{name}.pt") for name in ("talker", "decoder", "encoder"))
+    folder = work / "checkpoint"
+    export(configuration_path(work), talker, decoder, encoder, folder)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    yield f"{size / 1e6:.1f} MB in {folder}"
 
 
 def tokenizer(work: Path, options: Options) -> Iterator[str]:
     """The configuration and the tokenizer, learned from the texts."""
     if not configuration_path(work).exists():
-        texts = [sentence_of(options.seed, "train", number) for number in range(options.shards * SHARD)]
+        texts = [sentence_of(options.seed, "train", number) for number in range(TOKENIZER_TEXTS)]
         partial = work / f".configuration.{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
@@ -114,10 +141,18 @@ def talker(work: Path, options: Options) -> Iterator[str]:
 def talker_corpus(work: Path, options: Options) -> TalkerCorpus:
     """All data, with tokens and pronunciations."""
     corpus = Corpus(work, options.shards, options.seed)
-    texts = [corpus.clip(index, 0).record.text for index in range(len(corpus))]
     folder = configuration_path(work)
-    known = pronounce(work / "pronunciations.json", texts)
+    known = pronounce(work / "pronunciations.json", corpus.texts)
     return TalkerCorpus(corpus, Tokenizer(folder), token_lengths(folder), known)
 
 
-STAGES = {"data": data, "analysis": analysis, "codes": codes, "tokenizer": tokenizer, "talker": talker, "decoder": decoder}
+STAGES = {
+    "data": data,
+    "analysis": analysis,
+    "codes": codes,
+    "tokenizer": tokenizer,
+    "decoder": decoder,
+    "encoder": encoder,
+    "talker": talker,
+    "checkpoint": checkpoint,
+}

@@ -49,9 +49,7 @@ class Batch:
     spoken: Tensor
 
 
-def lay_out(
-    parts: Sequence[Spoken], config: Qwen3TTSConfig, role: NDArray[np.int32], language: int | None
-) -> Layout:
+def lay_out(parts: Sequence[Spoken], config: Qwen3TTSConfig, role: NDArray[np.int32], language: int | None) -> Layout:
     """One utterance, or a reference and an utterance, as the server would have fed them."""
     talker = config.talker
     books = talker.num_code_groups

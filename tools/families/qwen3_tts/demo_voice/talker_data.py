@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,22 +38,11 @@ class TalkerCorpus:
         lengths: of the tokens, in characters.
     """
 
-    def __init__(
-        self, corpus: Corpus, tokenizer: Tokenizer, lengths: Mapping[int, int], known: Pronunciations
-    ) -> None:
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, lengths: Mapping[int, int], known: Pronunciations) -> None:
         self.corpus = corpus
         self._tokenizer, self._lengths, self._known = tokenizer, lengths, known
         self._prepared: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        self.speakers = np.array([corpus.clip(index, 0).record.speaker for index in range(len(corpus))])
-        self.frames = np.array([[len(corpus.clip(index, copy).codes) for copy in range(corpus.copies)]
-                                for index in range(len(corpus))])  # fmt: skip
-        self._of_speaker: dict[int, list[int]] = defaultdict(list)
-        for index, speaker in enumerate(self.speakers):
-            self._of_speaker[int(speaker)].append(index)
-
-    def others(self, index: int) -> list[int]:
-        """All utterances of the speaker of utterance `index`."""
-        return self._of_speaker[int(self.speakers[index])]
+        self.frames = corpus.lengths()
 
     def spoken(self, index: int, copy: int) -> Spoken:
         """Utterance `index` in its variation `copy`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tools.families.qwen3_tts.demo_voice.decoder_forward import norm
@@ -47,7 +47,8 @@ def embed(talker: Talker, positions: Positions, speakers: Tensor) -> Tensor:
     controlled = (positions.control != NO_TOKEN)[..., None]
     x = x + controlled * talker.model.codec_embedding(positions.control.clamp(min=0))
     x = x + positions.speaker[..., None] * speakers[:, None]
-    return x + positions.framed[..., None] * embed_frames(talker, positions.codes)
+    embedded: Tensor = x + positions.framed[..., None] * embed_frames(talker, positions.codes)
+    return embedded
 
 
 def embed_frames(talker: Talker, codes: Tensor) -> Tensor:
@@ -82,7 +83,8 @@ def run(stack: DecoderStack, x: Tensor, guided: tuple[int, int] | None = None) -
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
         x = x + layer.self_attn.o_proj(out.transpose(1, 2).flatten(2))
         x = x + layer.mlp(norm(layer.post_attention_layernorm, x))
-    return norm(stack.norm, x), seen
+    normed: Tensor = norm(stack.norm, x)
+    return normed, seen
 
 
 def _heads(attention: Attention, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,18 +100,21 @@ def _log_attention(q: Tensor, k: Tensor) -> Tensor:
     with torch.autocast(q.device.type, enabled=False):
         scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
     later = torch.ones(scores.shape[1:], dtype=torch.bool, device=q.device).triu(1)
-    return scores.masked_fill(later, -torch.inf).log_softmax(dim=-1)
+    found: Tensor = scores.masked_fill(later, -torch.inf).log_softmax(dim=-1)
+    return found
 
 
 def predict(talker: Talker, hidden: Tensor, codes: Tensor) -> Tensor:
     """Logits of codebooks 1..K-1 of N frames, from the hidden states [N, C] and the codes [N, K]: [N, K-1, V]."""
     predictor = talker.code_predictor
-    size = predictor.config.vocab_size
     first = talker.model.codec_embedding(codes[:, :1])
     others = predictor.embed(codes[:, 1:-1])
     x = predictor.project(torch.cat([hidden[:, None], first, others], dim=1))  # [N, K, C']
     out, _ = run(predictor.model, x)
-    heads = torch.stack([head.weight for head in predictor.lm_head])  # [K-1, V, C']
-    logits = torch.einsum("nkc,kvc->nkv", out[:, 1:], heads)
-    assert logits.shape[-1] == size
-    return logits
+    heads = torch.stack([_weight(head) for head in predictor.lm_head])  # [K-1, V, C']
+    return torch.einsum("nkc,kvc->nkv", out[:, 1:], heads)
+
+
+def _weight(head: nn.Module) -> Tensor:
+    assert isinstance(head, nn.Linear)
+    return head.weight

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,6 +33,7 @@ NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker 
 PREDICTED = 0.12  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
 GUIDANCE, SPEAKER = 0.5, 0.1  # weights of these losses
+HEAD = "codec_head.weight"
 _POOL = 4  # a batch is cut from so many times as many clips, sorted by length: little padding
 
 
@@ -59,11 +61,12 @@ def _initialise(talker: Talker) -> None:
             table.weight.requires_grad_(True)
             nn.init.normal_(table.weight, std=size)
         for stack in (talker.model, talker.code_predictor.model):
-            for layer in stack.layers:
-                for linear in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                    linear.weight *= (2 * len(stack.layers)) ** -0.5
-        for head in (talker.codec_head, *talker.code_predictor.lm_head):
-            head.weight *= 0.3
+            for name, weight in stack.named_parameters():
+                if name.endswith(("o_proj.weight", "down_proj.weight")):
+                    weight.mul_((2 * len(stack.layers)) ** -0.5)
+        for name, weight in talker.named_parameters():
+            if name == HEAD or "lm_head" in name:
+                weight.mul_(0.3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +82,14 @@ class TalkerTask:
     """The loss of a step."""
 
     def __init__(
-        self, model: TalkerModel, corpus: TalkerCorpus, config: Qwen3TTSConfig, role: np.ndarray, seed: int,
+        self,
+        model: TalkerModel,
+        corpus: TalkerCorpus,
+        config: Qwen3TTSConfig,
+        role: NDArray[np.int32],
+        seed: int,
         device: torch.device,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._model, self._corpus, self._config, self._role = model, corpus, config, role
         self._seed, self._device = seed, device
         others = config.talker.num_code_groups - 1
@@ -100,7 +108,7 @@ class TalkerTask:
         """A batch of the streaming layouts."""
         source = np.random.default_rng(int(torch.randint(2**62, (), generator=chance)))
         joined = source.random() < IN_CONTEXT
-        frames = self._corpus.frames
+        frames, corpus = self._corpus.frames, self._corpus.corpus
         count = max(1, int(POSITIONS / (frames.mean() * (2 if joined else 1) + 10)))
         pool = source.integers((len(frames), frames.shape[1]), size=(_POOL * count, 2))
         pool = pool[np.argsort(frames[pool[:, 0], pool[:, 1]], kind="stable")]
@@ -109,14 +117,15 @@ class TalkerTask:
         references: list[Clip] = []
         voices = []
         for index, copy in pool[start : start + count].tolist():
-            other = int(source.choice(self._corpus.others(index)))
+            speaker = corpus.speakers[index]
+            other = int(source.choice(corpus.of_speaker(speaker)))
             said = self._corpus.spoken(index, copy)
             reference = self._corpus.spoken(other, copy)
             language = ENGLISH if source.random() < 0.5 else None
             parts = [reference, said] if joined else [said]
             layouts.append(lay_out(parts, self._config, self._role, language))
             references.append(reference.clip)
-            voices.append(self._corpus.speakers[index] * self._corpus.corpus.copies + copy)
+            voices.append(speaker * corpus.copies + copy)
         length = int(source.integers(120, 260))
         mels = torch.stack([_mel(clip, length, self._config, source) for clip in references])
         batch = collate(layouts, self._device)
@@ -131,8 +140,10 @@ class TalkerTask:
         assert seen is not None
         first = batch.next[..., 0]
         said = first != NOTHING
-        head = model.talker.codec_head.weight
-        logits = hidden[said] @ head[: self._config.talker.codec_eos_token_id + 1].T  # the codes and, behind them, the end
+        head = model.talker.get_parameter(HEAD)
+        logits = (
+            hidden[said] @ head[: self._config.talker.codec_eos_token_id + 1].T
+        )  # the codes and, behind them, the end
         code0 = F.cross_entropy(logits, first[said])
         guide = guidance(seen, batch.spoken)
         who = F.cross_entropy(model.classifier(speaker), drawn.voices)

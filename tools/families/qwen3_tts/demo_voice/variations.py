@@ -16,12 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tools.families.qwen3_tts.demo_voice.analysis import Analysis, pitch_of
 from tools.demo_voice.dataset import Record, read_shard
-from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE, frame_features
 from tools.demo_voice.files import save_arrays
 from tools.demo_voice.speakers import speakers
-from tools.demo_voice.synthesis import Utterance
+from tools.demo_voice.synthesis import Utterance, to_pcm
+from tools.families.qwen3_tts.demo_voice.analysis import Analysis, pitch_of
+from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE, frame_features
 
 FACTORS = (1.0, 0.95, 1.06, 0.9, 1.11)
 
@@ -44,9 +44,9 @@ def vary(utterance: Utterance, variation: Variation) -> Utterance:
     samples = utterance.samples
     if variation.factor != 1.0:
         samples = soxr.resample(samples, SAMPLE_RATE * variation.factor, SAMPLE_RATE, quality="MQ")
-    silence = np.zeros(variation.delay, np.float32)
+    silence = np.zeros(variation.delay, np.int16)
     ends = utterance.ends / variation.factor + variation.delay / SAMPLE_RATE
-    return Utterance(np.concatenate([silence, samples]), utterance.phones, ends.astype(np.float32))
+    return Utterance(np.concatenate([silence, to_pcm(samples)]), utterance.phones, ends.astype(np.float32))
 
 
 def make_codes(source: Path, target: Path, analysis: Analysis, seed: int, shard: int, copies: int) -> None:
