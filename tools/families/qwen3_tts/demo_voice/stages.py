@@ -128,7 +128,7 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     """Talker, code predictor and speaker encoder."""
     config = load_config(configuration_path(work))
     torch.manual_seed(options.seed)
-    model = talker_training.TalkerModel(config, talker_training.voices_of(len(FACTORS))).to(options.device)
+    model = talker_training.TalkerModel(config).to(options.device)
     run = Run(model, options.plan("talker", talker_training.PLAN), work / "talker.pt", model.hidden())
     if run.step < run.plan.steps:
         corpus = talker_corpus(work, options)

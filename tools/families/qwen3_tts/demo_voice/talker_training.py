@@ -16,11 +16,13 @@ from torch.nn import functional as F
 
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Plan, generator_of
+from tools.families.qwen3_tts.demo_voice.analysis import pitch_of
 from tools.families.qwen3_tts.demo_voice.corpus import Clip
 from tools.families.qwen3_tts.demo_voice.shape import ENGLISH
 from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, Batch, Layout, collate, lay_out
 from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
 from tools.families.qwen3_tts.demo_voice.talker_forward import Positions, embed, predict, run
+from tools.families.qwen3_tts.demo_voice.variations import FACTORS
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.mel import HOP, log_mel
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
@@ -33,18 +35,20 @@ NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker 
 PREDICTED = 0.12  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
 GUIDANCE, SPEAKER = 0.5, 0.1  # weights of these losses
+VOICES = ("slt", "awb", "rms", "kal16")
+TRAITS = 3  # of a speaker besides
 HEAD = "codec_head.weight"
 _POOL = 4  # a batch is cut from so many times as many clips, sorted by length: little padding
 
 
 class TalkerModel(nn.Module):
-    """What is trained: talker, speaker encoder, and a classifier of speakers that is thrown away."""
+    """What is trained: talker, speaker encoder, and a reader of what a speaker was made of, which is thrown away."""
 
-    def __init__(self, config: Qwen3TTSConfig, voices: int) -> None:
+    def __init__(self, config: Qwen3TTSConfig) -> None:
         super().__init__()
         self.talker = Talker(config)
         self.speaker_encoder = SpeakerEncoder(config.speaker_encoder)
-        self.classifier = nn.Linear(config.talker.hidden_size, voices)
+        self.reader = nn.Linear(config.talker.hidden_size, len(VOICES) + TRAITS)
         _initialise(self.talker)
 
     def hidden(self) -> list[str]:
@@ -96,6 +100,7 @@ class TalkerTask:
         # The first books carry most of the sound, so most of the effort goes there.
         weights = torch.linspace(2.0, 0.3, others)
         self._weights = (weights / weights.sum()).to(device)
+        self._voices, self._traits = (each.to(device) for each in makings(corpus.corpus.copies))
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of step `step`, and its parts."""
@@ -146,7 +151,9 @@ class TalkerTask:
         )  # the codes and, behind them, the end
         code0 = F.cross_entropy(logits, first[said])
         guide = guidance(seen, batch.spoken)
-        who = F.cross_entropy(model.classifier(speaker), drawn.voices)
+        read = model.reader(speaker).float()
+        who = F.cross_entropy(read[:, : len(VOICES)], self._voices[drawn.voices])
+        who = who + F.mse_loss(read[:, len(VOICES) :], self._traits[drawn.voices])
         others = self._predictor_loss(hidden, batch.next, chance)
         total = code0 + others + GUIDANCE * guide + SPEAKER * who
         figures = {"code0": code0.item(), "others": others.item(), "guide": guide.item(), "speaker": who.item()}
@@ -202,6 +209,17 @@ def _mel(clip: Clip, length: int, config: Qwen3TTSConfig, source: np.random.Gene
     return log_mel(stretch, config.speaker_encoder.mel_dim, config.speaker_encoder.sample_rate)[:length]
 
 
-def voices_of(copies: int) -> int:
-    """How many voices the classifier tells apart: each speaker in each variation."""
-    return len(speakers()) * copies
+def makings(copies: int) -> tuple[Tensor, Tensor]:
+    """What the voices are made of, each speaker in each variation.
+
+    Returns:
+        The synthesiser's voice int64 [N], a place in VOICES; and the logarithms of formants, pitch and stretch, of mean
+        0 and standard deviation 1 over all: float32 [N, TRAITS].
+    """
+    voices, traits = [], []
+    for speaker in speakers():
+        for factor in FACTORS[:copies]:
+            voices.append(VOICES.index(speaker.voice))
+            traits.append([speaker.formants * factor, pitch_of(speaker, factor), speaker.stretch / factor])
+    logs = torch.tensor(traits).log()
+    return torch.tensor(voices), (logs - logs.mean(dim=0)) / logs.std(dim=0)
