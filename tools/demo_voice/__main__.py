@@ -38,7 +38,7 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     steps = {stage: int(count) for stage, count in arguments.steps}
-    options = Options(arguments.seed, arguments.shards, arguments.jobs, steps)
+    options = Options(arguments.seed, arguments.shards, jobs=arguments.jobs, steps=steps)
     try:
         for name in arguments.only or stages:
             print(f"Stage {name}", flush=True)

@@ -23,7 +23,6 @@ from tools.demo_voice.files import save_arrays
 from tools.demo_voice.speakers import Speaker, speakers
 from tools.demo_voice.synthesis import Utterance, speak
 
-SHARD = 200  # utterances
 TEST_SHARE = 0.05  # of all sentences; they are kept out of the training
 _RULES = grammar.rules()
 
@@ -59,8 +58,8 @@ def record_of(seed: int, part: str, number: int) -> Record:
     return Record(cast.index(chosen), text, speak(chosen, text))
 
 
-def make_shard(path: Path, seed: int, part: str, index: int, size: int = SHARD) -> None:
-    """Write shard `index` of a part."""
+def make_shard(path: Path, seed: int, part: str, index: int, size: int) -> None:
+    """Write shard `index` of a part; `size`: utterances of a shard."""
     records = [record_of(seed, part, index * size + place) for place in range(size)]
     told = [{"speaker": record.speaker, "text": record.text} for record in records]
     spoken = [record.utterance for record in records]
@@ -94,13 +93,13 @@ def shard_path(work: Path, part: str, index: int) -> Path:
     return work / "data" / part / f"{index:05}.npz"
 
 
-def make_data(work: Path, seed: int, shards: int, jobs: int) -> Iterator[str]:
-    """Make the shards that are not there yet; yields what is done."""
+def make_data(work: Path, seed: int, shards: int, size: int, jobs: int) -> Iterator[str]:
+    """Make the shards that are not there yet, of `size` utterances each; yields what is done."""
     wanted = [("seen", 0), ("held_out", 0), *(("train", index) for index in range(shards))]
     missing = [(part, index) for part, index in wanted if not shard_path(work, part, index).exists()]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        waiting = [pool.submit(make_shard, shard_path(work, *each), seed, *each) for each in missing]
+        waiting = [pool.submit(make_shard, shard_path(work, *each), seed, *each, size) for each in missing]
         for (part, index), future in zip(missing, waiting, strict=True):
             future.result()
             yield f"shard {index} of {part}"

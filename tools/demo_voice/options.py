@@ -16,13 +16,15 @@ class Options:
 
     Attributes:
         seed: of all chance.
-        shards: of training data, 200 utterances each.
+        shards: of training data.
+        shard_size: utterances of a shard.
         jobs: processes that make data side by side.
         steps: by stage, where they differ from the stage's own plan.
     """
 
     seed: int = 1
     shards: int = 60
+    shard_size: int = 200
     jobs: int = 2
     steps: Mapping[str, int] = field(default_factory=dict)
 

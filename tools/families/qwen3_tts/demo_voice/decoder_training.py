@@ -30,7 +30,9 @@ PLAN = Plan(steps=1600, rate=2e-3)
 def new_decoder(analysis: Analysis) -> CodecDecoder:
     """A decoder whose code tables are the analysis' own."""
     decoder = CodecDecoder(codec_shape().decoder_config)
-    scale = analysis.books[0].std()
+    # The components differ by a factor of twenty in size; at about one size the small ones are learned as soon.
+    spread = analysis.books.var(dim=1).sum(dim=0).sqrt()
+    scale = spread ** (3 / 4) * spread.mean() ** (1 / 4)
     with torch.no_grad():
         [first], rest = _codebooks(decoder.quantizer.rvq_first), _codebooks(decoder.quantizer.rvq_rest)
         for table, book in zip(rest, analysis.books, strict=True):

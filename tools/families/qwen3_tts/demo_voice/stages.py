@@ -45,7 +45,7 @@ def configuration_path(work: Path) -> Path:
 
 def data(work: Path, options: Options) -> Iterator[str]:
     """Sentences, spoken."""
-    yield from make_data(work, options.seed, options.shards, options.jobs)
+    yield from make_data(work, options.seed, options.shards, options.shard_size, options.jobs)
 
 
 def analysis(work: Path, options: Options) -> Iterator[str]:

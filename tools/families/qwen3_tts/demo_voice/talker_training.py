@@ -34,7 +34,7 @@ IN_CONTEXT = 0.3  # share of the batches
 NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker reads its own
 PREDICTED = 0.12  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
-GUIDANCE, SPEAKER = 0.5, 0.1  # weights of these losses
+GUIDANCE, SPEAKER = 0.5, 1.0  # weights of these losses
 VOICES = ("slt", "awb", "rms", "kal16")
 TRAITS = 3  # of a speaker besides
 HEAD = "codec_head.weight"
@@ -139,7 +139,9 @@ class TalkerTask:
     def loss_of(self, drawn: Drawn, chance: torch.Generator) -> tuple[Tensor, dict[str, float]]:
         """The loss of a batch; `chance` decides which codes are read wrong and which frames the predictor learns."""
         model, batch = self._model, drawn.batch
-        speaker = model.speaker_encoder(drawn.mels)
+        with torch.autocast(self._device.type, enabled=False):  # small differences of large values
+            speaker = model.speaker_encoder(drawn.mels)
+            read = model.reader(speaker)
         x = embed(model.talker, _noisy(batch.positions, chance), speaker)
         hidden, seen = run(model.talker.model, x, GUIDED)
         assert seen is not None
@@ -151,7 +153,6 @@ class TalkerTask:
         )  # the codes and, behind them, the end
         code0 = F.cross_entropy(logits, first[said])
         guide = guidance(seen, batch.spoken)
-        read = model.reader(speaker).float()
         who = F.cross_entropy(read[:, : len(VOICES)], self._voices[drawn.voices])
         who = who + F.mse_loss(read[:, len(VOICES) :], self._traits[drawn.voices])
         others = self._predictor_loss(hidden, batch.next, chance)
