@@ -17,6 +17,8 @@ from tools.demo_voice.options import Options
 from tools.demo_voice.training import Stopped
 from tools.families.toolkit import demo_trainer, families_with
 
+WORK = Path(platformdirs.user_cache_dir("voice-clone")) / "demo_voice"
+
 
 def main() -> int:
     """The command line."""
@@ -25,8 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="tools/train_demo_voice", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = Path(platformdirs.user_cache_dir("voice-clone")) / "demo_voice"
-    parser.add_argument("--work", type=Path, default=default, help="folder of all states (default: %(default)s)")
+    parser.add_argument("--work", type=Path, default=WORK, help="folder of all states (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
     parser.add_argument("--shards", type=int, default=60, help="of 200 sentences each (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="processes that make data (default: %(default)s)")

@@ -23,6 +23,7 @@ from tools.demo_voice.files import save_state
 
 SAVE_SECONDS = 60.0
 REPORT_SECONDS = 20.0
+SLOW = 0.2
 
 
 class Stopped(Exception):
@@ -63,24 +64,31 @@ class Run:
         model: its parameters that require gradients are trained; its state dict is saved.
         path: of the state; if the file is there, the run continues from it.
         hidden: names of the matrices between hidden layers, which Muon trains (Jordan et al. 2024); the others: AdamW.
+        slow: how the names begin of parameters that learn at a fifth of the rate.
     """
 
-    def __init__(self, model: nn.Module, plan: Plan, path: Path, hidden: Collection[str] = ()) -> None:
+    def __init__(
+        self, model: nn.Module, plan: Plan, path: Path, hidden: Collection[str] = (), slow: str | None = None
+    ) -> None:
         self.model, self.plan, self.path = model, plan, path
         self.step = 0
         self.seconds = 0.0
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        plain = [parameter for name, parameter in trained.items() if name not in hidden]
-        matrices = [parameter for parameter in plain if parameter.ndim > 1]
-        others = [parameter for parameter in plain if parameter.ndim <= 1]
-        groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = []
+        for pace, chosen in ((1.0, False), (SLOW, True)):
+            plain = [each for name, each in trained.items() if name not in hidden and _begins(name, slow) == chosen]
+            for matrices, decay in ((True, plan.weight_decay), (False, 0.0)):
+                own = [each for each in plain if (each.ndim > 1) == matrices]
+                groups.append({"params": own, "weight_decay": decay, "pace": pace})
         self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98), fused=True)
         ]
         if hidden:
-            decay, own = plan.weight_decay, [trained[name] for name in hidden]
+            between: dict[str, Any] = {"params": [trained[name] for name in hidden], "pace": 1.0}
             # Its updates get the size of AdamW's, so that one rate fits both (Liu et al. 2025).
-            muon = torch.optim.Muon(own, lr=plan.rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+            muon = torch.optim.Muon(
+                [between], lr=plan.rate, weight_decay=plan.weight_decay, adjust_lr_fn="match_rms_adamw"
+            )
             self.optimizers.append(muon)
         self.average = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         if path.exists():
@@ -107,7 +115,7 @@ class Run:
         """One step down the gradient of `loss`."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self.plan.rate_at(self.step)
+                group["lr"] = group["pace"] * self.plan.rate_at(self.step)
             optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -158,6 +166,10 @@ class Run:
             self.save()
             if asked():
                 raise Stopped
+
+
+def _begins(name: str, start: str | None) -> bool:
+    return start is not None and name.startswith(start)
 
 
 def averaged(path: Path) -> dict[str, Tensor]:

@@ -113,6 +113,9 @@ class DemoTrainer(Protocol):
     STAGES: Mapping[str, Callable[[Path, Any], Iterator[str]]]
     """By name, in order: (the folder of all states, `tools.demo_voice.options.Options`) -> what was done."""
 
+    def load(self, folder: Path) -> Any:
+        """A checkpoint that speaks without a server: a `tools.demo_voice.evaluation.Voice`."""
+
 
 class NoOptions:
     """The `RepositoryOptions` of a family that brings none along."""

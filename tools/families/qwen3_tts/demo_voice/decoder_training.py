@@ -24,7 +24,7 @@ CONTEXT = 32  # frames that the transformer sees
 HEARD = 12  # frames at the end of them whose audio is compared
 WARM = 2  # frames before those, decoded but not compared: the convolutions start from silence
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
-PLAN = Plan(steps=1600, rate=2e-3)
+PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
 
 
 def new_decoder(analysis: Analysis) -> CodecDecoder:

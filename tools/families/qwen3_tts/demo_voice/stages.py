@@ -16,7 +16,7 @@ from tools.demo_voice.options import Options
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Run, averaged
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, talker_training
+from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, speaker_training, talker_training
 from tools.families.qwen3_tts.demo_voice.alignment import pronounce
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis, fit
 from tools.families.qwen3_tts.demo_voice.corpus import Corpus, codes_path
@@ -124,12 +124,28 @@ def tokenizer(work: Path, options: Options) -> Iterator[str]:
         yield "learned"
 
 
+def speaker(work: Path, options: Options) -> Iterator[str]:
+    """The speaker encoder by itself."""
+    config = load_config(configuration_path(work)).speaker_encoder
+    torch.manual_seed(options.seed)
+    model = speaker_training.SpeakerModel(config).to(options.device)
+    run = Run(model, options.plan("speaker", speaker_training.PLAN), work / "speaker.pt")
+    if run.step < run.plan.steps:
+        corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
+        run.finish(speaker_training.SpeakerTask(model, corpus, config, options.seed, options.device).loss)
+    yield f"{run.step} steps"
+
+
 def talker(work: Path, options: Options) -> Iterator[str]:
     """Talker, code predictor and speaker encoder."""
     config = load_config(configuration_path(work))
     torch.manual_seed(options.seed)
-    model = talker_training.TalkerModel(config).to(options.device)
-    run = Run(model, options.plan("talker", talker_training.PLAN), work / "talker.pt", model.hidden())
+    model = talker_training.TalkerModel(config)
+    model.load_state_dict(averaged(work / "speaker.pt"), strict=False)
+    model.to(options.device)
+    run = Run(
+        model, options.plan("talker", talker_training.PLAN), work / "talker.pt", model.hidden(), "speaker_encoder."
+    )
     if run.step < run.plan.steps:
         corpus = talker_corpus(work, options)
         role = Tokenizer(configuration_path(work)).role_ids
@@ -153,6 +169,7 @@ STAGES = {
     "tokenizer": tokenizer,
     "decoder": decoder,
     "encoder": encoder,
+    "speaker": speaker,
     "talker": talker,
     "checkpoint": checkpoint,
 }

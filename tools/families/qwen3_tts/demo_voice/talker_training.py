@@ -14,18 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Plan, generator_of
-from tools.families.qwen3_tts.demo_voice.analysis import pitch_of
 from tools.families.qwen3_tts.demo_voice.corpus import Clip
 from tools.families.qwen3_tts.demo_voice.shape import ENGLISH
+from tools.families.qwen3_tts.demo_voice.speaker_training import LENGTHS, SpeakerModel, makings, mel_of
 from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, Batch, Layout, collate, lay_out
 from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
 from tools.families.qwen3_tts.demo_voice.talker_forward import Positions, embed, predict, run
-from tools.families.qwen3_tts.demo_voice.variations import FACTORS
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.mel import HOP, log_mel
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 PLAN = Plan(steps=12000, rate=2e-3, warm_up=200, cool_down=0.3)
@@ -35,20 +31,16 @@ NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker 
 PREDICTED = 0.12  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
 GUIDANCE, SPEAKER = 0.5, 1.0  # weights of these losses
-VOICES = ("slt", "awb", "rms", "kal16")
-TRAITS = 3  # of a speaker besides
 HEAD = "codec_head.weight"
 _POOL = 4  # a batch is cut from so many times as many clips, sorted by length: little padding
 
 
-class TalkerModel(nn.Module):
-    """What is trained: talker, speaker encoder, and a reader of what a speaker was made of, which is thrown away."""
+class TalkerModel(SpeakerModel):
+    """What is trained: talker and speaker encoder."""
 
     def __init__(self, config: Qwen3TTSConfig) -> None:
-        super().__init__()
+        super().__init__(config.speaker_encoder)
         self.talker = Talker(config)
-        self.speaker_encoder = SpeakerEncoder(config.speaker_encoder)
-        self.reader = nn.Linear(config.talker.hidden_size, len(VOICES) + TRAITS)
         _initialise(self.talker)
 
     def hidden(self) -> list[str]:
@@ -75,11 +67,11 @@ def _initialise(talker: Talker) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A batch and whose voice it speaks in: mels [B, frames, 128] of the references, numbers of the voices [B]."""
+    """A batch and whose voice it speaks in: mels [B, frames, 128] of the references, and what they are made of."""
 
     batch: Batch
     mels: Tensor
-    voices: Tensor
+    made_of: tuple[Tensor, Tensor]
 
 
 class TalkerTask:
@@ -100,7 +92,7 @@ class TalkerTask:
         # The first books carry most of the sound, so most of the effort goes there.
         weights = torch.linspace(2.0, 0.3, others)
         self._weights = (weights / weights.sum()).to(device)
-        self._voices, self._traits = (each.to(device) for each in makings(corpus.corpus.copies))
+        self._makings = makings(corpus.corpus.copies)
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of step `step`, and its parts."""
@@ -120,7 +112,7 @@ class TalkerTask:
         start = int(source.integers(len(pool) - count + 1))
         layouts: list[Layout] = []
         references: list[Clip] = []
-        voices = []
+        numbers = []
         for index, copy in pool[start : start + count].tolist():
             speaker = corpus.speakers[index]
             other = int(source.choice(corpus.of_speaker(speaker)))
@@ -130,18 +122,16 @@ class TalkerTask:
             parts = [reference, said] if joined else [said]
             layouts.append(lay_out(parts, self._config, self._role, language))
             references.append(reference.clip)
-            voices.append(speaker * corpus.copies + copy)
-        length = int(source.integers(120, 260))
-        mels = torch.stack([_mel(clip, length, self._config, source) for clip in references])
-        batch = collate(layouts, self._device)
-        return Drawn(batch, mels.to(self._device), torch.tensor(voices, device=self._device))
+            numbers.append(speaker * corpus.copies + copy)
+        length = int(source.integers(*LENGTHS))
+        mels = torch.stack([mel_of(clip, length, self._config.speaker_encoder, source) for clip in references])
+        voices, traits = (each[numbers].to(self._device) for each in self._makings)
+        return Drawn(collate(layouts, self._device), mels.to(self._device), (voices, traits))
 
     def loss_of(self, drawn: Drawn, chance: torch.Generator) -> tuple[Tensor, dict[str, float]]:
         """The loss of a batch; `chance` decides which codes are read wrong and which frames the predictor learns."""
         model, batch = self._model, drawn.batch
-        with torch.autocast(self._device.type, enabled=False):  # small differences of large values
-            speaker = model.speaker_encoder(drawn.mels)
-            read = model.reader(speaker)
+        speaker, who = model.read(drawn.mels, drawn.made_of)
         x = embed(model.talker, _noisy(batch.positions, chance), speaker)
         hidden, seen = run(model.talker.model, x, GUIDED)
         assert seen is not None
@@ -153,8 +143,6 @@ class TalkerTask:
         )  # the codes and, behind them, the end
         code0 = F.cross_entropy(logits, first[said])
         guide = guidance(seen, batch.spoken)
-        who = F.cross_entropy(read[:, : len(VOICES)], self._voices[drawn.voices])
-        who = who + F.mse_loss(read[:, len(VOICES) :], self._traits[drawn.voices])
         others = self._predictor_loss(hidden, batch.next, chance)
         total = code0 + others + GUIDANCE * guide + SPEAKER * who
         figures = {"code0": code0.item(), "others": others.item(), "guide": guide.item(), "speaker": who.item()}
@@ -200,27 +188,3 @@ def _noisy(positions: Positions, chance: torch.Generator) -> Positions:
     replaced = wrong[..., None] & (torch.arange(books) >= start[..., None])
     mixed = torch.where(replaced.to(device), others, codes)
     return Positions(positions.text, positions.control, positions.speaker, mixed, positions.framed)
-
-
-def _mel(clip: Clip, length: int, config: Qwen3TTSConfig, source: np.random.Generator) -> Tensor:
-    """A stretch of a clip as the speaker encoder reads it: [length, 128]; a shorter clip is repeated."""
-    samples = clip.play().samples
-    begin = int(source.integers(max(1, len(samples) - length * HOP)))
-    stretch = torch.from_numpy(np.resize(samples[begin:], length * HOP))
-    return log_mel(stretch, config.speaker_encoder.mel_dim, config.speaker_encoder.sample_rate)[:length]
-
-
-def makings(copies: int) -> tuple[Tensor, Tensor]:
-    """What the voices are made of, each speaker in each variation.
-
-    Returns:
-        The synthesiser's voice int64 [N], a place in VOICES; and the logarithms of formants, pitch and stretch, of mean
-        0 and standard deviation 1 over all: float32 [N, TRAITS].
-    """
-    voices, traits = [], []
-    for speaker in speakers():
-        for factor in FACTORS[:copies]:
-            voices.append(VOICES.index(speaker.voice))
-            traits.append([speaker.formants * factor, pitch_of(speaker, factor), speaker.stretch / factor])
-    logs = torch.tensor(traits).log()
-    return torch.tensor(voices), (logs - logs.mean(dim=0)) / logs.std(dim=0)
