@@ -25,7 +25,7 @@ from tools.families.qwen3_tts.demo_voice.variations import variation_of, vectors
 from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
-STEPS = {"decoder": 2, "encoder": 2, "talker": 2}
+STEPS = {"decoder": 2, "encoder": 2, "speaker": 2, "talker": 2}
 OPTIONS = Options(shards=1, shard_size=24, jobs=1, steps=STEPS)
 CPU = torch.device("cpu")
 
