@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from tools.demo_voice.__main__ import WORK
+from tools.demo_voice.train import WORK
 from tools.demo_voice.evaluation import evaluate
 from tools.families.toolkit import demo_trainer, families_with
 

@@ -37,6 +37,11 @@ def new_encoder(analysis: Analysis) -> CodecEncoder:
         for name, parameter in encoder.named_parameters():
             if name.endswith("_layer_scale.scale"):
                 parameter.fill_(0.1)
+        # From the start with signals of about the right size: speech is faint, and what is to be found is not.
+        encoder.get_parameter("encoder.layers.0.conv.weight").mul_(10.0)
+        semantic.get_parameter("input_proj.weight").mul_(analysis.phone_book.std())
+        spread = analysis.books.var(dim=1).sum(dim=0).sqrt()
+        acoustic.get_parameter("input_proj.weight").mul_(spread[:, None, None])
     for name, parameter in encoder.named_parameters():
         parameter.requires_grad_("codebook" not in name)
     return encoder
