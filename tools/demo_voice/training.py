@@ -92,13 +92,15 @@ class Run:
             self.optimizers.append(muon)
         self.average = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         if path.exists():
-            self._load(torch.load(path, weights_only=True))
+            self._load(torch.load(path, map_location="cpu", weights_only=True))
 
     def _load(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.average, self.step, self.seconds = state["average"], state["step"], state["seconds"]
+        for name, tensor in self.average.items():
+            tensor.copy_(state["average"][name])
+        self.step, self.seconds = state["step"], state["seconds"]
 
     def save(self) -> None:
         """Write the state."""
@@ -174,7 +176,7 @@ def _begins(name: str, start: str | None) -> bool:
 
 def averaged(path: Path) -> dict[str, Tensor]:
     """The averaged weights of a run."""
-    average: dict[str, Tensor] = torch.load(path, weights_only=True)["average"]
+    average: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)["average"]
     return average
 
 
