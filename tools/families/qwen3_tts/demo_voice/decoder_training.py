@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tools.demo_voice.training import Plan, generator_of
+from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis
 from tools.families.qwen3_tts.demo_voice.corpus import Clip, Corpus
 from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
 from tools.families.qwen3_tts.demo_voice.features import FRAME
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.layers.attention import LayerScale
 from voice_clone.layers.rvq import DecoderCodebook
 
 BATCH = 6
@@ -27,9 +27,14 @@ RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and ho
 PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
 
 
-def new_decoder(analysis: Analysis) -> CodecDecoder:
-    """A decoder whose code tables are the analysis' own."""
+def new_decoder(analysis: Analysis, seed: int) -> CodecDecoder:
+    """A decoder whose code tables are the analysis' own.
+
+    The other weights are random and keep a signal's size: after torch's own initialisation, which shrinks it in each of
+    a dozen layers, the codes make one part in a hundred of the sound, and the rest is bias.
+    """
     decoder = CodecDecoder(codec_shape().decoder_config)
+    fill_random(decoder, "decoder.", seed)
     # The components differ by a factor of twenty in size; at about one size the small ones are learned as soon.
     spread = analysis.books.var(dim=1).sum(dim=0).sqrt()
     scale = spread ** (3 / 4) * spread.mean() ** (1 / 4)
@@ -37,11 +42,10 @@ def new_decoder(analysis: Analysis) -> CodecDecoder:
         [first], rest = _codebooks(decoder.quantizer.rvq_first), _codebooks(decoder.quantizer.rvq_rest)
         for table, book in zip(rest, analysis.books, strict=True):
             table.embedding_sum.copy_(book / scale)
+            table.cluster_usage.fill_(1.0)
+        first.cluster_usage.fill_(1.0)
         first.embedding_sum.zero_()
         first.embedding_sum[:, : analysis.phone_book.shape[1]] = analysis.phone_book / analysis.phone_book.std()
-        for module in decoder.modules():
-            if isinstance(module, LayerScale):
-                module.scale.fill_(0.1)  # branches begin small
     for name, parameter in decoder.named_parameters():
         parameter.requires_grad_(not name.endswith("cluster_usage"))
     return decoder

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tools.demo_voice.training import Plan, generator_of
+from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, Analysis
 from tools.families.qwen3_tts.demo_voice.corpus import Corpus
 from tools.families.qwen3_tts.demo_voice.features import FRAME
@@ -22,9 +23,10 @@ BATCH = 4
 LONGEST = 2  # utterances of a speaker, one after the other: clips may be longer than a sentence
 
 
-def new_encoder(analysis: Analysis) -> CodecEncoder:
+def new_encoder(analysis: Analysis, seed: int) -> CodecEncoder:
     """An encoder whose codebooks are the analysis' own, and stay so."""
     encoder = CodecEncoder(codec_shape().encoder_config, BOOKS)
+    fill_random(encoder, "encoder.", seed)
     quantizer = encoder.quantizer
     semantic = quantizer.semantic_residual_vector_quantizer
     acoustic = quantizer.acoustic_residual_vector_quantizer
@@ -34,11 +36,9 @@ def new_encoder(analysis: Analysis) -> CodecEncoder:
         phones.embed_sum[:, : analysis.phone_book.shape[1]] = analysis.phone_book
         for codebook, book in zip(acoustic.codebooks, analysis.books, strict=True):
             codebook.embed_sum.copy_(book)
-        for name, parameter in encoder.named_parameters():
-            if name.endswith("_layer_scale.scale"):
-                parameter.fill_(0.1)
-        # From the start with signals of about the right size: speech is faint, and what is to be found is not.
-        encoder.get_parameter("encoder.layers.0.conv.weight").mul_(10.0)
+        for codebook in (phones, *acoustic.codebooks):
+            codebook.cluster_usage.fill_(1.0)
+        # From the start about as large as what is to be found.
         semantic.get_parameter("input_proj.weight").mul_(analysis.phone_book.std())
         spread = analysis.books.var(dim=1).sum(dim=0).sqrt()
         acoustic.get_parameter("input_proj.weight").mul_(spread[:, None, None])

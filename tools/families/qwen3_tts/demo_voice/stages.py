@@ -78,8 +78,7 @@ def _make_codes(work: Path, seed: int, shard: int) -> None:
 def decoder(work: Path, options: Options) -> Iterator[str]:
     """code2wav."""
     device = options.device
-    torch.manual_seed(options.seed)
-    network = decoder_training.new_decoder(Analysis.load(analysis_path(work))).to(device)
+    network = decoder_training.new_decoder(Analysis.load(analysis_path(work)), options.seed).to(device)
     run = Run(network, options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
     if run.step < run.plan.steps:
         task = decoder_training.DecoderTask(
@@ -92,9 +91,8 @@ def decoder(work: Path, options: Options) -> Iterator[str]:
 def encoder(work: Path, options: Options) -> Iterator[str]:
     """The codec's encoder."""
     device = options.device
-    torch.manual_seed(options.seed)
     found = Analysis.load(analysis_path(work))
-    network = encoder_training.new_encoder(found).to(device)
+    network = encoder_training.new_encoder(found, options.seed).to(device)
     run = Run(network, options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
     if run.step < run.plan.steps:
         corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)

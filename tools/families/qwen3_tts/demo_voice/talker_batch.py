@@ -1,8 +1,9 @@
-"""Batches of the talker's training, position for position as the server feeds them in the streaming layouts.
+"""Batches of the talker's training, position for position as the server feeds them.
 
 The layouts are those of `voice_clone.families.qwen3_tts.prefill`: a head (role, think tokens, speaker, begin of text),
-then at each position one text token above one codec frame. In-context cloning reads the reference's frames as if they
-were its own, so it is trained as two utterances of one speaker, joined.
+then at each position one text token above one codec frame; or, not streaming, all the text before the first frame.
+In-context cloning reads the reference's frames as if they were its own, so it is trained as two utterances of one
+speaker, joined.
 """
 
 from __future__ import annotations
@@ -49,10 +50,15 @@ class Batch:
     spoken: Tensor
 
 
-def lay_out(parts: Sequence[Spoken], config: Qwen3TTSConfig, role: NDArray[np.int32], language: int | None) -> Layout:
+def lay_out(
+    parts: Sequence[Spoken],
+    config: Qwen3TTSConfig,
+    role: NDArray[np.int32],
+    language: int | None,
+    non_streaming: bool = False,
+) -> Layout:
     """One utterance, or a reference and an utterance, as the server would have fed them."""
     talker = config.talker
-    books = talker.num_code_groups
     tokens = np.concatenate([*(part.tokens for part in parts), [config.tts_eos_token_id]])
     frames = np.concatenate([part.codes for part in parts])
     firsts = np.cumsum([0, *(len(part.tokens) for part in parts)])
@@ -61,8 +67,9 @@ def lay_out(parts: Sequence[Spoken], config: Qwen3TTSConfig, role: NDArray[np.in
     if language is not None:
         think = [talker.codec_think_id, talker.codec_think_bos_id, language, talker.codec_think_eos_id]
     speaker = len(role) + len(think)
-    head = speaker + 2
-    size = head + len(frames) + 1
+    head = speaker + 2  # where the text begins
+    start = head + len(tokens) if non_streaming else head  # where the frames begin
+    size = start + len(frames) + 1
 
     text = np.full(size, config.tts_pad_token_id)
     text[: len(role)] = role
@@ -70,17 +77,18 @@ def lay_out(parts: Sequence[Spoken], config: Qwen3TTSConfig, role: NDArray[np.in
     text[head : head + len(tokens)] = tokens[: size - head]
     control = np.full(size, NO_TOKEN)
     control[len(role) : speaker] = think
-    control[head - 1 : head + 1] = talker.codec_pad_id, talker.codec_bos_id
-    codes = np.zeros((size, books), np.int64)
-    codes[head + 1 :] = frames
-    following = np.full((size, books), NOTHING)
-    following[head:-1] = frames
+    control[head - 1 : start] = talker.codec_pad_id
+    control[start] = talker.codec_bos_id
+    codes = np.zeros((size, talker.num_code_groups), np.int64)
+    codes[start + 1 :] = frames
+    following = np.full((size, talker.num_code_groups), NOTHING)
+    following[start:-1] = frames
     following[-1, 0] = talker.codec_eos_token_id
     at = np.full(size, NOTHING)
-    at[head:-1] = head + spoken
+    at[start:-1] = head + spoken
     at[-1] = head + len(tokens) - 1
     at[at > np.arange(size)] = NOTHING
-    return Layout(text, control, codes, np.arange(size) > head, speaker, following, at)
+    return Layout(text, control, codes, np.arange(size) > start, speaker, following, at)
 
 
 def collate(layouts: Sequence[Layout], device: torch.device) -> Batch:

@@ -27,6 +27,7 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker
 PLAN = Plan(steps=12000, rate=2e-3, warm_up=200, cool_down=0.3)
 POSITIONS = 1200  # of a batch, about
 IN_CONTEXT = 0.3  # share of the batches
+NON_STREAMING = 0.15  # likewise
 NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker reads its own
 PREDICTED = 0.12  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
@@ -102,9 +103,9 @@ class TalkerTask:
             return self.loss_of(drawn, chance)
 
     def draw(self, chance: torch.Generator) -> Drawn:
-        """A batch of the streaming layouts."""
+        """A batch of one of the layouts."""
         source = np.random.default_rng(int(torch.randint(2**62, (), generator=chance)))
-        joined = source.random() < IN_CONTEXT
+        joined, non_streaming = source.random() < IN_CONTEXT, source.random() < NON_STREAMING
         frames, corpus = self._corpus.frames, self._corpus.corpus
         count = max(1, int(POSITIONS / (frames.mean() * (2 if joined else 1) + 10)))
         pool = source.integers((len(frames), frames.shape[1]), size=(_POOL * count, 2))
@@ -120,7 +121,7 @@ class TalkerTask:
             reference = self._corpus.spoken(other, copy)
             language = ENGLISH if source.random() < 0.5 else None
             parts = [reference, said] if joined else [said]
-            layouts.append(lay_out(parts, self._config, self._role, language))
+            layouts.append(lay_out(parts, self._config, self._role, language, non_streaming))
             references.append(reference.clip)
             numbers.append(speaker * corpus.copies + copy)
         length = int(source.integers(*LENGTHS))

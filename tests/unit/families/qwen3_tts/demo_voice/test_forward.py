@@ -10,7 +10,7 @@ from tools.demo_voice.dataset import Record
 from tools.demo_voice.synthesis import Utterance
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from tools.families.qwen3_tts.checkpoint_weights import random_tensor
+from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.corpus import Clip
 from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
@@ -28,16 +28,11 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 CPU = torch.device("cpu")
 
 
-def fill(module: torch.nn.Module, prefix: str) -> None:
-    state = module.state_dict()
-    module.load_state_dict({name: random_tensor(prefix + name, tuple(each.shape), 3) for name, each in state.items()})
-
-
 @pytest.fixture(scope="module")
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Talker:
     config = write_configuration(SHAPES["tiny"], tmp_path_factory.mktemp("configuration"))
     network = Talker(config)
-    fill(network, "talker.")
+    fill_random(network, "talker.", 3)
     return network
 
 
@@ -50,7 +45,9 @@ def spoken(config: Qwen3TTSConfig, tokens: int, frames: int, seed: int) -> Spoke
     return Spoken(Clip(nobody, Variation(1.0, 0), codes.astype(np.uint8)), ids, codes, at)
 
 
-def prompt_of(parts: list[Spoken], role: np.ndarray, speaker: np.ndarray, language: int | None) -> Prompt:
+def prompt_of(
+    parts: list[Spoken], role: np.ndarray, speaker: np.ndarray, language: int | None, non_streaming: bool
+) -> Prompt:
     """The server's prompt for the last part, with those before as its reference."""
     *references, said = parts
     return Prompt(
@@ -60,19 +57,23 @@ def prompt_of(parts: list[Spoken], role: np.ndarray, speaker: np.ndarray, langua
         np.concatenate([np.zeros(0, np.int32), *(part.tokens.astype(np.int32) for part in references)]),
         references[0].codes.astype(np.int32) if references else np.zeros((0, said.codes.shape[1]), np.int32),
         language,
+        non_streaming,
     )
 
 
 @pytest.mark.parametrize("sizes", [[(5, 12)], [(30, 9)], [(4, 9), (7, 11)], [(12, 6), (7, 11)]])
 @pytest.mark.parametrize("language", ["english", None])
-def test_positions_are_those_of_the_server(talker: Talker, sizes: list[tuple[int, int]], language: str | None) -> None:
+@pytest.mark.parametrize("non_streaming", [False, True])
+def test_positions_are_those_of_the_server(
+    talker: Talker, sizes: list[tuple[int, int]], language: str | None, non_streaming: bool
+) -> None:
     config = talker.config
     identity = None if language is None else config.talker.codec_language_id[language]
     parts = [spoken(config, *size, seed) for seed, size in enumerate(sizes)]
     role = np.array([3, 4, 5], np.int32)
     speaker = torch.randn(1, config.talker.hidden_size, generator=torch.Generator().manual_seed(1))
-    prompt = prompt_of(parts, role, speaker[0].numpy(), identity)
-    layout = lay_out(parts, config, role, identity)
+    prompt = prompt_of(parts, role, speaker[0].numpy(), identity, non_streaming)
+    layout = lay_out(parts, config, role, identity, non_streaming)
     mine = embed(talker, collate([layout], CPU).positions, speaker)[0]
 
     served = build_talker_input(talker, config, prompt)
@@ -91,7 +92,9 @@ def test_positions_are_those_of_the_server(talker: Talker, sizes: list[tuple[int
     at = layout.spoken[-1 - spoken_frames : -1]
     seen = at != NOTHING
     tokens = np.concatenate([part.tokens[part.spoken] for part in parts])
-    assert seen.any() == (len(parts[0].tokens) < 30) and np.array_equal(layout.text[at[seen]], tokens[seen])
+    assert seen.any() == (non_streaming or len(parts[0].tokens) < 30) and np.array_equal(
+        layout.text[at[seen]], tokens[seen]
+    )
     assert np.all(at[seen] <= np.flatnonzero(seen) + len(first) - 1 - spoken_frames)
 
 
@@ -136,7 +139,7 @@ def test_predicted_codes_are_those_of_the_steps(talker: Talker) -> None:
 
 def test_decoded_audio_is_that_of_the_stream() -> None:
     decoder = CodecDecoder(codec_shape().decoder_config)
-    fill(decoder, "decoder.")
+    fill_random(decoder, "decoder.", 3)
     codes = torch.randint(256, (2, 16, 40), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         mine = decode(decoder, codes, 40).clamp(-1, 1)

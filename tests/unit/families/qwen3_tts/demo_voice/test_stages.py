@@ -70,10 +70,10 @@ def task_of(name: str, work: Path) -> tuple[nn.Module, Callable[[int], tuple[Ten
     corpus = Corpus(work, 1, OPTIONS.seed)
     torch.manual_seed(0)
     if name == "decoder":
-        decoder = decoder_training.new_decoder(analysis)
+        decoder = decoder_training.new_decoder(analysis, 1)
         return decoder, decoder_training.DecoderTask(decoder, corpus, 1, CPU).loss
     if name == "encoder":
-        encoder = encoder_training.new_encoder(analysis)
+        encoder = encoder_training.new_encoder(analysis, 1)
         return encoder, encoder_training.EncoderTask(encoder, corpus, analysis, 1, CPU).loss
     config = load_config(stages.configuration_path(work))
     model = talker_training.TalkerModel(config)
