@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support.official import quiet, qwen_tts
+from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes
 from voice_clone.families.qwen3_tts.text import Tokenizer
@@ -50,7 +51,7 @@ def test_generation_defaults_are_read(official: Any, tiny: Path) -> None:
 
 @pytest.mark.parametrize("shape", ["tiny", "0.6b", "1.7b"])
 def test_names_and_shapes_are_those_of_the_official_classes(shape: str, tmp_path: Path) -> None:
-    config = write_configuration(shape, tmp_path)
+    config = write_configuration(SHAPES[shape], tmp_path)
     model = qwen_tts.Qwen3TTSModel.from_pretrained.__globals__
     tokenizer = qwen_tts.Qwen3TTSTokenizer.from_pretrained.__globals__
     model_config = model["Qwen3TTSConfig"].from_pretrained(str(tmp_path))
@@ -158,7 +159,7 @@ def test_a_released_vocabulary_is_split_as_from_the_hub(tmp_path: Path) -> None:
     """A large tokenizer, without the Mistral pattern that transformers 4.57.3 forces on local folders."""
     from transformers import Qwen2TokenizerFast
 
-    write_configuration("0.6b", tmp_path)
+    write_configuration(SHAPES["0.6b"], tmp_path)
     with quiet():
         tokenizer = Qwen2TokenizerFast.from_pretrained(str(tmp_path))
 

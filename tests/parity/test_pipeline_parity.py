@@ -12,7 +12,12 @@ import torch
 
 from tests.support.factories import CheckpointFactory
 from tests.support.official import quiet, qwen_tts
-from tools.families.qwen3_tts.checkpoint_maker import make_endless
+from tools.demo_voice.dataset import sentence_of
+from tools.families.qwen3_tts import checkpoint_weights
+from tools.families.qwen3_tts.checkpoint_maker import make_endless, write_configuration
+from tools.families.qwen3_tts.demo_voice.export import export
+from tools.families.qwen3_tts.demo_voice.shape import EOS, GENERATION, SHAPE
+from tools.families.qwen3_tts.demo_voice.vocabulary import train_merges
 from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -167,6 +172,31 @@ def test_tiny(
     for layout, language in CASES if seed == 0 else CASES[seed::3]:
         seen |= set(check(folder, reference_clip, reference_text, layout, language, FRAMES).ravel().tolist())
     assert len(seen) > 200, "few codes occur, so equal codes prove little"
+
+
+def test_demo_voice(
+    tmp_path: Path, reference_clip: bytes, reference_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shape, the tokenizer and the files of the demo's checkpoint, with random weights."""
+    monkeypatch.setattr(checkpoint_weights, "CODEC_EOS", EOS)
+    configuration = tmp_path / "configuration"
+    configuration.mkdir()
+    texts = [sentence_of(0, "train", number) for number in range(500)]
+    config = write_configuration(SHAPE, configuration, train_merges(texts), GENERATION)
+    model, codec = (
+        {name: checkpoint_weights.random_tensor(name, shape, 0) for name, shape in shapes.items()}
+        for shapes in (checkpoint_weights.model_shapes(config), checkpoint_weights.codec_shapes(config))
+    )
+    decoder, encoder = (
+        {name.removeprefix(f"{part}."): tensor for name, tensor in codec.items() if name.startswith(f"{part}.")}
+        for part in ("decoder", "encoder")
+    )
+    export(configuration, model, decoder, encoder, tmp_path / "checkpoint")
+    folder = make_endless(tmp_path / "checkpoint", tmp_path / "endless")
+    seen: set[int] = set()
+    for layout, language in [*CASES[:2], (CASES[3][0], "English")]:
+        seen |= set(check(folder, reference_clip, reference_text, layout, language, FRAMES).ravel().tolist())
+    assert len(seen) > 100
 
 
 @pytest.mark.long

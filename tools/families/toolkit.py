@@ -11,7 +11,7 @@ A tool finds a module by the family's name; the protocols below say what is call
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -119,6 +119,16 @@ class RepositoryOptions(Protocol):
         """
 
 
+class DemoTrainer(Protocol):
+    """Trains the checkpoint of the demo."""
+
+    STAGES: Mapping[str, Callable[[Path, Any], Iterator[str]]]
+    """By name, in order: (the folder of all states, `tools.demo_voice.options.Options`) -> what was done."""
+
+    def load(self, folder: Path) -> Any:
+        """A checkpoint that speaks without a server: a `tools.demo_voice.evaluation.Voice`."""
+
+
 class NoOptions:
     """The `RepositoryOptions` of a family that brings none along."""
 
@@ -166,6 +176,11 @@ def repository_options(family: str) -> RepositoryOptions:
     if family not in families_with("repository"):
         return NoOptions()
     return cast(RepositoryOptions, _module(family, "repository"))
+
+
+def demo_trainer(family: str) -> DemoTrainer:
+    """The family's; it is one of `families_with("demo_trainer")`."""
+    return cast(DemoTrainer, _module(family, "demo_trainer"))
 
 
 def _module(family: str, name: str) -> Any:

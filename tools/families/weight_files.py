@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,6 @@ def _elements(shape: tuple[int, ...]) -> int:
     return torch.Size(shape).numel()
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """As people read it."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

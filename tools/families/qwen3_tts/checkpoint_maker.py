@@ -6,7 +6,9 @@ same bytes. Sizes: `tiny` for tests and the demo (17 MB), `0.6b` and `1.7b` with
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -16,6 +18,7 @@ from tools.families.qwen3_tts.checkpoint_config import (
     GENERATION,
     SHAPES,
     TEXT_PREPROCESSOR,
+    Shape,
     codec_config,
     model_config,
 )
@@ -46,7 +49,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     if folder.exists():
         raise FileExistsError(f"{folder} exists; give a new folder")
     with new_folder(folder) as partial:
-        config = write_configuration(shape, partial)
+        config = write_configuration(SHAPES[shape], partial)
 
         def tensor(name: str, sizes: tuple[int, ...]) -> Tensor:
             return random_tensor(name, sizes, seed)
@@ -70,10 +73,14 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
     return folder
 
 
-def write_configuration(shape: str, folder: Path) -> Qwen3TTSConfig:
-    """Write all but the weights to the existing `folder`, and read it back."""
-    sizes = SHAPES[shape]
-    ids = write_tokenizer(folder, sizes.base_vocabulary)
+def write_configuration(
+    sizes: Shape,
+    folder: Path,
+    merges: Sequence[tuple[str, str]] | None = None,
+    generation: Mapping[str, Any] = GENERATION,
+) -> Qwen3TTSConfig:
+    """Write all but the weights to the existing `folder`, and read it back; `merges`: of the tokenizer."""
+    ids = write_tokenizer(folder, sizes.base_vocabulary, merges)
     vocabulary = RELEASED_TEXT_VOCABULARY
     if sizes.base_vocabulary is None:
         vocabulary = ids[SPECIAL_TOKENS[-1]] + 1
@@ -81,7 +88,7 @@ def write_configuration(shape: str, folder: Path) -> Qwen3TTSConfig:
     codec.mkdir()
     for path, content in (
         (folder / "config.json", model_config(sizes, ids, vocabulary)),
-        (folder / "generation_config.json", GENERATION),
+        (folder / "generation_config.json", generation),
         (folder / "preprocessor_config.json", TEXT_PREPROCESSOR),
         (codec / "config.json", codec_config(sizes)),
         (codec / "preprocessor_config.json", CODEC_PREPROCESSOR),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.families.byte_level_bpe import byte_alphabet, train_merges
@@ -23,18 +24,21 @@ SPECIAL_TOKENS = (
 _PLAIN = slice(SPECIAL_TOKENS.index("<tool_call>"), SPECIAL_TOKENS.index("</think>") + 1)
 
 
-def write_tokenizer(folder: Path, base_vocabulary: int | None) -> dict[str, int]:
+def write_tokenizer(
+    folder: Path, base_vocabulary: int | None, merges: Sequence[tuple[str, str]] | None = None
+) -> dict[str, int]:
     """Write vocab.json, merges.txt and tokenizer_config.json.
 
     Args:
         folder: exists.
         base_vocabulary: number of text tokens; those that the merges leave over are filled with tokens that no text
             makes. None: no filling.
+        merges: None: those learned from a few sentences in many languages.
 
     Returns:
         The ids of the special tokens and of `assistant`.
     """
-    merges = train_merges()
+    merges = train_merges() if merges is None else merges
     tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
     if base_vocabulary is not None:
         tokens += [f"[unused {index}]" for index in range(len(tokens), base_vocabulary)]

@@ -105,6 +105,12 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     return noise * (gain / math.sqrt(fan_in))
 
 
+def fill_random(module: torch.nn.Module, prefix: str, seed: int) -> None:
+    """Give a network random weights; `prefix`: of its names in the checkpoint."""
+    tensors = {name: random_tensor(prefix + name, shape, seed) for name, shape in _shapes("", module).items()}
+    module.load_state_dict(tensors)
+
+
 def _shapes(prefix: str, module: torch.nn.Module) -> Shapes:
     return {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 

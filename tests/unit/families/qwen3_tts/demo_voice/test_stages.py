@@ -1,0 +1,129 @@
+"""All stages on very little data: what they make is whole, and the package loads it as it was trained."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor, nn
+
+from tools.demo_voice.dataset import read_shard, shard_path
+from tools.demo_voice.options import Options
+from tools.demo_voice.training import averaged
+from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, stages, talker_training
+from tools.families.qwen3_tts.demo_voice.analysis import Analysis
+from tools.families.qwen3_tts.demo_voice.bare_engine import BareEngine
+from tools.families.qwen3_tts.demo_voice.corpus import Corpus
+from tools.families.qwen3_tts.demo_voice.variations import variation_of, vectors_of
+from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.text import Tokenizer
+
+STEPS = {"decoder": 2, "encoder": 2, "speaker": 2, "talker": 2}
+OPTIONS = Options(shards=1, shard_size=24, jobs=1, steps=STEPS)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every stage, run on very little."""
+    if shutil.which("flite") is None:
+        pytest.skip("flite, which speaks the data, is not installed")
+    folder = tmp_path_factory.mktemp("work")
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # few sentences have fewer sounds than a book has codes
+        patch.setattr(stages, "TOKENIZER_TEXTS", 300)
+        for stage in stages.STAGES.values():
+            list(stage(folder, OPTIONS))
+    return folder
+
+
+def test_the_stages_end_and_have_nothing_left_to_do(work: Path) -> None:
+    files = {path: path.stat().st_mtime_ns for path in work.rglob("*.*") if "checkpoint" not in str(path)}
+    for name, stage in stages.STAGES.items():
+        if name != "checkpoint":
+            list(stage(work, OPTIONS))
+    assert files == {path: path.stat().st_mtime_ns for path in files}
+    assert not list(work.rglob(".*"))  # nothing half written
+
+
+def test_codes_find_their_audio_again(work: Path) -> None:
+    analysis = Analysis.load(stages.analysis_path(work))
+    corpus = Corpus(work, 1, OPTIONS.seed)
+    for copy in range(corpus.copies):
+        clip = corpus.clip(5, copy)
+        assert clip.variation == variation_of(OPTIONS.seed, 0, 5, copy)
+        phone, sound = vectors_of(clip.record, clip.variation, analysis)
+        assert np.array_equal(analysis.codes(phone, sound).numpy(), clip.codes)
+        found = sum(book[clip.codes[:, place + 1].astype(int)] for place, book in enumerate(analysis.books))
+        assert float((found - sound).square().sum() / sound.square().sum()) < 0.2  # fitted to few frames
+
+
+def task_of(name: str, work: Path) -> tuple[nn.Module, Callable[[int], tuple[Tensor, dict[str, float]]]]:
+    analysis = Analysis.load(stages.analysis_path(work))
+    corpus = Corpus(work, 1, OPTIONS.seed)
+    torch.manual_seed(0)
+    if name == "decoder":
+        decoder = decoder_training.new_decoder(analysis, 1)
+        return decoder, decoder_training.DecoderTask(decoder, corpus, 1, CPU).loss
+    if name == "encoder":
+        encoder = encoder_training.new_encoder(analysis, 1)
+        return encoder, encoder_training.EncoderTask(encoder, corpus, analysis, 1, CPU).loss
+    config = load_config(stages.configuration_path(work))
+    model = talker_training.TalkerModel(config)
+    role = Tokenizer(stages.configuration_path(work)).role_ids
+    return model, talker_training.TalkerTask(model, stages.talker_corpus(work, OPTIONS), config, role, 1, CPU).loss
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder", "talker"])
+def test_gradients_reach_everything_that_is_trained(work: Path, name: str) -> None:
+    model, loss_of = task_of(name, work)
+    loss, _ = loss_of(0)
+    again, _ = loss_of(0)
+    assert loss.item() == again.item()  # the step decides all chance
+    loss.backward()  # type: ignore[no-untyped-call]
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    without = [name for name, each in trained.items() if each.grad is None or not each.grad.any()]
+    assert without == []
+
+
+def test_the_checkpoint_holds_what_was_trained(work: Path) -> None:
+    model = load_file(work / "checkpoint" / "model.safetensors")
+    trained = averaged(work / "talker.pt")
+    assert model and all(torch.equal(tensor, trained[name].bfloat16()) for name, tensor in model.items())
+    assert {name for name in trained if name not in model} == {"reader.weight", "reader.bias"}
+    codec = load_file(work / "checkpoint" / "speech_tokenizer" / "model.safetensors")
+    for part in ("decoder", "encoder"):
+        weights = averaged(work / f"{part}.pt")
+        assert all(torch.equal(codec[f"{part}.{name}"], tensor) for name, tensor in weights.items())
+
+
+def test_the_checkpoint_is_small(work: Path) -> None:
+    assert sum(file.stat().st_size for file in (work / "checkpoint").rglob("*")) < 24_000_000
+
+
+@pytest.mark.parametrize("in_context", [False, True])
+def test_the_package_speaks_it(work: Path, in_context: bool) -> None:
+    engine = BareEngine(work / "checkpoint")
+    record = read_shard(shard_path(work, "seen", 0))[0]
+    clip, transcript = record.utterance.samples, record.text if in_context else None
+    said = engine.say("The boat came home.", clip, transcript, seed=3, max_frames=4)
+    assert said.shape == (4 * 1920,) and np.isfinite(said).all()
+    assert np.array_equal(said, engine.say("The boat came home.", clip, transcript, seed=3, max_frames=4))
+
+
+def test_guidance_is_the_attention_on_the_token_and_its_neighbours() -> None:
+    seen = torch.full((1, 4, 4), -torch.inf)
+    seen[0, 3] = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
+    seen[0, 2] = torch.tensor([0.2, 0.3, 0.5, 0.0]).log()
+    nothing = talker_training.NOTHING
+    found = talker_training.guidance(seen, torch.tensor([[nothing, nothing, nothing, 1]]))
+    torch.testing.assert_close(found, -torch.tensor(0.6).log())
+    found = talker_training.guidance(seen, torch.tensor([[nothing, nothing, 2, nothing]]))
+    torch.testing.assert_close(found, -torch.tensor(0.8).log())

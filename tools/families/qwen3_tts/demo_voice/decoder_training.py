@@ -1,0 +1,113 @@
+"""Trains code2wav on fixed codes: spectra at four resolutions, no adversary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tools.demo_voice.training import Plan, generator_of
+from tools.families.qwen3_tts.checkpoint_weights import fill_random
+from tools.families.qwen3_tts.demo_voice.analysis import Analysis
+from tools.families.qwen3_tts.demo_voice.corpus import Clip, Corpus
+from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
+from tools.families.qwen3_tts.demo_voice.features import FRAME
+from tools.families.qwen3_tts.demo_voice.shape import codec_shape
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.layers.rvq import DecoderCodebook
+
+BATCH = 6
+CONTEXT = 32  # frames that the transformer sees
+HEARD = 12  # frames at the end of them whose audio is compared
+WARM = 2  # frames before those, decoded but not compared: the convolutions start from silence
+RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
+PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
+
+
+def new_decoder(analysis: Analysis, seed: int) -> CodecDecoder:
+    """A decoder whose code tables are the analysis' own.
+
+    The other weights are random and keep a signal's size: after torch's own initialisation, which shrinks it in each of
+    a dozen layers, the codes make one part in a hundred of the sound, and the rest is bias.
+    """
+    decoder = CodecDecoder(codec_shape().decoder_config)
+    fill_random(decoder, "decoder.", seed)
+    # The components differ by a factor of twenty in size; at about one size the small ones are learned as soon.
+    spread = analysis.books.var(dim=1).sum(dim=0).sqrt()
+    scale = spread ** (3 / 4) * spread.mean() ** (1 / 4)
+    with torch.no_grad():
+        [first], rest = _codebooks(decoder.quantizer.rvq_first), _codebooks(decoder.quantizer.rvq_rest)
+        for table, book in zip(rest, analysis.books, strict=True):
+            table.embedding_sum.copy_(book / scale)
+            table.cluster_usage.fill_(1.0)
+        first.cluster_usage.fill_(1.0)
+        first.embedding_sum.zero_()
+        first.embedding_sum[:, : analysis.phone_book.shape[1]] = analysis.phone_book / analysis.phone_book.std()
+    for name, parameter in decoder.named_parameters():
+        parameter.requires_grad_(not name.endswith("cluster_usage"))
+    return decoder
+
+
+def _codebooks(part: nn.Module) -> list[DecoderCodebook]:
+    return [module for module in part.modules() if isinstance(module, DecoderCodebook)]
+
+
+class DecoderTask:
+    """The loss of a step."""
+
+    def __init__(self, decoder: CodecDecoder, corpus: Corpus, seed: int, device: torch.device) -> None:
+        self._decoder, self._corpus, self._seed, self._device = decoder, corpus, seed, device
+
+    def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
+        """The loss of step `step`, and its part from the spectra's logarithms."""
+        chance = generator_of(self._seed, step)
+        codes, audio = (tensor.to(self._device) for tensor in draw(self._corpus, chance))
+        said = decode(self._decoder, codes, HEARD + WARM)[:, WARM * FRAME :]
+        logs, shapes = spectral_loss(said, audio)
+        return logs + 0.5 * shapes, {"log": logs.item(), "shape": shapes.item()}
+
+
+def draw(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Codes int64 [B, 16, CONTEXT] and the audio of their last HEARD frames [B, HEARD * FRAME]."""
+    batch: list[tuple[Tensor, Tensor]] = []
+    while len(batch) < BATCH:
+        index, copy = (int(torch.randint(size, (), generator=chance)) for size in (len(corpus), corpus.copies))
+        clip = corpus.clip(index, copy)
+        if len(clip.codes) >= HEARD + WARM:
+            end = int(torch.randint(HEARD + WARM, len(clip.codes) + 1, (), generator=chance))
+            batch.append(_cut(clip, end))
+    codes, audio = zip(*batch, strict=True)
+    return torch.stack(codes), torch.stack(audio)
+
+
+def _cut(clip: Clip, end: int) -> tuple[Tensor, Tensor]:
+    samples = clip.play().samples[(end - HEARD) * FRAME : end * FRAME]
+    samples = np.pad(samples, (0, HEARD * FRAME - len(samples)))
+    codes = clip.codes[max(0, end - CONTEXT) : end]
+    # A clip that is shorter than the context begins with its own silence, repeated.
+    codes = np.concatenate([np.repeat(codes[:1], CONTEXT - len(codes), axis=0), codes])
+    return torch.from_numpy(codes.T.astype(np.int64)), torch.from_numpy(samples)
+
+
+def spectral_loss(said: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean difference of the logarithms, and relative difference, of magnitudes (Yamamoto et al. 2020). [B, T] each."""
+    logs: list[Tensor] = []
+    shapes: list[Tensor] = []
+    for mine, theirs in _magnitudes(said, audio):
+        logs.append(F.l1_loss(mine.log(), theirs.log()))
+        shapes.append(torch.linalg.vector_norm(theirs - mine) / torch.linalg.vector_norm(theirs))
+    return torch.stack(logs).mean(), torch.stack(shapes).mean()
+
+
+def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
+    for size, hop in RESOLUTIONS:
+        window = torch.hann_window(size, device=waves[0].device)
+        found = []
+        for wave in waves:
+            spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
+            power = torch.view_as_real(spectrum).square().sum(-1)
+            found.append((power + 1e-5).sqrt())
+        yield found

@@ -1,0 +1,111 @@
+"""What a codec frame sounds like, as numbers: four log-mel spectra, pitch and voicing.
+
+A frame has 1920 samples (80 ms at 24 kHz). Nothing here looks past the end of its frame, so that a causal network can
+learn to compute it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from voice_clone.families.qwen3_tts.networks.mel import N_FFT, mel_filterbank
+
+SAMPLE_RATE = 24000
+FRAME = 1920
+SLICES = 4  # spectra a frame
+BANDS = 80
+HALVES = 2  # pitch values a frame
+FLOOR = 1e-3  # of a mel band; speech reaches about 1
+PITCH_WEIGHT = 20.0  # so that an octave counts as much as a change of vowel
+VOICING_WEIGHT = 3.0
+SIZE = SLICES * BANDS + 2 * HALVES
+_PITCH_CENTRE = 130.0  # Hz
+_SEARCH = (0.6, 1.7)  # around the speaker's mean pitch, which is known: no octave errors
+
+
+def frame_features(samples: NDArray[np.float32], pitch: float) -> Tensor:
+    """Features of all frames of a clip; the last one is filled up with silence.
+
+    Args:
+        samples: float32 [T], 24 kHz.
+        pitch: the speaker's mean in Hz.
+
+    Returns:
+        float32 [frames, SIZE]: mels of the four slices, two log pitches, two voicings.
+    """
+    wave = torch.from_numpy(samples)
+    frames = -(-len(wave) // FRAME)
+    wave = torch.nn.functional.pad(wave, (0, frames * FRAME - len(wave)))
+    mels = _mels(wave).reshape(frames, SLICES * BANDS)
+    found, voiced = _pitches(wave, pitch)
+    track = _held(found, voiced).reshape(frames, HALVES)
+    voicing = voiced.float().reshape(frames, HALVES)
+    return torch.cat([mels, PITCH_WEIGHT * track, VOICING_WEIGHT * voicing], dim=1)
+
+
+def spectra(features: Tensor) -> Tensor:
+    """The log-mel part of features: [frames, SIZE] -> [frames, SLICES * BANDS]."""
+    return features[:, : SLICES * BANDS]
+
+
+def without_speaker(features: Tensor) -> Tensor:
+    """Log-mels without the clip's own mean spectrum: [frames, SIZE] -> [frames, SLICES * BANDS]."""
+    mels = spectra(features).reshape(-1, BANDS)
+    loud = mels.mean(dim=1) > np.log(FLOOR) + 1.5
+    mean = mels[loud].mean(dim=0) if bool(loud.any()) else mels.mean(dim=0)
+    quiet = mels <= np.log(FLOOR) + 1e-3
+    return torch.where(quiet, mels.new_tensor(_SILENT), mels - mean).reshape(-1, SLICES * BANDS)
+
+
+_SILENT = -4.0  # silence stays silence, whatever the mean was
+
+
+def _windows(wave: Tensor, step: int, length: int) -> Tensor:
+    """Windows that end at multiples of `step`: [T] -> [T / step, length]."""
+    padded = torch.nn.functional.pad(wave, (length - step, 0))
+    return padded.unfold(0, length, step) * _hann(length)
+
+
+@lru_cache(maxsize=4)
+def _hann(length: int) -> Tensor:
+    return torch.hann_window(length)
+
+
+@lru_cache(maxsize=1)
+def _bank() -> Tensor:
+    return torch.from_numpy(mel_filterbank(BANDS, SAMPLE_RATE)).T.contiguous()
+
+
+def _mels(wave: Tensor) -> Tensor:
+    spectrum = torch.fft.rfft(_windows(wave, FRAME // SLICES, N_FFT)).abs()
+    return torch.log((spectrum @ _bank()).clamp(min=FLOOR))
+
+
+def _pitches(wave: Tensor, pitch: float) -> tuple[Tensor, Tensor]:
+    """Log pitch over the centre and voicing of each half frame, from the normalised autocorrelation."""
+    windows = _windows(wave, FRAME // HALVES, N_FFT)
+    size = 2 * N_FFT
+    correlation = torch.fft.irfft(torch.fft.rfft(windows, size).abs().square(), size)[:, :N_FFT]
+    taper = torch.fft.irfft(torch.fft.rfft(_hann(N_FFT), size).abs().square(), size)[:N_FFT]
+    power = correlation[:, :1]
+    normed = correlation / power.clamp(min=1e-6) * (taper[0] / taper.clamp(min=1e-3 * taper[0]))
+    low = int(SAMPLE_RATE / (_SEARCH[1] * pitch))
+    high = min(int(SAMPLE_RATE / (_SEARCH[0] * pitch)), 3 * N_FFT // 4)
+    strength, place = normed[:, low:high].max(dim=1)
+    lag = place + low
+    before, after = (normed.gather(1, (lag + step)[:, None])[:, 0] for step in (-1, 1))
+    bend = (before - 2 * strength + after).clamp(max=-1e-6)
+    lag = lag + (0.5 * (before - after) / bend).clamp(-0.5, 0.5)
+    voiced = (strength > 0.5) & (power[:, 0] > 1e-4 * N_FFT)
+    return torch.log(SAMPLE_RATE / lag / _PITCH_CENTRE), voiced
+
+
+def _held(track: Tensor, voiced: Tensor) -> Tensor:
+    """The last voiced value stands until the next one; zero before the first."""
+    places = torch.where(voiced, torch.arange(len(track)), -1).cummax(dim=0).values
+    return torch.where(places >= 0, track[places.clamp(min=0)], torch.zeros(()))
