@@ -87,7 +87,8 @@ class FishSpeechTalker:
         """
         if max_frames is not None and max_frames < 1:
             raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
-        budget = min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * len(prompt.text_ids)), max_frames or MAX_FRAMES)
+        tokens = len(prompt.text_ids) - self._tokenizer.around_text
+        budget = min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * tokens), max_frames or MAX_FRAMES)
         if max_frames is None:  # cut to what fits the slot; one that was asked for must fit
             length = len(prompt.reference_ids) + len(prompt.reference_codes) + len(prompt.text_ids)
             budget = max(1, min(budget, self.generator.max_length - length))

@@ -38,6 +38,7 @@ class Tokenizer:
 
     Attributes:
         end_token: the token that ends speech.
+        around_text: how many of `text_ids` are not the text's own.
 
     Raises:
         CheckpointError: the file is missing or malformed, or its tokens are not those that the configuration names.
@@ -58,6 +59,7 @@ class Tokenizer:
             if self._tokenizer.token_to_id(token) not in self._control:
                 raise CheckpointError(f"{TOKENIZER_FILE}: lacks the token {token}")
         self.end_token: int = self._tokenizer.token_to_id(END)
+        self.around_text = len(self.text_ids(""))
 
     def reference_ids(self, transcript: str) -> Ids:
         """What stands before the frames of a reference clip: int32 [n].

@@ -25,6 +25,7 @@ from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 
@@ -182,3 +183,20 @@ def test_a_configuration_that_would_not_be_computed_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(CheckpointError, match=message):
         load_config(tmp_path)
+
+
+def test_a_text_has_a_budget_of_frames(checkpoint: Checkpoint) -> None:
+    """Without max_frames, the family's own: a stream that uses it up has missed its end."""
+    bare, codes = BareFish(checkpoint.folder), random_prompt(checkpoint, 2).reference_codes
+    empty = Tokenizer(checkpoint.folder, checkpoint.config).text_ids("")
+    for text, knobs, frames, budgeted in (
+        ("Hi.", {}, 331, True),
+        ("word " * 40, {}, None, True),
+        ("Hi.", {"max_frames": 5}, 5, False),
+        ("Hi.", {"max_frames": 4000}, 331, True),
+    ):
+        plan = bare.plan(text, codes, "One two.", **knobs)
+        expected = frames or 21 * (len(plan.request.prompt.text_ids) - len(empty))
+        assert (plan.request.max_frames, plan.request.budgeted) == (expected, budgeted)
+    with pytest.raises(InvalidArgument, match="max_frames is 0"):
+        bare.plan("Hi.", codes, "One two.", max_frames=0)
