@@ -18,7 +18,7 @@ READ_BYTES = 4096
 """What is read from a connection at once."""
 MAX_FRAGMENTS = 4096
 """Frames of one WebSocket message."""
-DRAIN_SECONDS = 1.0
+DRAIN_SECONDS = 5.0
 
 
 class TimedProtocol(H11Protocol):

@@ -258,7 +258,7 @@ def test_a_caller_that_looked_a_voice_up_before_its_extraction_does_not_extract_
     voices.upload()
     early = voices.cache._registry.find("Ada")
     assert early.artifacts == {} and voices.resolve().result["status"] == "miss"
-    monkeypatch.setattr(voices.cache._registry, "find", lambda name: early)
+    monkeypatch.setattr(voices.cache._registry, "find", lambda *_, **__: early)
     assert voices.resolve().result["status"] == "restored" and voices.encoder.extractions == 1
 
 
