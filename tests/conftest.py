@@ -26,6 +26,8 @@ hypothesis.settings.load_profile("no deadline")
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes that tests start there and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Those of `nohup` ignore the signal of a terminal that closes.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 LONG = ("server", "parity")  # the folders whose files take longest
