@@ -34,6 +34,7 @@ def slow(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """A server whose every frame costs as much as a full batch, so that a look after the streams is short beside it."""
     settings = {
         "VOICE_CLONE_CHUNK_FRAMES": f"{FIRST},{NEXT}",
+        "VOICE_CLONE_MAX_CHUNK_FRAMES": str(NEXT),
         "VOICE_CLONE_DETERMINISTIC": "true",
         "VOICE_CLONE_MAX_STREAMS": "16",
         "VOICE_CLONE_MAX_LENGTH": "2048",
