@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perf import stage_inputs
+from tools.families.recognition import models_of
 from tools.triton_server import MODELS, TritonServer
 
 
@@ -17,7 +18,7 @@ def test_every_model_takes_its_file(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["stage_inputs", str(tmp_path), "-u", server.url, "--streams", "3"])
     stage_inputs.main()
-    models = {path.parent.name for path in MODELS.glob("*/config.pbtxt")}
+    models = set(models_of(list(server.families), [MODELS]))
     assert {path.stem for path in tmp_path.iterdir()} == models
     commands = capsys.readouterr().out
     for model, requests in stage_inputs.requests(server.url, 3).items():
