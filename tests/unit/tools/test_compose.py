@@ -48,7 +48,7 @@ def test_nobody_else_reaches_a_port_unless_the_gateway_has_keys() -> None:
         interpolated(keys, GATEWAY_ADDRESS="0.0.0.0")
     words = dict(word.split("=", 1) for word in shlex.split(commands("GATEWAY_ADDRESS=")) if "=" in word)
     assert interpolated(keys, **words) == words["VOICE_CLONE_GATEWAY_API_KEYS"]
-    assert len(Keys(words["VOICE_CLONE_GATEWAY_API_KEYS"].split(";"))._scopes) == 2
+    assert len(Keys(words["VOICE_CLONE_GATEWAY_API_KEYS"].split(";")).all()) == 2
     assert interpolated(ports["gateway"][0], **words) == "0.0.0.0:8080:8080"
 
 
