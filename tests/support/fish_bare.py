@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from tests.support.bare_family import Spoken, speak
 from voice_clone.audio import decode, resample
 from voice_clone.families.fish_speech.decoder_stage import load_decoder
 from voice_clone.families.fish_speech.encoder_stage import load_encoder
@@ -19,15 +18,6 @@ from voice_clone.families.fish_speech.talker_stage import load_talker
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages import StreamPlan
-
-
-@dataclass(frozen=True, eq=False)
-class Spoken:
-    """Codes int32 [frames, 10], samples float32, and why the stream ended."""
-
-    codes: NDArray[np.int32]
-    samples: NDArray[np.float32]
-    finish: str
 
 
 class BareFish:
@@ -58,17 +48,4 @@ class BareFish:
 
     def speak(self, text: str, codes: NDArray[np.uint16], transcript: str, **knobs: Any) -> Spoken:
         """A request's codes, and their decode in one piece; arguments as of `plan`."""
-        plan, generator = self.plan(text, codes, transcript, **knobs), self.talker.generator
-        generator.start(0, plan.request)
-        frames, finish = [], None
-        while finish is None:
-            [frame] = generator.step([0])
-            finish = frame.finish
-            frames += [] if frame.payload is None else [frame.payload]
-        generator.free(0)
-        made = generator.payload.join(frames)
-        if not len(made):
-            return Spoken(made, np.zeros(0, np.float32), finish)
-        frames_in = torch.from_numpy(made.T[None].astype(np.int64))
-        samples = self.decoder.decode_chunk(frames_in, self.decoder.new_state(1))
-        return Spoken(made, samples[0].numpy(), finish)
+        return speak(self.talker.generator, self.decoder, self.plan(text, codes, transcript, **knobs))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
@@ -29,18 +31,32 @@ ROLES = "assistant\n" * 50
 
 def train_merges() -> list[tuple[str, str]]:
     """The merges; those of `assistant` are among them, because chat templates need it in one token."""
+    tokenizer = train([_CORPUS, ROLES, "\n\n\n"], _SPLIT, _MERGES, min_frequency=1)
+    return merges_of(tokenizer)
+
+
+def train(texts: Iterable[str], split: str, merges: int, **options: Any) -> Tokenizer:
+    """A tokenizer of bytes and `merges` merges, none of which crosses a match of the pattern `split`.
+
+    Args:
+        options: further ones of `tokenizers.trainers.BpeTrainer`.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+            pre_tokenizers.Split(Regex(split), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     alphabet = byte_alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=len(alphabet) + _MERGES, min_frequency=1, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator([_CORPUS, ROLES, "\n\n\n"], trainer)
+    size = len(alphabet) + merges
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False, **options)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def merges_of(tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """Its merges, in order."""
     return [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 

@@ -13,10 +13,11 @@ from typing import Any
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
+from ..accounts import audited, audited_result, finish_reason, usage
 from ..http.errors import HTTPFailure, failure
 from ..http.keys import Key
 from ..long_text.long_speech import LongSpeech
-from ..synthesis import audited, audited_result, check_options, finish_reason, long_plan, order, speaker, usage
+from ..synthesis import check_options, long_plan, order, speaker
 from .messages import Cancel, Close, InputDone, InputText, StreamConfig, read
 from .output import Output, Utterance
 

@@ -10,13 +10,14 @@ from typing import Any, Literal
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel, ConfigDict
 
+from ..accounts import audited, audited_result, usage
 from ..audio import Encoder
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import SOURCES, BatchRequest, SpeechRequest
-from ..synthesis import audited, audited_result, open_speech, usage
+from ..synthesis import open_speech
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 

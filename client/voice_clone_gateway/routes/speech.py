@@ -14,13 +14,14 @@ from anyio import fail_after
 from fastapi import APIRouter, Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ..accounts import audited, audited_result, finish_reason, usage
 from ..audio import FORMATS, Encoder
 from ..http.auth import guarded
 from ..http.connection import ClientGone, while_connected
 from ..http.errors import documented, failure
 from ..http.keys import Key
 from ..schemas import SpeechRequest
-from ..synthesis import Spoken, audited, audited_result, finish_reason, open_speech, usage
+from ..synthesis import Spoken, open_speech
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from tests.support.bare_family import Spoken, decode_whole, speak
 from tests.support.chirp.decoder_stage import load_decoder
 from tests.support.chirp.encoder_stage import load_encoder
 from tests.support.chirp.prompt import TIMBRE
@@ -19,15 +18,6 @@ from voice_clone.audio import decode, resample
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages import StreamPlan
-
-
-@dataclass(frozen=True, eq=False)
-class Spoken:
-    """Codes int32 [frames, 3], samples float32, and why the stream ended."""
-
-    codes: NDArray[np.int32]
-    samples: NDArray[np.float32]
-    finish: str
 
 
 class BareChirp:
@@ -64,24 +54,8 @@ class BareChirp:
 
     def speak(self, *request: Any, **more: Any) -> Spoken:
         """A request's codes, and their decode in one piece; arguments as of `plan`."""
-        plan, generator = self.plan(*request, **more), self.talker.generator
-        generator.start(0, plan.request)
-        frames, finish = [], None
-        while finish is None:
-            [frame] = generator.step([0])
-            finish = frame.finish
-            frames += [] if frame.payload is None else [frame.payload]
-        generator.free(0)
-        codes = generator.payload.join(frames)
-        return Spoken(codes, self.decode(codes, plan), finish)
+        return speak(self.talker.generator, self.decoder, self.plan(*request, **more))
 
     def decode(self, codes: NDArray[np.int32], plan: StreamPlan[Any]) -> NDArray[np.float32]:
         """Codes [frames, 3] in the voice of `plan`, in one piece."""
-        if not len(codes):
-            return np.zeros(0, np.float32)
-        state = self.decoder.new_state(1)
-        self.decoder.condition(state, plan.voice)
-        samples: NDArray[np.float32] = self.decoder.decode_chunk(
-            torch.from_numpy(codes.T[None].astype(np.int64)), state
-        )[0].numpy()
-        return samples
+        return decode_whole(self.decoder, codes, plan)

@@ -15,10 +15,10 @@ from tests.support.chirp.sampling import ChirpSampling
 from tests.support.chirp.talker import ChirpTalker
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.loading import load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 from voice_clone.stages import Arrays, StreamPlan
 
@@ -81,11 +81,5 @@ def load_network(settings: Settings) -> ChirpTalker:
 def load_talker(settings: Settings) -> ChirpTalkerStage:
     """The talker stage as the settings ask for it."""
     talker = load_network(settings)
-    generator: Generator[Prompt] = Generator(
-        talker,
-        slots=settings.integer("max_streams", 8),
-        max_length=settings.integer("max_length", 2048),
-        deterministic=settings.choice("deterministic", ("false", "true")) == "true",
-        runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
-    )
+    generator = load_generator(settings, talker, 1 / talker.config.frame_seconds, 0)
     return ChirpTalkerStage(generator, talker.config)

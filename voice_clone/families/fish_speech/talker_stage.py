@@ -13,6 +13,7 @@ from torch import nn
 
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.loading import load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
@@ -23,8 +24,6 @@ from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
-from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
@@ -36,7 +35,6 @@ TABLES = {"slow": ("embeddings.weight",), "fast": ("embeddings.weight", "codeboo
 MAX_FRAMES = 3528  # 164 s
 MIN_FRAME_BUDGET = 331  # frames (15.4 s) that even the shortest text may take
 FRAMES_PER_TOKEN = 21  # a text of n tokens rarely takes more than 21 n frames
-RUNAWAY_SECONDS = 6.0  # repeated exactly for so long, by cycles of at most 0.4 s: longer than any pause or held sound
 
 
 class FishSpeechTalker:
@@ -121,16 +119,5 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, FishSpeechC
 def load_talker(settings: Settings) -> FishSpeechTalker:
     """The talker stage as the settings ask for it."""
     talker, config, tokenizer = load_network(settings)
-    if isinstance(talker, NativeTalker):
-        leave_threads_to_native_code()
-    runaway_frames = max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * FRAME_RATE))
-    generator: Generator[Prompt] = Generator(
-        talker,
-        slots=settings.integer("max_streams", 8),
-        max_length=settings.integer("max_length", 4096),
-        deterministic=settings.choice("deterministic", ("false", "true")) == "true",
-        runaway_frames=runaway_frames,
-        runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
-        prefix_bytes=settings.integer("prefix_bytes", 512 << 20),
-    )
+    generator = load_generator(settings, talker, FRAME_RATE, 512 << 20)
     return FishSpeechTalker(generator, config, tokenizer)

@@ -15,6 +15,7 @@ import tokenizers
 
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig
+from voice_clone.tokenizer_file import read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -94,10 +95,4 @@ class Tokenizer:
 def _load(folder: Path) -> tokenizers.Tokenizer:
     if not (folder / TOKENIZER_FILE).is_file():
         raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-    except Exception:  # the library raises plain Exception
-        raise CheckpointError(f"{TOKENIZER_FILE}: not a tokenizer that can be read") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
+    return read_tokenizer(folder / TOKENIZER_FILE)

@@ -13,6 +13,7 @@ from torch import nn
 
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.loading import load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
@@ -25,8 +26,6 @@ from voice_clone.families.qwen3_tts.prefill import prefill_length
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
@@ -36,9 +35,6 @@ TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a promp
 LAYERS = ("model.layers.", "code_predictor.model.layers.")
 MIN_FRAME_BUDGET = 192  # frames (15.4 s) that even the shortest text may take
 FRAMES_PER_TOKEN = 12  # a text of n tokens rarely takes more than 12 n frames
-# A cycle of at most 0.64 s, repeated exactly for so long after the text was read. Pauses, held vowels and laughter are
-# shorter, and live sounds vary from frame to frame. The shortest budget, 15.4 s, is far longer.
-RUNAWAY_SECONDS = 6.0
 
 
 class Qwen3TTSTalker:
@@ -149,17 +145,6 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, Qwen3TTSCon
 def load_talker(settings: Settings) -> Qwen3TTSTalker:
     """The talker stage as the settings ask for it."""
     talker, config = load_network(settings)
-    if isinstance(talker, NativeTalker):
-        leave_threads_to_native_code()
     frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
-    runaway_frames = max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * frame_rate))
-    generator: Generator[Prompt] = Generator(
-        talker,
-        slots=settings.integer("max_streams", 8),
-        max_length=settings.integer("max_length", 4096),
-        deterministic=settings.choice("deterministic", ("false", "true")) == "true",
-        runaway_frames=runaway_frames,
-        runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
-        prefix_bytes=settings.integer("prefix_bytes", 128 << 20),
-    )
+    generator = load_generator(settings, talker, frame_rate, 128 << 20)
     return Qwen3TTSTalker(generator, config, Tokenizer(settings.checkpoint_dir))

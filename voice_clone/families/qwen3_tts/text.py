@@ -21,6 +21,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 from voice_clone.checkpoint_config import read_json
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
+from voice_clone.tokenizer_file import read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
@@ -93,15 +94,8 @@ class Tokenizer:
 
 
 def _load(folder: Path) -> tokenizers.Tokenizer:
-    if (folder / TOKENIZER_FILE).is_file():
-        try:
-            tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-        except Exception:  # the library raises plain Exception
-            raise CheckpointError(f"{TOKENIZER_FILE}: not a tokenizer that can be read") from None
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-    else:
-        tokenizer = _build(folder)
+    file = folder / TOKENIZER_FILE
+    tokenizer = read_tokenizer(file) if file.is_file() else _build(folder)
     _add_tokens(tokenizer, folder)
     return tokenizer
 

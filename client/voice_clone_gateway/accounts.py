@@ -1,0 +1,38 @@
+"""What is told of a speech: its tokens, how it ended, and its line in the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .schemas import SOURCES, SpeechOptions
+
+
+def audited(options: SpeechOptions) -> dict[str, Any]:
+    """What the audit log tells of a speech that is asked for."""
+    source = next((name for name in SOURCES if getattr(options, name) is not None), "voice")
+    return {"voice": options.voice_name, "source": source}
+
+
+def audited_result(info: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
+    """What it tells of the speech that was made: the voice under its own name, and the seconds that were sent."""
+    told = {name: info[name] for name in ("voice", "generation") if name in info} if info else {}
+    return {**told, "seconds": round(seconds, 3)}
+
+
+def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The tokens of a speech. Input: text tokens, and frames of the reference in context. Output: frames."""
+    info = info or {}
+    text, audio = int(info.get("text_tokens", 0)), int(info.get("reference_frames", 0))
+    output = int(info.get("frames", 0))
+    return {
+        "input_tokens": text + audio,
+        "output_tokens": output,
+        "total_tokens": text + audio + output,
+        "input_token_details": {"text_tokens": text, "audio_tokens": audio},
+    }
+
+
+def finish_reason(error: Exception) -> str:
+    """How a speech ended that ended with `error`: as the server says, or the error's name."""
+    return str(getattr(error, "finish_reason", None) or getattr(error, "slug", "internal"))
