@@ -16,7 +16,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
-from voice_clone.speakers import CacheConfig, Extraction, Reply, Request, SpeakerCache
+from voice_clone.speakers import CacheConfig, Extraction, FileStore, Reply, Request, SpeakerCache
 from voice_clone.speakers.disk.files import Files
 
 RATE = 16_000
@@ -125,11 +125,13 @@ class Voices:
         self.directory = directory
         self.encoder = encoder or FakeEncoder()
         self._config = config
+        self._directory_wait: float = config.pop("directory_wait", 0.0)
         self._defaults: tuple[str, ...] = config.pop("defaults", ("qwen3_tts",))
         self.cache = self._open(files)
 
     def _open(self, files: Files | None = None) -> SpeakerCache:
-        return SpeakerCache(self.directory, self.encoder, CacheConfig(**self._config), lambda: self._defaults, files)
+        store = FileStore(self.directory, files, self._directory_wait)
+        return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self._defaults)
 
     def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
         self.cache.close()

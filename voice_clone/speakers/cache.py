@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import check_audible, decode
 from voice_clone.errors import Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.background import Background
-from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.disk.store import SpeakerStore
 from voice_clone.speakers.draft import check_consent, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Resolved
@@ -32,6 +29,7 @@ from voice_clone.speakers.request import (
     is_immutable,
     required_name,
 )
+from voice_clone.speakers.store import Store
 from voice_clone.speakers.transfer import Transfer
 
 log = logging.getLogger(__name__)
@@ -44,33 +42,30 @@ class SpeakerCache:
     """Registered speakers, with their artifacts in memory and on disk. One instance serves all families. Thread-safe.
 
     Args:
-        directory: where speakers persist; this instance owns it until `close`.
+        store: where speakers persist; used by this instance alone, until `close`.
         encoder: the encoders of all families.
         config: limits.
         model_types: answers the families whose artifacts are made at upload; called at each use. The first is the
             default of a request that names no family.
-        files: the operations on the file system.
         on_extraction: called with the seconds of each extraction.
 
     Raises:
-        Overloaded: another process owns the directory.
-        Internal: the directory cannot be used.
+        Overloaded, Internal: the store cannot be read; it is closed.
     """
 
     def __init__(
         self,
-        directory: Path,
+        store: Store,
         encoder: Encoder,
         config: CacheConfig | None = None,
         model_types: Callable[[], Iterable[str]] = tuple,
-        files: Files | None = None,
         on_extraction: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._config = config = config or CacheConfig()
         self._model_types = model_types
         self._metrics = Metrics(on_extraction)
         self._memory = Memory(config)
-        self._store = SpeakerStore(directory, files, config.directory_wait)
+        self._store = store
         try:
             immutable = config.policy == "immutable"
             self._registry = Registry(self._store, config.max_speakers, immutable, self._memory.forget)
@@ -96,6 +91,8 @@ class SpeakerCache:
         if handler is None:
             raise InvalidArgument(f"unknown operation {operation!r}; it must be one of {', '.join(self._operations)}")
         try:
+            if operation != "stats" and not (operation == "resolve" and request.name is None):
+                self._registry.refresh()
             return handler(request)
         except VoiceCloneError:
             raise
@@ -118,6 +115,7 @@ class SpeakerCache:
             "pools": pools,
             "speakers": len(self._registry.records()),
             "in_flight": len(self._memory.flights),
+            "store": self._store.counters(),
         }
 
     def _upload(self, request: Request) -> Reply:
@@ -140,7 +138,7 @@ class SpeakerCache:
         wanted = defaults if request.model_type is None else (self._model_type(request),)
         if self._registry.speaks(draft.record):  # the old voice goes when the new one can speak
             draft = self._background.with_artifacts(draft, wanted, until)
-        record = self._registry.add(draft.record, draft.audio, draft.artifacts, immutable, request.owner, most)
+        record = self._registry.add(draft, immutable, request.owner, most)
         self._metrics.count("uploads")
         log.info("registered the voice %r, generation %d", record.name, record.generation)
         self._background.begin(record, wanted, draft.clip, until if request.options.get("wait") else None)

@@ -1,4 +1,4 @@
-"""Artifacts of a speaker or a clip: from memory, else from the speaker's file, else from the encoder.
+"""Artifacts of a speaker or a clip: from memory, else from the store, else from the encoder.
 
 The states of artifacts are derived, never stored (see `memory.States`). So a state can neither go stale nor outlive a
 crash, and work that fails, runs too long or is killed leaves the state that was there before.
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from voice_clone.audio import Clip, decode
-from voice_clone.errors import Internal, InvalidArgument, Unsupported, VoiceCloneError
-from voice_clone.speakers.disk.store import SpeakerStore
+from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
 from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
@@ -30,7 +29,9 @@ from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import CacheConfig
+from voice_clone.speakers.store import Store
 
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.025, 0.1  # seconds between two looks whether another server is done
 log = logging.getLogger(__name__)
 
 
@@ -39,12 +40,12 @@ class Resolved:
     """Artifacts and where they came from.
 
     Attributes:
-        status: `hit` from memory, `restored` from disk, `miss` from the encoder.
+        status: `hit` from memory, `restored` from the store, `miss` from the encoder.
         record: of the speaker, in the generation served; None for an inline clip.
         artifact: the family and mode of the artifacts.
         artifacts: safetensors bytes.
         extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
-        unsaved: why the disk did not take them, if it did not; then they are in memory alone.
+        unsaved: why the store did not take them, if it did not; then they are in memory alone.
     """
 
     status: Literal["hit", "restored", "miss"]
@@ -57,20 +58,21 @@ class Resolved:
 
 
 class Extractor:
-    """Finds or makes artifacts; one extraction at a time for each of them. Thread-safe.
+    """Finds or makes artifacts; one extraction at a time for each of them, by all servers of a store. Thread-safe.
 
     `mode` None stands for the best mode of the family that the voice allows; `until` is when to stop waiting, on the
     monotonic clock.
     """
 
     def __init__(
-        self, registry: Registry, store: SpeakerStore, memory: Memory, describer: Describer, config: CacheConfig
+        self, registry: Registry, store: Store, memory: Memory, describer: Describer, config: CacheConfig
     ) -> None:
         self._registry = registry
         self._store = store
         self._memory = memory
         self._describer = describer
         self._limits = config.clip
+        self._patience = config.extraction_timeout / 2  # with an extraction of another server, which may be paused
 
     def registered(
         self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
@@ -79,7 +81,7 @@ class Extractor:
 
         Args:
             saved: try again to save what is in memory alone.
-            use_cache: False neither asks nor fills the memory; the speaker's file serves as ever.
+            use_cache: False neither asks nor fills the memory; the store serves as ever.
 
         Raises:
             SpeakerNotFound, DeadlineExceeded, Internal, and the errors of the encoder.
@@ -91,7 +93,7 @@ class Extractor:
             try:
                 return self._of_record(record, artifact, use_cache, until, saved)
             except Superseded:
-                continue  # deleted or replaced meanwhile: find it again
+                self._registry.refresh()  # deleted or replaced meanwhile, here or by another server: find it again
 
     def rebuild(self, name: str, model_type: str, mode: str | None, until: float) -> Resolved:
         """Extract anew, as a new generation of the speaker; the old one serves until that is done. Raises: as above."""
@@ -106,7 +108,7 @@ class Extractor:
                 resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
                 return resolved
             except Superseded:
-                continue
+                self._registry.refresh()
 
     def inline(
         self, clip: Clip, reference_text: str | None, model_type: str, mode: str | None, use_cache: bool, until: float
@@ -145,7 +147,7 @@ class Extractor:
         self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float, saved: bool
     ) -> Resolved:
         fingerprint = self._describer.fingerprint(artifact, until)
-        if use_cache and (artifact in record.artifacts or not saved):
+        if use_cache and (record.stored(artifact, fingerprint) is not None or not saved):
             found = self._memory.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
                 return Resolved("hit", record, artifact, found, fingerprint)
@@ -159,17 +161,37 @@ class Extractor:
     ) -> Resolved:
         fingerprint = self._describer.describe(artifact).fingerprint
         found = self._memory.artifacts.peek("registered", _key(record, artifact, fingerprint)) if use_cache else None
-        if found is not None and artifact in record.artifacts:  # another flight has just ended
-            return Resolved("hit", record, artifact, found, fingerprint)
-        if found is not None:  # the disk did not take them before
+        if found is not None and self._registry.latest(record).stored(artifact, fingerprint) is not None:
+            return Resolved("hit", record, artifact, found, fingerprint)  # another flight has just ended
+        if found is not None:  # the store did not take them before
             return self._saved(record, artifact, load(found), ArtifactInfo(fingerprint, 0.0), use_cache, flight)
-        with self._registry.holding(record) as now:
-            stored = self._from_disk(now, artifact, fingerprint)
-        if stored is not None:
-            return self._keep(now, artifact, stored, "restored", now.artifacts[artifact], use_cache)
-        clip = clip or self._stored_clip(now, artifact)
-        tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
-        return self._saved(now, artifact, tensors, info, use_cache, flight)
+        until, pause = time.monotonic() + self._patience, SHORTEST_PAUSE
+        while True:
+            with self._registry.holding(record) as now:
+                stored = self._from_store(now, artifact, fingerprint)
+            if stored is not None:
+                info = now.stored(artifact, fingerprint) or ArtifactInfo(fingerprint, 0.0)
+                return self._keep(now, artifact, stored, "restored", info, use_cache)
+            with self._store.claim(now, artifact, fingerprint) as granted:
+                if granted and self._news(now, artifact, fingerprint):
+                    continue  # another server has just made them
+                if granted or time.monotonic() >= until:
+                    clip = clip or self._stored_clip(now, artifact)
+                    tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+                    return self._saved(now, artifact, tensors, info, use_cache, flight)
+            time.sleep(pause)
+            pause = min(2.0 * pause, LONGEST_PAUSE)
+            self._news(now, artifact, fingerprint)
+
+    def _news(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> bool:
+        """Whether another server has stored such artifacts since.
+
+        Raises:
+            Superseded: the speaker was deleted or replaced.
+        """
+        with contextlib.suppress(Overloaded):  # the store is away: storing the artifacts decides
+            self._registry.refresh()
+        return self._registry.current(record).stored(artifact, fingerprint) != record.stored(artifact, fingerprint)
 
     def _saved(
         self,
@@ -180,7 +202,7 @@ class Extractor:
         use_cache: bool,
         flight: Flight[Any],
     ) -> Resolved:
-        """New artifacts, on disk if it has room: speech does not need it."""
+        """New artifacts, stored if there is room: speech does not need it."""
         try:
             newer = self._registry.publish(record, artifact, tensors, info, guard=lambda: not flight.over)
         except VoiceCloneError as error:
@@ -211,9 +233,8 @@ class Extractor:
 
     def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
         clip = self._stored_clip(record, artifact)
-        generation = self._store.next_generation()
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
-        newer = self._registry.publish(record, artifact, tensors, info, generation, lambda: not flight.over)
+        newer = self._registry.publish(record, artifact, tensors, info, renew=True, guard=lambda: not flight.over)
         self._memory.artifacts.discard("registered", record.key)
         self._memory.failures.get(record.key, {}).pop(artifact, None)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache=True)
@@ -244,16 +265,15 @@ class Extractor:
         extraction_ms = info.extraction_ms if status == "miss" else 0.0
         return Resolved(status, record, artifact, packed, info.fingerprint, extraction_ms)
 
-    def _from_disk(
+    def _from_store(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
     ) -> dict[str, NDArray[Any]] | None:
         """The stored artifacts; None if there are none of this encoder, or they are damaged."""
-        info = record.artifacts.get(artifact)
-        if info is None or info.fingerprint != fingerprint:
+        if record.stored(artifact, fingerprint) is None:
             return None
         try:
-            tensors = self._store.read_artifacts(record, artifact)
-            if self._describer.matches(artifact, tensors):
+            tensors = self._store.read_artifacts(record, artifact, fingerprint)
+            if tensors is None or self._describer.matches(artifact, tensors):
                 return tensors
             raise Damaged("they are not such as the encoder makes")
         except Damaged as error:

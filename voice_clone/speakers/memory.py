@@ -1,6 +1,6 @@
 """What this process knows of speakers beyond their records: artifacts, flights, failures, and the states they give.
 
-`pending`, `processing`, `failed` and `unsupported` are never stored: pending is what is not on disk, processing is what
+`pending`, `processing`, `failed` and `unsupported` are never stored: pending is what is not stored, processing is what
 has a flight, failed is what the last extraction after an upload raised in this process, unsupported is a family none of
 whose modes gets what it needs from the record.
 """
@@ -107,10 +107,12 @@ class States:
     def _state(
         self, record: SpeakerRecord, artifact: ArtifactId, running: bool, failures: Mapping[ArtifactId, Failure]
     ) -> ArtifactState:
-        info = record.artifacts.get(artifact)
+        info, known = record.artifacts.get(artifact), self._describer.known(artifact)
+        if known is not None:
+            info = record.stored(artifact, known) or info
         if running:
             return ArtifactState("processing", info=info)
-        if info is not None and self._describer.known(artifact) in (None, info.fingerprint):
+        if info is not None and known in (None, info.fingerprint):
             return ArtifactState("ready", info=info)
         if artifact in failures:
             reason, again = failures[artifact]

@@ -62,7 +62,8 @@ class SpeakerRecord:
         report: on the clip; None for an embedding, and for a voice that an older server registered.
         owner: whose speaker it is; None: the operator's.
         shared: whether other owners may use it.
-        artifacts: those on disk, i.e. `ready`.
+        artifacts: those that are stored, i.e. `ready`.
+        beside: stored ones of another checkpoint: while servers of a fleet change from one to the other, both serve.
     """
 
     name: str
@@ -82,6 +83,7 @@ class SpeakerRecord:
     owner: str | None = None
     shared: bool = False
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
+    beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -92,9 +94,26 @@ class SpeakerRecord:
         """Whether a caller that acts for `owner` gets this speaker; with `shared`, also one that others share."""
         return owner is None or self.owner == owner or (shared and self.shared)
 
-    def with_artifacts(self, artifact: ArtifactId, info: ArtifactInfo) -> SpeakerRecord:
-        """The record once these artifacts are on disk."""
-        return replace(self, artifacts={**self.artifacts, artifact: info})
+    def stored(self, artifact: ArtifactId, fingerprint: str) -> ArtifactInfo | None:
+        """The origin of the stored artifacts of this encoder; None if there are none."""
+        for made in (self.artifacts, self.beside):
+            if artifact in made and made[artifact].fingerprint == fingerprint:
+                return made[artifact]
+        return None
+
+    def with_artifacts(self, artifact: ArtifactId, info: ArtifactInfo, *, beside: bool = False) -> SpeakerRecord:
+        """The record once these artifacts are stored.
+
+        Args:
+            beside: those of another encoder, if there are any, stay beside them; the third encoder's go.
+        """
+        older = self.artifacts.get(artifact)
+        kept = dict(self.beside)
+        if beside and older is not None and older.fingerprint != info.fingerprint:
+            kept[artifact] = older
+        elif not beside:
+            kept.pop(artifact, None)
+        return replace(self, artifacts={**self.artifacts, artifact: info}, beside=kept)
 
     def of_generation(self, generation: int) -> SpeakerRecord:
         """The same speaker as a new generation."""
@@ -108,8 +127,10 @@ class SpeakerRecord:
 
     def to_json(self) -> str:
         """The record as it stands in the header of the speaker's file."""
-        values = {name: value for name, value in vars(self).items() if _given(value)}
-        values["artifacts"] = [[*artifact, *info] for artifact, info in self.artifacts.items()]
+        values = {name: value for name, value in vars(self).items() if _given(value) and value != {}}
+        values["artifacts"] = _listed(self.artifacts)
+        if self.beside:
+            values["beside"] = _listed(self.beside)
         if self.report is not None:
             values["report"] = self.report.to_json()
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
@@ -123,18 +144,11 @@ class SpeakerRecord:
         """
         values: dict[str, Any] = json.loads(text)
         json.dumps(values, ensure_ascii=False).encode()  # a lone surrogate is no text
-        listed = values.pop("artifacts")
-        if len(listed) > MAX_ARTIFACTS:
-            raise ValueError("too many artifacts")
-        artifacts = {
-            ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): _info(by, ms)
-            for model_type, mode, by, ms in listed
-        }
+        artifacts, beside = _artifacts(values.pop("artifacts")), _artifacts(values.pop("beside", []))
         if values.get("report") is not None:
             values["report"] = ClipReport.from_json(values["report"])
-        record = cls(
-            **{each.name: values[each.name] for each in fields(cls) if each.name in values}, artifacts=artifacts
-        )
+        given = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        record = cls(**given, artifacts=artifacts, beside=beside)
         if parse_name(record.name).text != record.name or record.embedding_source not in ("audio", "direct"):
             raise ValueError("not a speaker's record")
         if record.owner is not None:
@@ -173,6 +187,19 @@ class SpeakerRecord:
         return values
 
 
+def _listed(artifacts: Mapping[ArtifactId, ArtifactInfo]) -> list[list[Any]]:
+    return [[*artifact, *info] for artifact, info in artifacts.items()]
+
+
+def _artifacts(listed: Any) -> dict[ArtifactId, ArtifactInfo]:
+    if len(listed) > MAX_ARTIFACTS:
+        raise ValueError("too many artifacts")
+    return {
+        ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): _info(by, ms)
+        for model_type, mode, by, ms in listed
+    }
+
+
 def _info(fingerprint: Any, extraction_ms: Any) -> ArtifactInfo:
     if not isinstance(fingerprint, str) or not 0 < len(fingerprint) <= MAX_FINGERPRINT:
         raise ValueError("a fingerprint is none")
@@ -192,7 +219,7 @@ def clip_digest(clip: Clip) -> str:
     return hashlib.sha256(clip.sample_rate.to_bytes(4, "little") + clip.waveform.tobytes()).hexdigest()
 
 
-_HIDDEN = frozenset({"audio_digest"})
+_HIDDEN = frozenset({"audio_digest", "beside"})
 _HIDDEN_FROM_OTHERS = _HIDDEN | {"owner", "consent", "description", "reference_text", "report"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "generation": int,

@@ -1,7 +1,8 @@
-"""The registered speakers: records in memory and files on disk, kept in step.
+"""The registered speakers: records in memory, kept in step with those in the store.
 
 Readers take no lock: records are immutable and the map changes by single assignments. Changes of one speaker are
-serialised; changes of different speakers are not. A change is written to disk first; if that fails, nothing changes.
+serialised; changes of different speakers are not. The store makes a change first, then tells; if it fails, nothing
+changes.
 """
 
 from __future__ import annotations
@@ -10,18 +11,16 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from voice_clone.errors import Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound
-from voice_clone.speakers.disk.store import NotDurable, SpeakerStore
-from voice_clone.speakers.disk.voice_file import Tensors, file_tensors
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.store import Change, Store
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +30,14 @@ class Registry:
 
     Args:
         store: used by this registry alone.
-        max_speakers: their limit; speakers already on disk are kept even beyond it.
+        max_speakers: their limit; speakers already stored are kept even beyond it.
         immutable: whether an upload may not replace a speaker.
-        on_gone: called with each record that was deleted or replaced, before the operation returns.
+        on_gone: called with each record that was deleted or replaced, here or by another server: before an operation
+            returns, and before one that begins later finds another record.
     """
 
     def __init__(
-        self, store: SpeakerStore, max_speakers: int, immutable: bool, on_gone: Callable[[SpeakerRecord], None]
+        self, store: Store, max_speakers: int, immutable: bool, on_gone: Callable[[SpeakerRecord], None]
     ) -> None:
         self._store = store
         self._max_speakers = max_speakers
@@ -46,7 +46,12 @@ class Registry:
         self._lock = threading.Lock()  # held for moments only, never during input or output
         self._creating: dict[str, str | None] = {}  # by key: the owner
         self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and the number of its users
-        self._records = {record.key: record for record in store.restore()}
+        self._records: dict[str, SpeakerRecord] = {}
+        self._records.update({record.key: record for record in store.restore(self._apply)})
+
+    def refresh(self) -> None:
+        """Learn what other servers changed before this call. Raises: as `Store.refresh`."""
+        self._store.refresh()
 
     def find(self, name: str, owner: str | None = None, *, shared: bool = False) -> SpeakerRecord:
         """The speaker of that name.
@@ -108,25 +113,25 @@ class Registry:
                 raise SpeakerExists(f"the name {text!r} is taken; choose another one")
             if (immutable or self._immutable) and key in self._records:
                 raise SpeakerExists(f"a voice is registered under the name {text!r} already; delete it first")
+        keys = {key for _, key in parsed}
+        creating = {key: creator for key, creator in self._creating.copy().items() if key not in keys}
         if owner is not None and max_owned is not None:
             held = {key for key, record in self._records.copy().items() if record.owner == owner}
-            held |= {key for key, creator in self._creating.copy().items() if creator == owner}
-            if len(held | {key for _, key in parsed}) > max(max_owned, len(held)):
+            held |= {key for key, creator in creating.items() if creator == owner}
+            if len(held | keys) > max(max_owned, len(held)):
                 raise QuotaExceeded(
                     f"{len(held)} voices are registered, and at most {max_owned} are allowed; delete one"
                 )
-        held = self._records.keys() | self._creating.keys()
-        new = {key for _, key in parsed} - self._records.keys()
-        if new and len(held | new) > self._max_speakers:
+        new = sum(key not in self._records for key in keys)
+        there_are = len(self._records) + sum(key not in self._records for key in creating)
+        if new and there_are + new > self._max_speakers:
             raise Overloaded(
-                f"{len(held)} voices are registered; this server keeps at most {self._max_speakers}, delete some first"
+                f"{there_are} voices are registered; this server keeps at most {self._max_speakers}, delete some first"
             )
 
     def add(
         self,
-        draft: SpeakerRecord,
-        audio: bytes | None,
-        artifacts: Mapping[ArtifactId, Tensors],
+        draft: Draft,
         immutable: bool = False,
         owner: str | None = None,
         max_owned: int | None = None,
@@ -143,7 +148,7 @@ class Registry:
             QuotaExceeded: the owner has `max_owned` speakers.
             Overloaded: the limit of speakers is reached, or the disk is full.
         """
-        [record] = self._add([(draft, file_tensors(audio, artifacts))], immutable, owner, max_owned)
+        [record] = self.add_all([draft], immutable, owner, max_owned)
         return record
 
     def add_all(
@@ -154,41 +159,26 @@ class Registry:
         max_owned: int | None = None,
     ) -> list[SpeakerRecord]:
         """Register several speakers of different names as `add` does: all of them, or none."""
-        packed = [(each.record, file_tensors(each.audio, each.artifacts)) for each in drafts]
-        return self._add(packed, immutable, owner, max_owned)
-
-    def _add(
-        self,
-        drafts: Sequence[tuple[SpeakerRecord, Tensors]],
-        immutable: bool,
-        owner: str | None,
-        max_owned: int | None,
-    ) -> list[SpeakerRecord]:
         if not drafts:
             return []
-        keys = sorted(draft.key for draft, _ in drafts)  # in one order, so that two imports never wait for each other
+        keys = sorted(draft.record.key for draft in drafts)  # in one order: two imports never wait for each other
+        names = [draft.record.name for draft in drafts]
+
+        def approve() -> None:
+            self.check_free(*names, immutable=immutable, owner=owner, max_owned=max_owned)
+
         with contextlib.ExitStack() as held:
             for key in keys:
                 held.enter_context(self._changing(key))
             with self._lock:
-                self.check_free(
-                    *(draft.name for draft, _ in drafts), immutable=immutable, owner=owner, max_owned=max_owned
-                )
-                self._creating.update({draft.key: draft.owner for draft, _ in drafts})
+                approve()
+                self._creating.update({draft.record.key: draft.record.owner for draft in drafts})
             try:
-                new = [(draft.of_generation(self._store.next_generation()), tensors) for draft, tensors in drafts]
-                write = partial(self._store.write, *new[0]) if len(new) == 1 else partial(self._store.write_all, new)
-                with _even_if_not_durable(write):
-                    older = [self._records.get(key) for key in keys]
-                    for record, _ in new:
-                        self._records[record.key] = record
-                    for record in filter(None, older):
-                        self._on_gone(record)
+                return self._store.write(drafts, approve)
             finally:
                 with self._lock:
                     for key in keys:
                         self._creating.pop(key, None)
-        return [record for record, _ in new]
 
     def publish(
         self,
@@ -196,28 +186,27 @@ class Registry:
         artifact: ArtifactId,
         tensors: Mapping[str, NDArray[Any]],
         info: ArtifactInfo,
-        generation: int | None = None,
+        renew: bool = False,
         guard: Callable[[], bool] = lambda: True,
     ) -> SpeakerRecord:
-        """Store artifacts of a speaker; with `generation`, as a new generation of it.
+        """Store artifacts of a speaker; with `renew`, as a new generation of it. Returns: its record.
 
         Raises:
             Superseded: the speaker was deleted or replaced, or `guard` answers that they are no longer wanted.
         """
-        with self._changing(record.key):
+
+        def approve() -> SpeakerRecord:
             now = self.current(record)
             if not guard():
                 raise Superseded
-            newer = now.with_artifacts(artifact, info)
-            if generation is not None:
-                newer = newer.of_generation(generation)
-            with _even_if_not_durable(lambda: self._store.amend(now, newer, artifact, tensors)):
-                self._records[newer.key] = newer
-        return newer
+            return now
+
+        with self._changing(record.key):
+            return self._store.amend(artifact, info, tensors, approve, renew)
 
     @contextlib.contextmanager
     def holding(self, record: SpeakerRecord) -> Iterator[SpeakerRecord]:
-        """The newest record of this generation; it stays the newest during the body.
+        """The newest record of this generation; this server does not change it during the body.
 
         Raises:
             Superseded: the speaker was deleted or replaced.
@@ -226,24 +215,32 @@ class Registry:
             yield self.current(record)
 
     def remove(self, name: str, owner: str | None = None) -> SpeakerRecord:
-        """Delete a speaker, on disk and in memory. `owner` and errors: as `find`."""
+        """Delete a speaker, in the store and in memory. `owner` and errors: as `find`. Returns: its last record."""
         with self._changing(parse_name(name).key):
-            record = self.find(name, owner)
-            with _even_if_not_durable(lambda: self._store.remove(record)):
-                del self._records[record.key]
-                self._on_gone(record)
-        return record
+            return self._store.remove(lambda: self.find(name, owner))
 
     def set_aside(self, record: SpeakerRecord, reason: str) -> None:
-        """Drop a speaker whose file is damaged; the file goes to quarantine. Its flights fail on their own.
+        """Drop a speaker of which nothing can be read. What it has in flight fails on its own.
 
         Raises:
             Superseded: the speaker was deleted or replaced.
         """
         with self._changing(record.key):
-            self.current(record)
-            with _even_if_not_durable(lambda: self._store.quarantine(record, reason)):
-                del self._records[record.key]
+            self._store.set_aside(lambda: self.current(record), reason)
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        """Follow the store. It tells of the changes of one speaker in their order."""
+        replaced = []
+        for key, record, by_flight in changes:
+            older = self._records.get(key)
+            if record is not None:
+                self._records[key] = record
+            elif older is not None:
+                del self._records[key]
+            if older is not None and not by_flight and (record is None or record.generation != older.generation):
+                replaced.append(older)
+        for older in replaced:
+            self._on_gone(older)
 
     @contextlib.contextmanager
     def _changing(self, key: str) -> Iterator[None]:
@@ -261,14 +258,3 @@ class Registry:
                     del self._changes[key]
                 else:
                     self._changes[key] = (lock, users - 1)
-
-
-@contextlib.contextmanager
-def _even_if_not_durable(write: Callable[[], None]) -> Iterator[None]:
-    """Run the body once `write` has changed the disk, even if `write` then raises NotDurable."""
-    try:
-        write()
-    except NotDurable:
-        yield
-        raise
-    yield

@@ -92,7 +92,6 @@ class CacheConfig:
         workers: the number of extractions at once.
         max_waiting_bytes: samples of uploaded clips that may wait in memory for their extraction.
         finish_seconds: between two looks for voices whose artifacts could not be made or saved when they came.
-        directory_wait: seconds to wait at start for another server to release the directory.
     """
 
     max_bytes: int = 512 << 20
@@ -107,7 +106,6 @@ class CacheConfig:
     workers: int = 4
     max_waiting_bytes: int = 64 << 20
     finish_seconds: float = 30.0
-    directory_wait: float = 0.0
 
 
 _OPTIONS: dict[str, type] = {

@@ -14,7 +14,6 @@ from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
-from voice_clone.speakers.disk.store import SpeakerStore
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
 from voice_clone.speakers.draft import Draft, check_consent, check_texts
 from voice_clone.speakers.encoding import Describer, fault
@@ -23,6 +22,7 @@ from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.report import measure
 from voice_clone.speakers.request import CacheConfig
+from voice_clone.speakers.store import Store
 
 MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number
 MAX_CLOCK_AHEAD = 86400.0  # seconds by which another server's clock may be ahead
@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 class Transfer:
     """Makes bundles of registered speakers, and registers the speakers of a bundle."""
 
-    def __init__(self, registry: Registry, store: SpeakerStore, describer: Describer, config: CacheConfig) -> None:
+    def __init__(self, registry: Registry, store: Store, describer: Describer, config: CacheConfig) -> None:
         self._registry = registry
         self._store = store
         self._describer = describer
@@ -130,7 +130,7 @@ class Transfer:
                 audio_digest=clip_digest(clip),
                 report=measure(clip).trimmed(*cut),
             )
-        return Draft(replace(record, artifacts=kept), audio, artifacts)
+        return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
 
     def _check_clip(self, record: SpeakerRecord) -> None:
         """Check what a record tells of its clip, which need not be in the bundle."""

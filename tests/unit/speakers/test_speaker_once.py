@@ -13,7 +13,7 @@ import voice_clone.audio
 from tests.support.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.audio import decode
-from voice_clone.speakers import CacheConfig, Request, SpeakerCache
+from voice_clone.speakers import CacheConfig, FileStore, Request, SpeakerCache
 from voice_clone.speakers.memory import DecodedClips
 
 Make = Callable[..., Voices]
@@ -76,7 +76,9 @@ def test_a_lent_clip_is_free_when_its_holder_is_gone() -> None:
 
 def test_an_extraction_is_timed_once(tmp_path: Path) -> None:
     seconds: list[float] = []
-    cache = SpeakerCache(tmp_path, FakeEncoder(), CacheConfig(), lambda: ["qwen3_tts"], on_extraction=seconds.append)
+    cache = SpeakerCache(
+        FileStore(tmp_path), FakeEncoder(), CacheConfig(), lambda: ["qwen3_tts"], on_extraction=seconds.append
+    )
     try:
         speaker = cache.call("upload", Request(name="Ada", audio=clip(0), options={"wait": True})).result
         cache.call("resolve", Request(audio=clip(1)))

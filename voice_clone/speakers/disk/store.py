@@ -31,7 +31,9 @@ from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, repla
 from voice_clone.speakers.disk.quarantine import Quarantine
 from voice_clone.speakers.disk.together import LIST, Together
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Tensors
-from voice_clone.speakers.record import MAX_GENERATION, ArtifactId, SpeakerRecord
+from voice_clone.speakers.draft import Draft
+from voice_clone.speakers.record import MAX_GENERATION, ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.store import Change, Listener, NotDurable
 
 log = logging.getLogger(__name__)
 VOICES = "voices"  # the folder of the speakers' files
@@ -41,15 +43,8 @@ _NUMBER = re.compile(rb"[0-9]{1,18}")
 GENERATION = "generation"
 
 
-class NotDurable(Internal):
-    """The change is made, but the disk did not confirm it: a crash of the machine may undo it."""
-
-
-class SpeakerStore:
-    """The durable side of the registry. Changes of one speaker must not overlap; otherwise thread-safe.
-
-    Methods that touch the disk raise Overloaded if it is full and Internal for other failures; then nothing has changed
-    (but see NotDurable).
+class FileStore:
+    """The `Store` of one server. Methods that touch the disk raise as said there.
 
     Args:
         directory: created if absent. Only its user may read it; if it existed, only its user may read the speakers.
@@ -82,13 +77,15 @@ class SpeakerStore:
         self._closed = False
         self._generation_lock = threading.Lock()
         self._next = self._reserved = 0
+        self._listener: Listener = lambda changes: None
 
-    def restore(self) -> list[SpeakerRecord]:
-        """All records on disk, unordered; reads headers only. Called once, before anything else.
+    def restore(self, listener: Listener) -> list[SpeakerRecord]:
+        """As `Store.restore`; reads headers only.
 
         What is not a speaker's file goes to quarantine, whatever it is; files that an earlier owner did not finish are
         removed, and an import that it did not finish is finished.
         """
+        self._listener = listener
         with _disk_errors("read"):
             for entry in list(os.scandir(self._voices)):
                 if not entry.is_file(follow_symlinks=False):
@@ -111,79 +108,92 @@ class SpeakerStore:
                     self._files.sync_directory(folder)
         return records
 
-    def next_generation(self) -> int:
-        """A generation larger than any before it, across processes."""
-        with self._generation_lock:
-            if self._next >= self._reserved:
-                self._reserve(self._next + _BATCH)
-            self._next += 1
-            return self._next
+    def refresh(self) -> None:
+        """Does nothing: no other process changes the directory."""
 
-    def write(self, record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None) -> None:
-        """Write the speaker's file; it replaces an older one. `known`: see `voice_file.pack`."""
-        with self._changing(), _disk_errors("written"):
-            replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
-            self._confirm(self._voices)
+    def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
+        """As `Store.write`."""
+        approve()
+        new = [
+            (each.record.of_generation(self._next_generation()), voice_file.file_tensors(each.audio, each.artifacts))
+            for each in drafts
+        ]
+        if len(new) == 1:
+            self._write(*new[0])
+        else:
+            self._write_all(new)
+        return [record for record, _ in new]
 
-    def write_all(self, speakers: Sequence[tuple[SpeakerRecord, Tensors]]) -> None:
-        """Write the files of several speakers: all or none, whatever happens."""
-        with self._changing(), _disk_errors("written"), self._together_lock:
-            contents = [(self._path(record.key), partial(voice_file.pack, record, each)) for record, each in speakers]
-            self._together.replace(contents)
-            try:
-                self._confirm(self._directory)
-            finally:
-                with contextlib.suppress(OSError):  # the next change, or the next start, finishes it
-                    self._together.finish()
-
-    def amend(self, older: SpeakerRecord, newer: SpeakerRecord, artifact: ArtifactId, tensors: Tensors) -> None:
-        """Write `newer` with the tensors of `older`, those of `artifact` replaced."""
+    def amend(
+        self,
+        artifact: ArtifactId,
+        info: ArtifactInfo,
+        tensors: Tensors,
+        approve: Callable[[], SpeakerRecord],
+        renew: bool = False,
+    ) -> SpeakerRecord:
+        """As `Store.amend`. The file keeps the artifacts of one encoder."""
+        older = approve()
+        newer = older.with_artifacts(artifact, info)
+        if renew:
+            newer = newer.of_generation(self._next_generation())
         prefix = voice_file.tensor_name(artifact, "")
         header, kept = self._read(older, lambda name: not name.startswith(prefix))
         known = {name: header.digests[name] for name in kept}
-        self.write(newer, {**kept, **voice_file.file_tensors(None, {artifact: tensors})}, known)
+        self._write(newer, {**kept, **voice_file.file_tensors(None, {artifact: tensors})}, known, renew)
+        return newer
 
-    def remove(self, record: SpeakerRecord) -> None:
-        """Remove the speaker's file."""
+    def remove(self, approve: Callable[[], SpeakerRecord]) -> SpeakerRecord:
+        """As `Store.remove`."""
+        record = approve()
         with self._changing(), _disk_errors("changed"):
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self._path(record.key))
-            self._confirm(self._voices)
+            with self._told(Change(record.key, None)):
+                self._confirm(self._voices)
+        return record
+
+    def set_aside(self, approve: Callable[[], SpeakerRecord], reason: str) -> None:
+        """Move the speaker's file to quarantine."""
+        record = approve()
+        with self._changing(), _disk_errors("changed"):
+            self._quarantined.take(self._path(record.key), reason)
+            with self._told(Change(record.key, None, by_flight=True)):
+                self._confirm(self._quarantine)
+                self._confirm(self._voices)
 
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
-        """The uploaded clip; None if there is none.
-
-        Raises:
-            Damaged: its bytes have changed since they were written.
-        """
+        """As `Store.read_audio`."""
         header, tensors = self._read(record, lambda name: name == AUDIO)
         voice_file.verify(header, tensors)
         return tensors[AUDIO].tobytes() if tensors else None
 
-    def read_artifacts(self, record: SpeakerRecord, artifact: ArtifactId) -> dict[str, NDArray[Any]]:
-        """The artifacts under the names the encoder gave them.
-
-        Raises:
-            Damaged: their bytes have changed since they were written.
-        """
+    def read_artifacts(
+        self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
+    ) -> dict[str, NDArray[Any]] | None:
+        """As `Store.read_artifacts`."""
+        if record.stored(artifact, fingerprint) is None:
+            return None
         with _disk_errors("read"):
             header, tensors = voice_file.read_artifacts(self._path(record.key), artifact)
         _check_generation(header, record)
         return tensors
 
     def read_all(self, record: SpeakerRecord) -> tuple[voice_file.Header, dict[str, NDArray[Any]]]:
-        """The header and all tensors by their names in the file, not yet verified."""
+        """As `Store.read_all`."""
         return self._read(record, lambda name: True)
 
-    def quarantine(self, record: SpeakerRecord, reason: str) -> None:
-        """Move the speaker's file to quarantine."""
-        with self._changing(), _disk_errors("changed"):
-            self._quarantined.take(self._path(record.key), reason)
-            self._confirm(self._quarantine)
-            self._confirm(self._voices)
+    @contextlib.contextmanager
+    def claim(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> Iterator[bool]:
+        """Always granted: there is no other server."""
+        yield True
+
+    def counters(self) -> dict[str, Any]:
+        """As `Store.counters`."""
+        return {"kind": "files", "quarantined": self._quarantined.taken}
 
     def close(self) -> None:
-        """Release the directory after the changes under way; later changes fail. May be called twice."""
+        """As `Store.close`; releases the directory."""
         with self._users:
             if self._closed:
                 return
@@ -194,6 +204,43 @@ class SpeakerStore:
             self._closed = True
             self._users.wait_for(lambda: self._active == 0)
         os.close(self._lock_handle)
+
+    def _next_generation(self) -> int:
+        """A generation larger than any before it, across processes."""
+        with self._generation_lock:
+            if self._next >= self._reserved:
+                self._reserve(self._next + _BATCH)
+            self._next += 1
+            return self._next
+
+    def _write(
+        self, record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None, by_flight: bool = False
+    ) -> None:
+        """Write the speaker's file; it replaces an older one. `known`: see `voice_file.pack`."""
+        with self._changing(), _disk_errors("written"):
+            replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
+            with self._told(Change(record.key, record, by_flight)):
+                self._confirm(self._voices)
+
+    def _write_all(self, speakers: Sequence[tuple[SpeakerRecord, Tensors]]) -> None:
+        """Write the files of several speakers: all or none, whatever happens."""
+        with self._changing(), _disk_errors("written"), self._together_lock:
+            contents = [(self._path(record.key), partial(voice_file.pack, record, each)) for record, each in speakers]
+            self._together.replace(contents)
+            with self._told(*(Change(record.key, record) for record, _ in speakers)):
+                try:
+                    self._confirm(self._directory)
+                finally:
+                    with contextlib.suppress(OSError):  # the next change, or the next start, finishes it
+                        self._together.finish()
+
+    @contextlib.contextmanager
+    def _told(self, *changes: Change) -> Iterator[None]:
+        """Confirm changes in the body, then tell of them, even if they are not durable."""
+        try:
+            yield
+        finally:
+            self._listener(changes)
 
     def _path(self, key: str) -> Path:
         return self._together.path_of(self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors")

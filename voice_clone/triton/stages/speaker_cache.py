@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from voice_clone.settings import Settings
-from voice_clone.speakers import CacheConfig, SpeakerCache
+from voice_clone.speakers import CacheConfig, FileStore, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
 from voice_clone.speakers.name import check_word
 from voice_clone.triton.model import Model
@@ -40,13 +40,12 @@ class SpeakerCacheModel(Model):
             policy="immutable" if policy == "immutable" else "replace",
             require_consent=settings.choice("require_consent", ("false", "true")) == "true",
             extraction_timeout=settings.number("extraction_timeout", 60.0),
-            directory_wait=settings.number("voice_dir_wait", 1.0),
         )
         self._write_token = WriteToken(settings.secret("write_token"))
         names = [name.strip() for name in settings.text("model_types").split(",")]
         encoders = TritonVoiceEncoders(self._repository, [check_word("model_types", name) for name in names if name])
         self._cache = SpeakerCache(
-            settings.voice_dir,
+            FileStore(settings.voice_dir, wait=settings.number("voice_dir_wait", 1.0)),
             encoders,
             config,
             encoders.model_types,
