@@ -11,7 +11,7 @@
     background  artifacts of uploads that nobody waits for, and what was left  background.py
     encoders    what a family declares: modes, fingerprint, form of artifacts  encoding.py, modes.py
     registry    records in memory and in the store, kept in step               registry.py, record.py, draft.py, name.py
-    store       what it must do                                                store.py
+    store       what it must do                                                store/protocol.py
     ... files   one safetensors file for each voice                            disk/store.py, voice_file.py, together.py
     LRU cache   the artifacts in memory                                        lru.py
     transfer    bundles of voices; a look from another process                 transfer.py, disk/bundle.py, latest.py

@@ -29,7 +29,7 @@ from voice_clone.speakers.request import (
     is_immutable,
     required_name,
 )
-from voice_clone.speakers.store import Store
+from voice_clone.speakers.store.protocol import Store
 from voice_clone.speakers.transfer import Transfer
 
 log = logging.getLogger(__name__)

@@ -29,9 +29,9 @@ from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.store import Store
+from voice_clone.speakers.store.protocol import Store
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.025, 0.1  # seconds between two looks whether another server is done
+FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done
 log = logging.getLogger(__name__)
 
 
@@ -165,13 +165,12 @@ class Extractor:
             return Resolved("hit", record, artifact, found, fingerprint)  # another flight has just ended
         if found is not None:  # the store did not take them before
             return self._saved(record, artifact, load(found), ArtifactInfo(fingerprint, 0.0), use_cache, flight)
-        until, pause = time.monotonic() + self._patience, SHORTEST_PAUSE
+        until, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
             with self._registry.holding(record) as now:
                 stored = self._from_store(now, artifact, fingerprint)
             if stored is not None:
-                info = now.stored(artifact, fingerprint) or ArtifactInfo(fingerprint, 0.0)
-                return self._keep(now, artifact, stored, "restored", info, use_cache)
+                return self._keep(now, artifact, stored, "restored", ArtifactInfo(fingerprint, 0.0), use_cache)
             with self._store.claim(now, artifact, fingerprint) as granted:
                 if granted and self._news(now, artifact, fingerprint):
                     continue  # another server has just made them
@@ -179,8 +178,7 @@ class Extractor:
                     clip = clip or self._stored_clip(now, artifact)
                     tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
                     return self._saved(now, artifact, tensors, info, use_cache, flight)
-            time.sleep(pause)
-            pause = min(2.0 * pause, LONGEST_PAUSE)
+            time.sleep(pause := min(2.0 * pause, LONGEST_PAUSE))
             self._news(now, artifact, fingerprint)
 
     def _news(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> bool:

@@ -22,7 +22,7 @@ from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.report import measure
 from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.store import Store
+from voice_clone.speakers.store.protocol import Store
 
 MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number
 MAX_CLOCK_AHEAD = 86400.0  # seconds by which another server's clock may be ahead

@@ -10,13 +10,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import logging
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,22 +22,22 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.errors import Internal, Overloaded, VoiceCloneError
+from voice_clone.errors import Overloaded, VoiceCloneError
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.directory_lock import LOCK, own
+from voice_clone.speakers.disk.errors import disk_errors
 from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, replace_file
+from voice_clone.speakers.disk.generations import Generations
 from voice_clone.speakers.disk.quarantine import Quarantine
 from voice_clone.speakers.disk.together import LIST, Together
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Tensors
 from voice_clone.speakers.draft import Draft
-from voice_clone.speakers.record import MAX_GENERATION, ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store import Change, Listener, NotDurable
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.store.protocol import Change, Listener, NotDurable
 
 log = logging.getLogger(__name__)
 VOICES = "voices"  # the folder of the speakers' files
-_BATCH = 64  # generations reserved by one write; a crash skips the unused ones
 _FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
-_NUMBER = re.compile(rb"[0-9]{1,18}")
 GENERATION = "generation"
 
 
@@ -60,7 +58,7 @@ class FileStore:
         self._directory = directory
         self._voices = directory / VOICES
         self._quarantine = directory / "quarantine"
-        with _disk_errors("opened"):
+        with disk_errors("opened"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that exists may hold other files
             self._lock_handle = own(directory / LOCK, wait)
             try:
@@ -75,8 +73,7 @@ class FileStore:
         self._users = threading.Condition()
         self._active = 0
         self._closed = False
-        self._generation_lock = threading.Lock()
-        self._next = self._reserved = 0
+        self._generations = Generations(directory / GENERATION, self._files)
         self._listener: Listener = lambda changes: None
 
     def restore(self, listener: Listener) -> list[SpeakerRecord]:
@@ -86,7 +83,7 @@ class FileStore:
         removed, and an import that it did not finish is finished.
         """
         self._listener = listener
-        with _disk_errors("read"):
+        with disk_errors("read"):
             for entry in list(os.scandir(self._voices)):
                 if not entry.is_file(follow_symlinks=False):
                     self._set_aside(Path(entry.path), "it is no file")
@@ -102,7 +99,7 @@ class FileStore:
                     self._files.remove(leftover)
             found = [self._restore_one(Path(entry.path)) for entry in list(os.scandir(self._voices))]
             records = [record for record in found if record is not None]
-            self._start_generations(records)
+            self._generations.start(records)
             for folder in (self._quarantine, self._voices, self._directory) if self._quarantined.taken else ():
                 with contextlib.suppress(OSError):  # else they are set aside again at the next start
                     self._files.sync_directory(folder)
@@ -146,7 +143,7 @@ class FileStore:
     def remove(self, approve: Callable[[], SpeakerRecord]) -> SpeakerRecord:
         """As `Store.remove`."""
         record = approve()
-        with self._changing(), _disk_errors("changed"):
+        with self._changing(), disk_errors("changed"):
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self._path(record.key))
             with self._told(Change(record.key, None)):
@@ -156,7 +153,7 @@ class FileStore:
     def set_aside(self, approve: Callable[[], SpeakerRecord], reason: str) -> None:
         """Move the speaker's file to quarantine."""
         record = approve()
-        with self._changing(), _disk_errors("changed"):
+        with self._changing(), disk_errors("changed"):
             self._quarantined.take(self._path(record.key), reason)
             with self._told(Change(record.key, None, by_flight=True)):
                 self._confirm(self._quarantine)
@@ -174,7 +171,7 @@ class FileStore:
         """As `Store.read_artifacts`."""
         if record.stored(artifact, fingerprint) is None:
             return None
-        with _disk_errors("read"):
+        with disk_errors("read"):
             header, tensors = voice_file.read_artifacts(self._path(record.key), artifact)
         _check_generation(header, record)
         return tensors
@@ -197,34 +194,29 @@ class FileStore:
         with self._users:
             if self._closed:
                 return
-        with contextlib.suppress(VoiceCloneError), self._generation_lock:
-            if self._next < self._reserved:
-                self._reserve(self._next)
+        with contextlib.suppress(VoiceCloneError), self._changing(), disk_errors("written"):
+            self._generations.give_back()
         with self._users:
             self._closed = True
             self._users.wait_for(lambda: self._active == 0)
         os.close(self._lock_handle)
 
     def _next_generation(self) -> int:
-        """A generation larger than any before it, across processes."""
-        with self._generation_lock:
-            if self._next >= self._reserved:
-                self._reserve(self._next + _BATCH)
-            self._next += 1
-            return self._next
+        with self._changing(), disk_errors("written"):
+            return self._generations.next()
 
     def _write(
         self, record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None, by_flight: bool = False
     ) -> None:
         """Write the speaker's file; it replaces an older one. `known`: see `voice_file.pack`."""
-        with self._changing(), _disk_errors("written"):
+        with self._changing(), disk_errors("written"):
             replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
             with self._told(Change(record.key, record, by_flight)):
                 self._confirm(self._voices)
 
     def _write_all(self, speakers: Sequence[tuple[SpeakerRecord, Tensors]]) -> None:
         """Write the files of several speakers: all or none, whatever happens."""
-        with self._changing(), _disk_errors("written"), self._together_lock:
+        with self._changing(), disk_errors("written"), self._together_lock:
             contents = [(self._path(record.key), partial(voice_file.pack, record, each)) for record, each in speakers]
             self._together.replace(contents)
             with self._told(*(Change(record.key, record) for record, _ in speakers)):
@@ -251,7 +243,7 @@ class FileStore:
     def _read(
         self, record: SpeakerRecord, wanted: Callable[[str], bool]
     ) -> tuple[voice_file.Header, dict[str, NDArray[Any]]]:
-        with _disk_errors("read"):
+        with disk_errors("read"):
             header, tensors = voice_file.read(self._path(record.key), wanted)
         _check_generation(header, record)
         return header, tensors
@@ -277,27 +269,6 @@ class FileStore:
         except OSError as failure:
             log.warning("%r is of no use (%s), and could not be set aside: %s", path.name, reason, failure.strerror)
 
-    def _start_generations(self, records: list[SpeakerRecord]) -> None:
-        """Continue above every earlier generation, including those of deleted speakers."""
-        path = self._directory / GENERATION
-        above = max((record.generation for record in records), default=0)
-        if path.exists():
-            text = b""
-            with contextlib.suppress(OSError), path.open("rb") as file:
-                text = file.read(64).strip()
-            if _NUMBER.fullmatch(text) and int(text) < MAX_GENERATION:
-                above = max(above, int(text))
-            else:
-                log.warning("the generation counter is damaged; generations continue from the clock")
-                above = max(above, int(time.time()))
-        self._next = self._reserved = above
-
-    def _reserve(self, until: int) -> None:
-        with self._changing(), _disk_errors("written"):
-            replace_file(self._files, self._directory / GENERATION, str(until).encode())
-            self._files.sync_directory(self._directory)
-            self._reserved = until
-
     def _confirm(self, directory: Path) -> None:
         try:
             self._files.sync_directory(directory)
@@ -314,7 +285,7 @@ class FileStore:
             self._active += 1
         try:
             if self._together.unfinished:
-                with self._together_lock, _disk_errors("changed"):
+                with self._together_lock, disk_errors("changed"):
                     if self._together.unfinished:
                         self._together.finish()
             yield
@@ -327,18 +298,3 @@ class FileStore:
 def _check_generation(header: voice_file.Header, record: SpeakerRecord) -> None:
     if header.record.generation != record.generation:
         raise Damaged("the file belongs to another generation")
-
-
-@contextlib.contextmanager
-def _disk_errors(done: str) -> Iterator[None]:
-    """Turn errors of the operating system into errors for the caller, without paths."""
-    try:
-        yield
-    except VoiceCloneError:
-        raise
-    except OSError as error:
-        log.error("the voice store could not be %s", done, exc_info=error)
-        reason = os.strerror(error.errno) if error.errno else "input/output error"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Overloaded(f"the voice store is full ({reason}); free space, then try again") from None
-        raise Internal(f"the voice store could not be {done} ({reason}); nothing was changed") from None
