@@ -9,11 +9,12 @@ are dropped.
 from __future__ import annotations
 
 import pickle
-import zipfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -33,7 +34,7 @@ def convert(checkpoint: Path) -> Path:
     """Write codec.safetensors beside codec.pth; an earlier one is replaced.
 
     Raises:
-        CheckpointError: the file is missing or refused; one line says why.
+        CheckpointError: the file is missing or refused, or the new one cannot be written; one line says why.
     """
     target = checkpoint / f"{CODEC}.safetensors"
     partial = target.with_suffix(".partial")
@@ -42,6 +43,8 @@ def convert(checkpoint: Path) -> Path:
         save_file(tensors, partial, metadata={"format": "pt"})
         partial.chmod((checkpoint / SOURCE).stat().st_mode & 0o777)  # not private to whoever converts
         partial.replace(target)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{target.name}: cannot be written ({type(error).__name__})") from None
     finally:
         partial.unlink(missing_ok=True)
     return target
@@ -52,10 +55,12 @@ def _read(folder: Path) -> dict[str, Tensor]:
     if not (folder / SOURCE).is_file():
         raise CheckpointError(f"{SOURCE}: the file is missing from the checkpoint folder")
     try:
-        loaded = torch.load(folder / SOURCE, map_location="cpu", weights_only=True, mmap=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the one line says enough
+            loaded = torch.load(folder / SOURCE, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError:
         raise CheckpointError(f"{SOURCE}: refused, it holds more than tensors; nothing of it was run") from None
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+    except Exception:  # of any kind: torch unpickles what a damaged or forged file says until it makes no sense
         raise CheckpointError(f"{SOURCE}: not a whole file of weights; it may have been cut short") from None
     tensors = _named(loaded)
     codec = codec_config({name: tuple(tensor.shape) for name, tensor in tensors.items()})
@@ -81,17 +86,30 @@ def _named(loaded: Any) -> dict[str, Tensor]:
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{SOURCE}: refused, it holds {type(loaded).__name__} instead of tensors by name")
     tensors: dict[str, Tensor] = {}
+    memories: set[int] = set()
     for name, tensor in loaded.items():
         if not isinstance(name, str) or len(name) > 200 or not name.isprintable():
             raise CheckpointError(f"{SOURCE}: refused, a name is no text")
         if name.endswith(_TABLES):
             continue
-        if type(tensor) is not Tensor or tensor.dtype not in _FLOATS or not tensor.is_contiguous():
+        if not _is_plain(tensor):
             raise CheckpointError(f"{SOURCE}: refused, {name!r} is no plain tensor of floating-point numbers")
         for spelling, ours in _SPELLINGS.items():
             if name.endswith(spelling):
                 name = name.removesuffix(spelling) + ours
         if name in tensors:
             raise CheckpointError(f"{SOURCE}: refused, {name!r} is there twice")
+        memory = tensor.untyped_storage().data_ptr()
+        if memory in memories:
+            raise CheckpointError(f"{SOURCE}: refused, {name!r} lies in the memory of another tensor")
+        memories.add(memory)
         tensors[name] = tensor
     return tensors
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether it is a whole tensor of floating-point numbers in memory."""
+    if type(tensor) is not Tensor or tensor.dtype not in _FLOATS or tensor.is_nested:
+        return False
+    in_memory = tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return in_memory and tensor.is_contiguous() and not tensor.is_neg()

@@ -26,8 +26,17 @@ ENCODER_RATES, DECODER_RATES, QUANTIZER_RATES = (2, 4, 8, 8), (8, 8, 4, 2), (2, 
 ENCODER_WINDOW, QUANTIZER_WINDOW = 512, 128
 HEAD_DIM, ROPE_THETA, NORM_EPS = 64, 10000.0, 1e-5  # of the codec's transformers
 
+# Each block of the encoder doubles the channels, up to a number of whole heads; each of the decoder halves them.
+_CHANNEL_UNITS = {"encoder.block.0.conv.bias": HEAD_DIM >> len(ENCODER_RATES), "decoder.model.0.conv.bias": 16}
+
 RESIDUAL_CODES = 1024  # codes of a codebook after the first that exist; the fast transformer's head has rows for more
 CHUNK_FRAMES = (1, 2, 4, 8, 16)  # of a stream's chunks; the last repeats
+
+# What the fast transformer takes from the slow one if `audio_decoder_config` leaves it out.
+_INHERITED = (
+    *("dim", "n_head", "n_local_heads", "head_dim", "intermediate_size"),
+    *("attention_qk_norm", "attention_qkv_bias", "attention_o_bias"),
+)
 
 
 @dataclass(frozen=True)
@@ -63,12 +72,14 @@ class FishSpeechConfig:
         text_config: of the slow transformer.
         audio_decoder_config: of the fast one; its vocabulary is the first codebook's size.
         semantic_start_token_id, semantic_end_token_id: the tokens of the first codebook's codes.
+        eos_token_id: the token that ends speech; -1: not named.
     """
 
     text_config: TransformerConfig
     audio_decoder_config: TransformerConfig
     semantic_start_token_id: int
     semantic_end_token_id: int
+    eos_token_id: int = -1
 
     @property
     def codebooks(self) -> int:
@@ -129,6 +140,7 @@ def load_config(folder: Path) -> FishSpeechConfig:
     values = read_json(folder, CONFIG_FILE)
     if values.get("model_type") != MODEL_TYPE:
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+    values["audio_decoder_config"] = _whole_fast(values.get("text_config"), values.get("audio_decoder_config"))
     config = parse(FishSpeechConfig, values, CONFIG_FILE)
     _refuse_variants(values["text_config"], "text_config")
     _refuse_variants(values["audio_decoder_config"], "audio_decoder_config")
@@ -145,6 +157,14 @@ def load_config(folder: Path) -> FishSpeechConfig:
     if config.semantic_end_token_id >= slow.vocab_size:
         raise CheckpointError(f"{CONFIG_FILE}: semantic_end_token_id lies beyond text_config.vocab_size")
     return config
+
+
+def _whole_fast(slow: Any, fast: Any) -> Any:
+    """`audio_decoder_config` with what it leaves out: the slow transformer's."""
+    if not isinstance(slow, dict) or not isinstance(fast, dict):
+        return fast  # `parse` refuses it
+    given = {name: value for name, value in fast.items() if value is not None}
+    return {name: slow.get(name) for name in _INHERITED} | given
 
 
 def _refuse_variants(transformer: Mapping[str, Any], where: str) -> None:
@@ -178,6 +198,11 @@ def codec_config(shapes: Mapping[str, tuple[int, ...]]) -> CodecConfig:
             raise CheckpointError(f"the codec has {len(found)} parts of the name {pattern}; expected 1 to 64")
         return len(found)
 
+    for name, unit in _CHANNEL_UNITS.items():
+        if size(name, 0, 1) % unit:
+            raise CheckpointError(
+                f"the codec's tensor {name} has {size(name, 0, 1)} rows; expected a multiple of {unit}"
+            )
     encoder, semantic = "encoder.block.4.block.5.layers", "quantizer.semantic_quantizer.quantizers.0.codebook.weight"
     return CodecConfig(
         encoder_dim=size("encoder.block.0.conv.bias", 0, 1),

@@ -28,7 +28,8 @@ BEHIND_TRANSCRIPT = ("\n\nSpeech:\n",)
 BEFORE_TEXT = (f"{END}\n", "<|im_start|>user\n")
 BEHIND_TEXT = (f"{END}\n", "<|im_start|>assistant\n<|voice|>")
 
-_SPEAKER = re.compile(r"<\|speaker:\d+\|>")
+_SPEAKER = re.compile(r"<\|speaker:[0-9]+\|>")
+_TURN = re.compile(rf"(?={_SPEAKER.pattern})")
 _ALLOWED = re.compile(rf"{_SPEAKER.pattern}|<\|phoneme_(start|end)\|>")  # added tokens that a text may hold
 
 Ids = npt.NDArray[np.int32]
@@ -51,14 +52,19 @@ class Tokenizer:
         self._control = {
             index: token.content for index, token in added.items() if not _ALLOWED.fullmatch(token.content)
         }
-        first, last = config.semantic_start_token_id, config.semantic_end_token_id
-        codes = config.semantic_codes
-        for index, token in ((first, "<|semantic:0|>"), (last, f"<|semantic:{codes - 1}|>")):
+        named = {f"<|semantic:{code}|>": config.semantic_start_token_id + code for code in range(config.semantic_codes)}
+        if config.eos_token_id >= 0:
+            named[END] = config.eos_token_id
+        for token, index in named.items():
             if self._tokenizer.token_to_id(token) != index:
                 raise CheckpointError(f"{TOKENIZER_FILE}: {token} does not have the id {index} of config.json")
         for token in (END, "<|im_start|>", "<|voice|>"):
             if self._tokenizer.token_to_id(token) not in self._control:
                 raise CheckpointError(f"{TOKENIZER_FILE}: lacks the token {token}")
+        if (tokens := max(self._tokenizer.get_vocab().values()) + 1) > config.text_config.vocab_size:
+            raise CheckpointError(
+                f"{TOKENIZER_FILE}: has {tokens} tokens, but text_config.vocab_size is {config.text_config.vocab_size}"
+            )
         self.end_token: int = self._tokenizer.token_to_id(END)
         self.around_text = len(self.text_ids(""))
 
@@ -72,11 +78,13 @@ class Tokenizer:
         return self._ids(BEFORE_TRANSCRIPT, tagged, BEHIND_TRANSCRIPT)
 
     def text_ids(self, text: str) -> Ids:
-        """What stands behind the frames: int32 [n].
+        """What stands behind the frames: int32 [n]. In a text with speakers each turn is a line of its own.
 
         Raises:
             InvalidArgument: `text` holds a control token of the model.
         """
+        if _SPEAKER.search(text):
+            text = "\n".join(turn for part in _TURN.split(text) if (turn := part.strip()))
         return self._ids(BEFORE_TEXT, text, BEHIND_TEXT)
 
     def _ids(self, before: tuple[str, ...], text: str, behind: tuple[str, ...]) -> Ids:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,6 +21,7 @@ from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 
 ALPHA = "decoder.model.1.block.0.alpha"
+BIASES = ("encoder.block.0.conv.bias", "encoder.block.1.block.0.block.1.conv.bias")  # of 8 channels each
 Tensors = dict[str, Any]
 
 
@@ -115,6 +118,14 @@ CHANGES: dict[str, tuple[Callable[[Tensors], Any], str]] = {
     "a text": (lambda known: known | {ALPHA: "rm -rf"}, "no plain tensor"),
     "a name that is none": (lambda known: known | {7: torch.ones(1)}, "a name is no text"),
     "huge by a stride of 0": (lambda known: known | {ALPHA: torch.ones(1).expand(1, 48, 1)}, "no plain tensor"),
+    "a tensor without memory": (lambda known: known | {ALPHA: torch.ones(1, 48, 1, device="meta")}, "no plain tensor"),
+    "numbers to be negated": (lambda known: known | {ALPHA: torch._neg_view(torch.ones(1, 48, 1))}, "no plain tensor"),
+    "the same tensor twice": (lambda known: known | dict.fromkeys(BIASES, torch.ones(8)), "memory of another"),
+    "parts of one tensor": (
+        lambda known: known | {name: known[BIASES[0]].expand(8)[:8] for name in BIASES},
+        "memory of another",
+    ),
+    "half a head": (lambda known: known | {"encoder.block.0.conv.bias": torch.ones(2)}, "no multiple of 4"),
     "a list": (lambda known: list(known.values()), "instead of tensors by name"),
     "nested twice": (lambda known: {"generator": {"generator": known}}, "no plain tensor"),
     "nothing": (lambda known: {}, "missing"),
@@ -138,6 +149,29 @@ def test_a_file_that_was_cut_short_is_refused(folder: Path, capsys: pytest.Captu
     content = (folder / "codec.pth").read_bytes()
     (folder / "codec.pth").write_bytes(content[: int(part * len(content))])
     refused(folder, capsys)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_forged_pickle_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+    """Bytes of the pickle at random, 100 times: whatever the unpickler meets, it is one line."""
+    known, path, random = tensors(folder), folder / "codec.pth", np.random.default_rng(seed)
+    torch.save({name: known[name] for name in list(known)[:6]}, path)
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        pickled = archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+    start = content.index(pickled)
+    for _ in range(100):
+        forged = bytearray(content)
+        for place in random.integers(start, start + len(pickled), int(random.integers(1, 6))):
+            forged[place] = random.integers(256)
+        path.write_bytes(forged)
+        refused(folder, capsys)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "codec.safetensors").mkdir()
+    assert main([str(folder)]) == 1
+    assert capsys.readouterr().err == "codec.safetensors: cannot be written (IsADirectoryError)\n"
 
 
 def test_an_earlier_file_stays_when_a_new_one_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

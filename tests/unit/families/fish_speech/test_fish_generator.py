@@ -170,7 +170,9 @@ def test_the_prompt_is_checked(checkpoint: Checkpoint) -> None:
         ({"semantic_end_token_id": 5}, "semantic tokens"),
         ({"text_config": {"tie_word_embeddings": False}}, "tie_word_embeddings is False; only True"),
         ({"audio_decoder_config": {"attention_qk_norm": True}}, "not supported"),
+        ({"audio_decoder_config": {"attention_qk_norm": None}}, "audio_decoder_config.attention_qk_norm is set"),
         ({"audio_decoder_config": {"dim": 32}}, "differ; not supported"),
+        ({"audio_decoder_config": [1]}, "expected a JSON object"),
         ({"text_config": {"dim": "wide"}}, "unexpected value"),
     ],
 )
@@ -183,6 +185,15 @@ def test_a_configuration_that_would_not_be_computed_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(CheckpointError, match=message):
         load_config(tmp_path)
+
+
+def test_what_the_fast_transformer_leaves_out_is_the_slow_ones(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    values = json.loads((checkpoint.folder / "config.json").read_text())
+    for name in ("dim", "n_head", "head_dim", "intermediate_size"):
+        del values["audio_decoder_config"][name]
+    values["audio_decoder_config"]["n_local_heads"] = None
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert load_config(tmp_path) == checkpoint.config
 
 
 def test_a_text_has_a_budget_of_frames(checkpoint: Checkpoint) -> None:

@@ -75,13 +75,63 @@ def test_tags_speakers_and_phonemes_are_allowed(tokenizer: Tokenizer, text: str)
     assert len(tokenizer.text_ids(text)) > 0
 
 
-def test_the_configuration_must_agree(folder: Path, tmp_path: Path) -> None:
+def test_each_turn_is_a_line(tokenizer: Tokenizer) -> None:
+    """As the official code groups the turns of speakers; it would drop what stands before the first one."""
+    given = "Once upon a time <|speaker:0|> Hi. \n <|speaker:12|>there\n\n"
+    np.testing.assert_array_equal(
+        tokenizer.text_ids(given), tokenizer.text_ids("Once upon a time\n<|speaker:0|> Hi.\n<|speaker:12|>there")
+    )
+    assert len(tokenizer.text_ids(" no speaker ")) > len(tokenizer.text_ids("no speaker"))
+
+
+def disagreeing(folder: Path, made: Path, **changes: int) -> Path:
+    """The same checkpoint whose config.json has numbers that differ by so much."""
     for file in folder.iterdir():
         if file.name != "config.json":
-            (tmp_path / file.name).symlink_to(file)
+            (made / file.name).symlink_to(file)
     values = json.loads((folder / "config.json").read_text())
-    for name in ("semantic_start_token_id", "semantic_end_token_id"):
-        values[name] -= 1
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match="does not have the id"):
-        Tokenizer(tmp_path, load_config(tmp_path))
+    for name, change in changes.items():
+        (values if name in values else values["text_config"])[name] += change
+    (made / "config.json").write_text(json.dumps(values))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"semantic_start_token_id": -1, "semantic_end_token_id": -1}, r"semantic:0\|> does not have the id"),
+        ({"eos_token_id": 1}, r"<\|im_end\|> does not have the id"),
+        ({"vocab_size": 100}, None),
+    ],
+)
+def test_the_configuration_must_agree(
+    folder: Path, tmp_path: Path, changes: dict[str, int], message: str | None
+) -> None:
+    changed = disagreeing(folder, tmp_path, **changes)
+    if message is None:
+        Tokenizer(changed, load_config(changed))
+        return
+    with pytest.raises(CheckpointError, match=message):
+        Tokenizer(changed, load_config(changed))
+
+
+def test_a_token_between_two_codes_is_noticed(folder: Path, tmp_path: Path) -> None:
+    """Both ends of the codes are where they should be, two in the middle have changed places."""
+    changed = disagreeing(folder, tmp_path)
+    content = (folder / "tokenizer.json").read_text()
+    for old, new in (("semantic:5|", "semantic:x|"), ("semantic:6|", "semantic:5|"), ("semantic:x|", "semantic:6|")):
+        content = content.replace(f"<|{old}>", f"<|{new}>")
+    (changed / "tokenizer.json").unlink()
+    (changed / "tokenizer.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"semantic:5\|> does not have the id"):
+        Tokenizer(changed, load_config(changed))
+
+
+def test_tokens_beyond_the_vocabulary_are_noticed(folder: Path, tmp_path: Path) -> None:
+    changed = disagreeing(folder, tmp_path)
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_tokens(["one more"])
+    (changed / "tokenizer.json").unlink()
+    tokenizer.save(str(changed / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match="tokens, but text_config"):
+        Tokenizer(changed, load_config(changed))
