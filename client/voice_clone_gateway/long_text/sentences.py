@@ -22,7 +22,7 @@ Ending = Literal["cut", "clause", "sentence", "paragraph"]
 
 MIN_CHARACTERS = 12
 MAX_CHARACTERS = 400
-_LOOKAHEAD = 64  # characters after the longest sentence that may determine its end
+_LOOKAHEAD = 256  # characters after the longest sentence that may determine its end; no tag is longer
 
 _FLAGS = regex.VERBOSE | regex.DOTALL | regex.VERSION1
 _STOP = r"[\p{SB=STerm}\p{SB=ATerm}…；]+"
@@ -63,8 +63,11 @@ _SMALL_NUMBER = regex.compile(r"\d{1,2}")
 _LIST_MARK = regex.compile(r"[-*+•#>]")
 _SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}%&]")
 _CHARACTER = regex.compile(r"\X")
-# What a model reads as a whole: a direction such as [whisper]; the tag of a speaker, which holds until the next one.
-_TAG = regex.compile(r"\[[^\[\]\n]{1,62}\]|<\|[\w:]{1,30}\|>")
+# What a model reads as a whole: a direction such as [whisper]; phonemes between their marks; any other mark, such as
+# the tag of a speaker, which holds until the next one.
+_PHONEMES = "<|phoneme_start|>"
+_TAG = regex.compile(r"\[[^\[\]\n]{1,254}\]|<\|phoneme_start\|>[^<\n]{1,200}<\|phoneme_end\|>|<\|[\w:]{1,30}\|>")
+_BEHIND_DIRECTION = regex.compile(r"\]\s*\Z")
 _SPEAKER = regex.compile(r"<\|speaker:\d+\|>")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 
@@ -95,7 +98,7 @@ class SentenceSplitter:
         min_characters: a shorter sentence is joined with the next one of its paragraph if both are in one increment; no
             sentence waits for that.
         max_characters: a longer sentence is cut: after a clause mark in its second half, else at white space, else
-            between two graphemes (a longer grapheme stays whole).
+            between two graphemes. A longer grapheme or tag stays whole.
 
     Raises:
         InvalidArgument: a value is invalid.
@@ -203,7 +206,11 @@ class SentenceSplitter:
         if not ends:
             end = _CHARACTER.match(window).end()
             return (end, "cut") if certain or end < len(window) else (0, "cut")
-        ends = [end for end in ends if not _in_tag(window, end, True)] or ends
+        outside = [end for end in ends if not _in_tag(window, end, True)]
+        if not outside:
+            return _TAG.match(window).end(), "cut"
+        # A direction goes with what follows it.
+        ends = [end for end in outside if _BEHIND_DIRECTION.search(window, 0, end) is None] or outside
         clauses = {found.end() for found in _CLAUSE_END.finditer(window, 0, self._max + 1)}
         for end in reversed(ends):
             if end in clauses and end >= self._max // 2:
@@ -255,12 +262,13 @@ def _in_tag(window: str, end: int, certain: bool) -> bool | None:
     if start < 0:
         return False
     found = _TAG.match(window, start)
-    if found is not None:
+    if found is not None and (found.end() > end or found[0] != _PHONEMES):
         return bool(found.end() > end)
-    longest = start + _LOOKAHEAD
-    if certain or len(window) >= longest or any(mark in window[start + 1 :] for mark in "[]\n"):
+    if certain or len(window) >= start + _LOOKAHEAD:
         return False
-    return None if window[start] == "[" else False
+    if found is not None:  # phonemes whose end may still come
+        return False if "\n" in window[found.end() :] else None
+    return None if window[start] == "[" and not any(mark in window[start + 1 :] for mark in "[]\n") else False
 
 
 def _full_stop_ends(before: str, following: str, lower: bool) -> bool:

@@ -235,16 +235,18 @@ def test_a_long_text_without_spaces() -> None:
 
 
 TAGGED = [
-    "Hello [pause. a long one] there.|Next.",
-    "He said [whisper] so.|[Sure.]|Then.",
-    "A [break.|And more that is never closed.|End.",
+    "Hello [pause. a long one] there.¦Next.",
+    "He said [whisper] so.¦[Sure.]¦Then.",
+    "[She is nervous. She speaks quickly, as if someone might hear her! She never stops to breathe] Hello.¦Next.",
+    "It is <|phoneme_start|>k a. T o<|phoneme_end|> today.¦Next.",
+    "A [break.¦And more that is never closed.¦End.",
 ]
 
 
 @pytest.mark.parametrize("text", TAGGED)
 def test_no_sentence_ends_inside_a_tag(text: str) -> None:
-    expected = [sentence.strip() for sentence in text.split("|")]
-    joined = text.replace("|", " ")
+    expected = [sentence.strip() for sentence in text.split("¦")]
+    joined = text.replace("¦", " ")
     assert split(joined) == expected
     for size in (1, 3, 7):
         splitter = SentenceSplitter(min_characters=0)
@@ -252,12 +254,19 @@ def test_no_sentence_ends_inside_a_tag(text: str) -> None:
         assert [sentence.text for sentence in found] == expected
 
 
-@pytest.mark.parametrize("tag", ["[very softly, as if from far away]", "<|speaker:1|>", "<|phoneme_start|>"])
+@pytest.mark.parametrize(
+    "tag", ["[very softly, as if from far away]", "<|speaker:1|>", "<|phoneme_start|>", "[" + "slowly " * 8 + "]"]
+)
 def test_no_cut_is_inside_a_tag(tag: str) -> None:
     for before in range(30, 60):
         pieces = split("x" * before + tag + "y" * 50, "none", most=60)
         assert "".join(pieces).count(tag) >= 1 and sum(tag in piece for piece in pieces) >= 1
         assert all(piece.replace(tag, "").strip("xy") == "" for piece in pieces), pieces
+
+
+def test_a_cut_keeps_a_direction_with_what_follows() -> None:
+    assert split("one two three [whisper] four five", "none", most=26) == ["one two three", "[whisper] four five"]
+    assert split("[a direction of many words] yes no", "none", most=10) == ["[a direction of many words]", "yes no"]
 
 
 def test_a_sentence_keeps_the_tag_of_its_speaker() -> None:

@@ -125,7 +125,7 @@ CHANGES: dict[str, tuple[Callable[[Tensors], Any], str]] = {
         lambda known: known | {name: known[BIASES[0]].expand(8)[:8] for name in BIASES},
         "memory of another",
     ),
-    "half a head": (lambda known: known | {"encoder.block.0.conv.bias": torch.ones(2)}, "no multiple of 4"),
+    "half a head": (lambda known: known | {"encoder.block.0.conv.bias": torch.ones(2)}, "expected a multiple of 4"),
     "a list": (lambda known: list(known.values()), "instead of tensors by name"),
     "nested twice": (lambda known: {"generator": {"generator": known}}, "no plain tensor"),
     "nothing": (lambda known: {}, "missing"),
