@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 import triton_python_backend_utils as pb_utils
 
-from voice_clone.errors import Internal, Unsupported, from_message
+from voice_clone.errors import Internal, Overloaded, Unsupported, from_message
 from voice_clone.triton.tensors import Array, Value, as_array
 
 log = logging.getLogger(__name__)
+
+_SERVER_NOT_READY = "Server not ready"  # how Triton refuses every call while it stops
 
 
 def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = False) -> dict[str, Array]:
@@ -20,7 +22,8 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
         decoupled: whether that model is decoupled; the outputs of its last response count.
 
     Returns: the outputs by name, copied; STRING outputs as object arrays of bytes.
-    Raises: the VoiceCloneError that the model answered; Unsupported if no such model is loaded.
+    Raises: the VoiceCloneError that the model answered; Unsupported if no such model is loaded; Overloaded if the
+        server stops.
     """
     tensors = [pb_utils.Tensor(name, as_array(value)) for name, value in inputs.items() if value is not None]
     request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=[])
@@ -30,6 +33,8 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
         if answer.has_error():
             message = answer.error().message()
             error = from_message(message)
+            if isinstance(error, Internal) and _SERVER_NOT_READY in message:  # then `is_model_ready` would be harmful
+                raise Overloaded("the server is shutting down")
             if isinstance(error, Internal) and not pb_utils.is_model_ready(model):
                 raise Unsupported(f"this server has no model {model}")
             if isinstance(error, Internal):

@@ -43,18 +43,21 @@ class SpeakerCacheModel(Model):
         )
         self._write_token = WriteToken(settings.secret("write_token"))
         names = [name.strip() for name in settings.text("model_types").split(",")]
-        encoders = TritonVoiceEncoders(self._repository, [check_word("model_types", name) for name in names if name])
+        self._encoders = TritonVoiceEncoders(
+            self._repository, [check_word("model_types", name) for name in names if name]
+        )
         self._cache = SpeakerCache(
             FileStore(settings.voice_dir, wait=settings.number("voice_dir_wait", 1.0)),
-            encoders,
+            self._encoders,
             config,
-            encoders.model_types,
+            self._encoders.model_types,
             on_extraction=lambda seconds: self._metrics.extracted(seconds),
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""
+        self._encoders.server_is_ready()
         operation, options = request.text("operation") or "", request.json_object("options")
         self._write_token.check(operation, options, request.parameter(PARAMETER))
         asked = CacheRequest(

@@ -39,9 +39,23 @@ class TritonVoiceEncoders:
     def __init__(self, repository: Path, model_types: Sequence[str] = ()) -> None:
         self._repository = repository
         self._model_types = tuple(model_types)
+        self._server_is_ready = False
+
+    def server_is_ready(self) -> None:
+        """Say that the server has loaded all of its models: a request has come.
+
+        To ask Triton 2.51 about a model before that corrupts the memory that this process shares with it, and this
+        process dies of the first or second question.
+        """
+        self._server_is_ready = True
 
     def model_types(self) -> Iterator[str]:
-        """The families whose artifacts are made at upload, the default first: those set, else those loaded, by name."""
+        """The families whose artifacts are made at upload, the default first: those set, else those loaded, by name.
+
+        None before `server_is_ready`.
+        """
+        if not self._server_is_ready:
+            return iter(())
         if self._model_types:
             return iter(self._model_types)
         folders = self._repository.glob(f"*{SUFFIX}")
