@@ -42,7 +42,7 @@ from tests.support.gateway_process import Gateway
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
-from voice_clone.compute import use_threads
+from voice_clone.compute import prepare
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
@@ -127,7 +127,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         "VOICE_CLONE_THREADS": "1",
         "VOICE_CLONE_DETERMINISTIC": "true",  # chunks keep to the schedule, however fast frames come
     }
-    use_threads(Settings({}, environ=environment))
+    prepare(Settings({}, environ=environment))
     with guard.temporary_folder() as scratch:
         log = scratch / "log"
         with (

@@ -99,6 +99,9 @@ def _accelerate(config: Any, provider: str) -> None:
     else:  # TF32 has ten bits and gives other codes; without effect on a CPU
         accelerator.name = "cuda"
         accelerator.parameters["use_tf32"] = "0"
+        # 1: heuristic; the default searches exhaustively for every new length of a clip. Among the accelerator's own
+        # parameters it would be overwritten by this one's default.
+        config.parameters["cudnn_conv_algo_search"].string_value = "1"
 
 
 def _warm_up(config: Any, sample_rate: int) -> Any:

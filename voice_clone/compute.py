@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.onnx.session import Runtime
 from voice_clone.settings import Settings
+
+NO_GPU = (
+    "torch %s finds no GPU to use; the driver must be as new as that CUDA (580 or newer for CUDA 13), "
+    "and a container needs --gpus"
+)
+
+log = logging.getLogger(__name__)
 
 
 def device(settings: Settings) -> str:
@@ -18,31 +27,65 @@ def device(settings: Settings) -> str:
     return kind
 
 
-def precision(settings: Settings) -> Precision:
-    """Of the weights.
+def precision(settings: Settings, on_gpu: Precision = "bf16") -> Precision:
+    """Of the weights; by default fp32 on a CPU and `on_gpu` on a GPU.
 
     Raises:
         InvalidArgument: the device does not know it.
     """
     cuda = device(settings) == "cuda"
-    choices: dict[str, Precision] = {"auto": "bf16" if cuda else "fp32", **{name: name for name in PRECISIONS}}
+    choices: dict[str, Precision] = {"auto": on_gpu if cuda else "fp32", **{name: name for name in PRECISIONS}}
     chosen = choices[settings.choice("precision", tuple(choices))]
     if chosen in ("int8", "int4") and cuda:
         raise InvalidArgument(f"precision {chosen} is for CPUs; a GPU takes fp32 or bf16")
     return chosen
 
 
-def dtype(settings: Settings) -> torch.dtype:
+def dtype(settings: Settings, on_gpu: Precision = "bf16") -> torch.dtype:
     """In which torch computes. A CPU computes in fp32 at any precision; only how weights are stored differs there."""
-    return torch.bfloat16 if device(settings) == "cuda" and precision(settings) == "bf16" else torch.float32
+    return torch.bfloat16 if device(settings) == "cuda" and precision(settings, on_gpu) == "bf16" else torch.float32
 
 
-def use_threads(settings: Settings, share: int = 1) -> None:
-    """Set the number of threads of this process for all engines; by default one `share`-th of its cores.
+def prepare(settings: Settings, share: int = 1) -> None:
+    """Set this process up, before anything is loaded: threads and GPU. The log tells where the model computes.
 
-    The decoder takes half: the talker waits for memory most of the time, and both are at work at the same time.
+    The number of threads is that of all engines; by default one `share`-th of the cores. The decoder takes half: the
+    talker waits for memory most of the time, and both are at work at the same time.
+
+    Raises:
+        Unsupported: the setting is cuda, and there is no GPU that torch can use.
     """
     torch.set_num_threads(settings.integer("threads", max(1, torch.get_num_threads() // share)))
+    if device(settings) == "cuda":
+        if settings.text("engine") != "triton":  # then the network is another process's
+            _use_gpu()
+        return
+    if settings.text("device") != "cpu" and torch.version.cuda is not None:
+        log.warning(f"computes on the CPU: {NO_GPU}", _build())
+    log.info("computes on the CPU, threads: %d", torch.get_num_threads())
+
+
+def _use_gpu() -> None:
+    if not torch.cuda.is_available():
+        raise Unsupported(f"the setting device is cuda, and {NO_GPU % _build()}")
+    # fp32 means fp32: with the ten bits of TF32 the encoders find other codes than on a CPU.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    # cuDNN plans its attention anew, for tens of milliseconds, for each shape in each thread.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    free, total = torch.cuda.mem_get_info()
+    log.info(
+        "computes on %s, %.1f of %.1f GB free, torch %s",
+        torch.cuda.get_device_name(),
+        free / 1e9,
+        total / 1e9,
+        _build(),
+    )
+
+
+def _build() -> str:
+    """What torch was built for."""
+    return f"{torch.__version__} for {'no GPU' if torch.version.cuda is None else f'CUDA {torch.version.cuda}'}"
 
 
 def wants_graphs(settings: Settings) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone.compute import use_threads
+from voice_clone.compute import prepare
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder
 from voice_clone.families.qwen3_tts.talker_stage import load_talker
@@ -28,13 +28,13 @@ def threads() -> Iterator[None]:
 
 @pytest.mark.parametrize(("given", "share", "expected"), [("", 1, 5), ("", 2, 2), ("", 9, 1), ("3", 1, 3), ("3", 2, 3)])
 def test_the_setting_counts_and_else_a_share_of_what_there_is(given: str, share: int, expected: int) -> None:
-    use_threads(Settings({}, {"VOICE_CLONE_THREADS": given} if given else {}), share)
+    prepare(Settings({}, {"VOICE_CLONE_THREADS": given} if given else {}), share)
     assert torch.get_num_threads() == expected
 
 
 def test_no_threads_are_none() -> None:
     with pytest.raises(InvalidArgument, match="threads"):
-        use_threads(Settings({}, {"VOICE_CLONE_THREADS": "0"}))
+        prepare(Settings({}, {"VOICE_CLONE_THREADS": "0"}))
 
 
 @pytest.mark.parametrize("load", [load_talker, load_codec_decoder])

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
@@ -45,6 +46,8 @@ class Engine(Generic[R]):
             delays the live ones. A prompt is always cut at the multiples of this number.
         statistics: what is counted and timed.
         clock: seconds, monotonic; deadlines are on it.
+        warm_up: runs first, on the engine's thread: libraries on a GPU keep handles and plans for each thread. What it
+            raises, the constructor raises.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Engine(Generic[R]):
         prefill_chunk: int = 256,
         statistics: Statistics | None = None,
         clock: Callable[[], float] = time.monotonic,
+        warm_up: Callable[[], None] | None = None,
     ) -> None:
         self._source = source
         self._clock = clock
@@ -71,8 +75,10 @@ class Engine(Generic[R]):
         self._read_seconds = 0.0  # what the last piece of a prompt took
         self._step_seconds = 0.0  # what the last step took
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        warm: Future[None] = Future()
+        self._thread = threading.Thread(target=self._begin, args=(warm_up, warm), name="engine", daemon=True)
         self._thread.start()
+        warm.result()
 
     def submit(self, stream_id: str, request: R, sink: Sink, deadline: float | None = None) -> None:
         """Queue a stream; its chunks, or its failure, go to `sink`.
@@ -134,6 +140,17 @@ class Engine(Generic[R]):
                 stream.stopped = Overloaded("the server is shutting down and could not wait for the end of this stream")
             self._changed.notify()
         self.close()
+
+    def _begin(self, warm_up: Callable[[], None] | None, warm: Future[None]) -> None:
+        try:
+            if warm_up is not None:
+                warm_up()
+        except BaseException as error:
+            self._outbox.close()
+            warm.set_exception(error)
+            return
+        warm.set_result(None)
+        self._run()
 
     def _run(self) -> None:
         while True:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from voice_clone.codec.chunk import Chunk, Decoded, Primed
 from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, StreamDecoder, VoiceDecoder
+from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.layers.streaming import StreamState
@@ -147,7 +148,12 @@ class Code2Wav:
         return idle
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
-        """Run the shapes that requests will bring, which are slow the first time; stops after about `seconds`."""
+        """Run the shapes that requests will bring, which are slow the first time; stops after about `seconds`.
+
+        CUDA graphs are recorded first, in any case.
+        """
+        if isinstance(self._decoder, GraphedDecoder):
+            self._decoder.prepare()
         deadline = time.monotonic() + seconds
         lengths = sorted({min(length, PIECE_FRAMES) for length in lengths})
         shapes = [(self._decoder.decode_chunk, batch, length) for batch in batches for length in lengths]

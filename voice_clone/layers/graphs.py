@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from voice_clone.errors import Unsupported
+
+log = logging.getLogger(__name__)
+
 Step = Callable[[], None]
 Capture = Callable[[Step], Step]
 """Takes a step and returns a function that does the same, faster."""
-
-log = logging.getLogger(__name__)
 
 
 class GraphRunner:
@@ -28,7 +30,6 @@ class GraphRunner:
 
     Attributes:
         recorded: the number of keys that are replayed.
-        failed: the number of keys that could not be recorded and run eagerly.
     """
 
     def __init__(self, capture: Capture | None = None) -> None:
@@ -36,7 +37,6 @@ class GraphRunner:
         self._capture = capture
         self._replays: dict[Hashable, Step] = {}
         self.recorded = 0
-        self.failed = 0
 
     @classmethod
     def on(cls, device: torch.device) -> GraphRunner:
@@ -49,18 +49,25 @@ class GraphRunner:
         self._replays[key]()
 
     def prepare(self, key: Hashable, step: Step) -> None:
-        """Record a step, unless its key is known. Recording may run the step."""
+        """Record a step, unless its key is known. Recording may run the step.
+
+        Raises:
+            Unsupported: it cannot be recorded. Without its graph a step takes many times as long.
+        """
         if key in self._replays:
             return
-        self._replays[key] = step
         if self._capture is None:
+            self._replays[key] = step
             return
         try:
             self._replays[key] = self._capture(step)
-            self.recorded += 1
         except Exception as error:
-            self.failed += 1
-            log.error("%s could not be recorded as a CUDA graph; it runs without, slower", key, exc_info=error)
+            log.error("%s could not be recorded as a CUDA graph", key, exc_info=error)
+            raise Unsupported(
+                "this GPU or its driver does not record CUDA graphs of this model; the server's log says why. "
+                "With cuda_graphs set to false it runs without, many times slower"
+            ) from None
+        self.recorded += 1
 
 
 class CudaCapture:

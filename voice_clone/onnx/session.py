@@ -170,5 +170,6 @@ def _options(provider: str, folder: Path) -> dict[str, Any]:
     if provider == "TensorrtExecutionProvider":  # building an engine takes minutes, so it is cached beside the graphs
         return {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}
     if provider == "CUDAExecutionProvider":  # with TF32, whose mantissa has ten bits, other codes are drawn
-        return {"use_tf32": 0}
+        # An exhaustive search, the default, takes place for every new length of a clip.
+        return {"use_tf32": 0, "cudnn_conv_algo_search": "HEURISTIC"}
     return {}

@@ -45,5 +45,5 @@ def load_decoder(settings: Settings) -> ChirpDecoderStage:
     with torch.device("meta"):
         decoder = ChirpDecoder(config)
     files, device = CheckpointFiles(settings.checkpoint_dir), torch.device(compute.device(settings))
-    files.load(decoder, WEIGHTS, "decoder.", compute.dtype(settings), device)
+    files.load(decoder, WEIGHTS, "decoder.", compute.dtype(settings, "fp32"), device)
     return ChirpDecoderStage(decoder.eval().requires_grad_(False), config)

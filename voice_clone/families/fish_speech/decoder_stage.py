@@ -48,7 +48,7 @@ def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecConfig]:
     checkpoint = Checkpoint(settings.checkpoint_dir)
     with torch.device("meta"):
         decoder = CodecDecoder(checkpoint.codec)
-    checkpoint.load(decoder, CODEC, "", compute.dtype(settings), torch.device(compute.device(settings)))
+    checkpoint.load(decoder, CODEC, "", compute.dtype(settings, "fp32"), torch.device(compute.device(settings)))
     return decoder.eval().requires_grad_(False), checkpoint.codec
 
 
@@ -58,9 +58,9 @@ def load_decoder(settings: Settings) -> FishSpeechDecoder:
     form = codec_format(codec)
     if compute.wants_graphs(settings):
         frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
-        graphed = GraphedDecoder(decoder, form, compute.max_decode_batch(settings), frames, runner)
-        graphed.prepare()
-        return FishSpeechDecoder(graphed, form)
+        return FishSpeechDecoder(
+            GraphedDecoder(decoder, form, compute.max_decode_batch(settings), frames, runner), form
+        )
     if compute.device(settings) == "cpu":
         native = NativeCodecDecoder(decoder)
         leave_threads_to_native_code()

@@ -61,9 +61,7 @@ def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfi
     if compute.wants_graphs(settings):
         frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
         batch = compute.max_decode_batch(settings)
-        graphed = GraphedDecoder(decoder, codec_format(config.codec), batch, frames, runner)
-        graphed.prepare()
-        return graphed, config
+        return GraphedDecoder(decoder, codec_format(config.codec), batch, frames, runner), config
     if compute.device(settings) == "cpu":
         native = NativeCodecDecoder(decoder)
         leave_threads_to_native_code()
@@ -76,7 +74,7 @@ def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig
     checkpoint = Checkpoint(settings.checkpoint_dir)
     with torch.device("meta"):
         decoder = CodecDecoder(checkpoint.config.codec.decoder_config)
-    checkpoint.load(decoder, CODEC, "decoder.", compute.dtype(settings), torch.device(compute.device(settings)))
+    checkpoint.load(decoder, CODEC, "decoder.", compute.dtype(settings, "fp32"), torch.device(compute.device(settings)))
     return decoder.eval().requires_grad_(False), checkpoint.config
 
 

@@ -149,5 +149,6 @@ def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
 
 
 def _fill(checkpoint: Checkpoint, module: M, file: str, prefix: str, settings: Settings) -> M:
-    checkpoint.load(module, file, prefix, compute.dtype(settings), torch.device(compute.device(settings)))
+    """In fp32 on any device, so that all find the same codes."""
+    checkpoint.load(module, file, prefix, torch.float32, torch.device(compute.device(settings)))
     return module.eval().requires_grad_(False)

@@ -16,6 +16,7 @@ import json
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from voice_clone import compute
@@ -49,7 +50,7 @@ class Code2WavModel(Model):
 
     def load(self, settings: Settings) -> None:
         """Load the decoder, warm it up, start its worker."""
-        compute.use_threads(settings, share=2)
+        compute.prepare(settings, share=2)
         stage = self.load_stage(settings)
         self._sample_rate = stage.form.sample_rate
         code2wav = Code2Wav(
@@ -64,13 +65,15 @@ class Code2WavModel(Model):
         max_batch = compute.max_decode_batch(settings)
         max_waiting = settings.integer("max_waiting_chunks", 4096)
         log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
-        lengths = chunk_schedule(settings, stage.chunk_frames)
-        code2wav.warm_up(lengths, sorted({1, max_batch}), settings.number("warm_up_seconds", 20.0))
-        references = stage.known_references(settings.voice_dir)
-        restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
-        log.info("restored the decoder's state after the references of %d voices", restored)
         self._observer = Code2WavObserver(self.family)
-        self._worker = Code2WavWorker(code2wav, max_batch, max_waiting, stage.form.frame_seconds, self._observer)
+        self._worker = Code2WavWorker(
+            code2wav,
+            max_batch,
+            max_waiting,
+            stage.form.frame_seconds,
+            self._observer,
+            warm_up=partial(_warm_up, code2wav, stage, settings),
+        )
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a chunk, or answer a heartbeat."""
@@ -103,6 +106,15 @@ class Code2WavModel(Model):
         """Decode what waits, then stop."""
         self._worker.close()
         self._observer.close()
+
+
+def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: Settings) -> None:
+    lengths = chunk_schedule(settings, stage.chunk_frames)
+    batches = sorted({1, compute.max_decode_batch(settings)})
+    code2wav.warm_up(lengths, batches, settings.number("warm_up_seconds", 20.0))
+    references = stage.known_references(settings.voice_dir)
+    restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
+    log.info("restored the decoder's state after the references of %d voices", restored)
 
 
 class _ChunkTicket:

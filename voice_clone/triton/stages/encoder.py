@@ -42,7 +42,7 @@ class EncoderModel(Model):
 
     def load(self, settings: Settings) -> None:
         """Load the network."""
-        compute.use_threads(settings)
+        compute.prepare(settings)
         self._stage = self.load_stage(settings, call)
         self.threads = compute.encoder_threads(settings)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 from voice_clone import compute
@@ -49,17 +50,11 @@ class TalkerModel(Model):
 
     def load(self, settings: Settings) -> None:
         """Load the talker, warm it up, start its engine."""
-        compute.use_threads(settings)
-        log.info("computes in %s on %s", compute.precision(settings), compute.device(settings))
+        compute.prepare(settings)
+        log.info("weights in %s", compute.precision(settings))
         self._stage = stage = self.load_stage(settings)
         generator = stage.generator
         log.info("%d streams, %.1f MB of KV cache", generator.slots, generator.kv_bytes / 1e6)
-        prefill_chunk = compute.prefill_chunk(settings)
-        seconds = warm_up(generator, stage.example, prefill_chunk, settings.number("warm_up_seconds", 10.0))
-        log.info("warmed up in %.1f s", seconds)
-        voices = stage.known_prompts(settings.voice_dir)
-        restored = generator.restore(voices, settings.number("restore_seconds", 10.0))
-        log.info("restored the prompts' prefixes of %d voices", restored)
         self._max_reference_frames = max_chunk_frames(settings)
         self._engine = Engine(
             generator,
@@ -67,8 +62,9 @@ class TalkerModel(Model):
             # A chunk that is sent early changes its samples by rounding, which a deterministic engine must not do.
             frame_seconds=0.0 if generator.deterministic else stage.frame_seconds,
             max_queue=settings.integer("max_queue", 64),
-            prefill_chunk=prefill_chunk,
+            prefill_chunk=compute.prefill_chunk(settings),
             statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
+            warm_up=partial(_warm_up, stage, settings),
         )
         self._last_chunks = LastChunks()
         endpoint = HttpEndpoint.of_parent()
@@ -96,3 +92,12 @@ class TalkerModel(Model):
         self._engine.drain(seconds)
         if not self._last_chunks.wait():
             log.warning("a stream's last chunk was not decoded in time")
+
+
+def _warm_up(stage: TalkerStage[Any], settings: Settings) -> None:
+    generator, prefill_chunk = stage.generator, compute.prefill_chunk(settings)
+    seconds = warm_up(generator, stage.example, prefill_chunk, settings.number("warm_up_seconds", 10.0))
+    log.info("warmed up in %.1f s", seconds)
+    voices = stage.known_prompts(settings.voice_dir)
+    restored = generator.restore(voices, settings.number("restore_seconds", 10.0))
+    log.info("restored the prompts' prefixes of %d voices", restored)

@@ -147,7 +147,9 @@ class CodecEncoder(nn.Module):
         Returns:
             int64 [ceil(T / 1920), num_quantizers], semantic codebook first.
         """
-        codes: Tensor = self.quantizer.encode(self.latent(waveform[None]))  # [1, K, frames]
+        like = self.downsample.conv.weight
+        latent = self.latent(waveform.to(like.device, like.dtype)[None])
+        codes: Tensor = self.quantizer.encode(latent)  # [1, K, frames]
         return codes[0].T.contiguous()
 
     def latent(self, waveform: Tensor) -> Tensor:

@@ -1,0 +1,201 @@
+"""A CUDA device that is none: tensors that say they are on a GPU, and compute on the CPU.
+
+Code runs on it as on a GPU, by the same branches and with right values, where torch has no CUDA. What a GPU would
+refuse raises `MixedDevices`: an operator with tensors of both devices. A dimensionless tensor of the CPU may join, as
+it may on a GPU. Reading a value (`item`, `tolist`, `.cpu()`) works and is counted, since it waits for a GPU.
+
+The tensors are of torch's backend for devices that are written in Python; `.device` says `cuda:0` all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+CUDA = torch.device("cuda", 0)  # what the tensors say
+_setup_privateuseone_for_python_backend("pretend")
+PRETEND = torch.device("pretend", 0)  # what torch knows them as
+CPU, META = torch.device("cpu"), torch.device("meta")
+
+aten = torch.ops.aten
+# `to` is a composite operator: what it is made of is a copy, or nothing.
+COPIES = (aten._to_copy.default, aten.copy_.default)  # from one device to another
+READS = (aten._local_scalar_dense.default, aten.item.default)
+# Composite operators that a GPU runs as one kernel: not taken apart.
+WHOLE = (
+    aten.linear.default,
+    aten.matmul.default,
+    aten.scaled_dot_product_attention.default,
+    aten.conv1d.default,
+    aten.conv_transpose1d.default,
+    aten.rms_norm.default,
+    aten.layer_norm.default,
+)
+
+Observer = Callable[[Any, list[torch.Tensor], list[torch.Tensor]], None]
+"""(operator, its tensors, its results) of each kernel."""
+
+
+class MixedDevices(RuntimeError):
+    """An operator got tensors of the CPU and of the GPU."""
+
+
+class PretendTensor(torch.Tensor):
+    """A tensor on `CUDA`. Attribute `inner`: its values, on the CPU, or its shape alone, on the meta device."""
+
+    inner: torch.Tensor
+    device = property(lambda self: CUDA)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> PretendTensor:
+        made: PretendTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=PRETEND,
+        )
+        made.inner = inner
+        return made
+
+    def __repr__(self, *args: Any, **kwargs: Any) -> str:
+        return f"PretendTensor({self.inner!r})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError(f"{func}: a thread without a PretendGPU")
+
+
+class PretendGPU(TorchDispatchMode):
+    """While it is entered, this thread has a GPU.
+
+    Args:
+        empty: tensors have shapes and no values, so that large networks take no memory. Composite operators are then
+            taken apart, and `launches` are kernels.
+        observer: is told of each kernel.
+
+    Attributes:
+        launches: how often each operator ran that starts a kernel; views are none.
+        waits: how often a value was read, or a tensor copied to the CPU.
+    """
+
+    def __init__(self, empty: bool = False, observer: Observer | None = None) -> None:
+        super().__init__()
+        self._empty = empty
+        self._observer = observer
+        self.launches: Counter[str] = Counter()
+        self.waits = 0
+
+    def __enter__(self) -> PretendGPU:
+        self._lifts = torch._C._only_lift_cpu_tensors()  # type: ignore[attr-defined]
+        torch._C._set_only_lift_cpu_tensors(True)  # type: ignore[attr-defined]  # torch.tensor(...) is then copied here
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        torch._C._set_only_lift_cpu_tensors(self._lifts)  # type: ignore[attr-defined]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.overloadpacket is aten.to or (self._empty and func not in WHOLE):
+            with self:  # for the parts
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        taken: list[torch.Tensor] = []
+        inner_args = [_unwrapped(each, taken) for each in args]
+        inner_kwargs = {name: _unwrapped(each, taken) for name, each in kwargs.items() if name != "non_blocking"}
+        ours = [each for each in taken if isinstance(each, PretendTensor)]
+        strangers = [each for each in taken if not isinstance(each, PretendTensor) and each.dim()]
+        if ours and strangers and func not in COPIES:
+            raise MixedDevices(f"{func} of {[(str(each.device), tuple(each.shape)) for each in taken]}")
+        if func is aten.copy_.default:
+            on_gpu = isinstance(args[0], PretendTensor)
+        else:
+            on_gpu = torch.device(kwargs["device"]) == PRETEND if kwargs.get("device") else bool(ours)
+        if kwargs.get("device") and on_gpu:
+            inner_kwargs["device"] = META if self._empty else CPU
+        if "pin_memory" in inner_kwargs:
+            inner_kwargs["pin_memory"] = False
+        result = func(*inner_args, **inner_kwargs)
+        if ours and (func in READS or not on_gpu):
+            self.waits += 1
+        if not on_gpu:
+            return result
+        known = {id(each.inner): each for each in ours}  # what an operator in place gives back
+        # A view of a tensor from outside inference mode is none of inference mode either.
+        inference = ours[0].is_inference() if func.is_view else torch.is_inference_mode_enabled()
+        with torch.inference_mode(inference):
+            wrapped = _wrapped(result, known)
+        if not func.is_view:
+            self.launches[str(func)] += 1
+            if self._observer is not None:
+                self._observer(func, ours, [each for each in _listed(wrapped) if isinstance(each, PretendTensor)])
+        return wrapped
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _unwrapped(value: Any, taken: list[torch.Tensor]) -> Any:
+    """An argument with the tensors inside; adds to `taken` its tensors."""
+    if isinstance(value, torch.Tensor):
+        taken.append(value)
+        return value.inner if isinstance(value, PretendTensor) else value
+    if isinstance(value, (list, tuple)):
+        return [_unwrapped(each, taken) for each in value]
+    return value
+
+
+def _wrapped(value: Any, known: dict[int, PretendTensor]) -> Any:
+    """A result with tensors on the GPU."""
+    if isinstance(value, torch.Tensor):
+        return known[id(value)] if id(value) in known else PretendTensor(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_wrapped(each, known) for each in value)
+    return value
+
+
+class ForCuda(TorchFunctionMode):
+    """Calls with the device cuda get `PRETEND`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args = tuple(_there(each) if isinstance(each, (torch.device, str)) else each for each in args)
+        kwargs = {name: _there(each) if name == "device" else each for name, each in (kwargs or {}).items()}
+        return func(*args, **kwargs)
+
+
+def _there(device: Any) -> Any:
+    return PRETEND if device in ("cuda", "cuda:0", torch.device("cuda"), CUDA) else device
+
+
+class PretendEvent:
+    """Stands for `torch.cuda.Event`."""
+
+    def record(self, *args: Any) -> None:
+        """Nothing runs beside the CPU."""
+
+    def synchronize(self) -> None:
+        """Likewise."""
+
+
+@contextmanager
+def pretend_gpu(monkeypatch: Any, empty: bool = False) -> Iterator[PretendGPU]:
+    """A GPU for this thread."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Event", PretendEvent)
+    with PretendGPU(empty) as mode, ForCuda():
+        yield mode

@@ -1,0 +1,204 @@
+"""Every stage as the server drives it, on a GPU that is none: nothing is left on another device or in another dtype.
+
+In fp32 the results are those of the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from tests.support.factories import CheckpointFactory
+from tests.support.fish import make_fish
+from tests.support.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
+from voice_clone.autoregressive import static_step
+from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.families.fish_speech import decoder_stage as fish_decoder
+from voice_clone.families.fish_speech import encoder_stage as fish_encoder
+from voice_clone.families.fish_speech import talker_stage as fish_talker
+from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
+from voice_clone.families.qwen3_tts import encoder_stages as qwen_encoders
+from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.settings import Settings
+from voice_clone.stages import DecoderStage, EncoderStage, TalkerStage
+
+SLOTS, FRAMES, REFERENCE = 3, 6, 20
+
+
+@dataclass(frozen=True)
+class Family:
+    encoders: tuple[Callable[[Settings], EncoderStage], ...]
+    talker: Callable[[Settings], TalkerStage[Any]]
+    decoder: Callable[[Settings], DecoderStage]
+    references: bool  # whether its decoder hears the reference first
+
+
+FAMILIES = {
+    "qwen3_tts": Family(
+        (qwen_encoders.load_speaker_stage, qwen_encoders.load_codec_stage),
+        qwen_talker.load_talker,
+        qwen_decoder.load_decoder,
+        True,
+    ),
+    "fish_speech": Family((fish_encoder.load_encoder,), fish_talker.load_talker, fish_decoder.load_decoder, False),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def family(name: str) -> Family:
+    return FAMILIES[name]
+
+
+@pytest.fixture(scope="module")
+def folder(name: str, checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if name == "qwen3_tts":
+        return checkpoint_folder("tiny", 0)
+    return make_fish(tmp_path_factory.mktemp("fish") / "checkpoint")
+
+
+@pytest.fixture(autouse=True)
+def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings take a step each: here for few lengths."""
+    monkeypatch.setattr(static_step, "LEAST_LENGTH", 64)
+
+
+@pytest.fixture(autouse=True)
+def no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of fixed shapes run as they are."""
+    monkeypatch.setattr(GraphRunner, "on", lambda device: GraphRunner())
+
+
+def settings(folder: Path, device: str, precision: str = "auto", graphs: bool = False) -> Settings:
+    given = {"max_streams": SLOTS, "max_length": 96, "max_decode_batch": 2, "chunk_frames": "1,2"}
+    values = {"checkpoint_dir": folder, "device": device, "precision": precision, "cuda_graphs": str(graphs).lower()}
+    return Settings(
+        {}, environ={f"VOICE_CLONE_{key.upper()}": str(value) for key, value in {**given, **values}.items()}
+    )
+
+
+def clip() -> npt.NDArray[np.float32]:
+    return (0.1 * np.random.default_rng(0).standard_normal(30000)).astype(np.float32)
+
+
+def artifacts(family: Family, given: Settings) -> dict[str, npt.NDArray[Any]]:
+    return {name: array for load in family.encoders for name, array in load(given).encode(clip(), None).items()}
+
+
+def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
+    """Two streams side by side, the second of which joins later, in a higher slot: [streams, FRAMES, K]."""
+    stage = family.talker(given)
+    generator = stage.generator
+    generator.prepare()
+    request = replace(stage.example(REFERENCE, FRAMES + 4), max_frames=FRAMES + 4)
+    made: dict[int, list[npt.NDArray[np.int32]]] = {0: [], 2: []}
+    for number in range(FRAMES + 2):
+        if number in (0, 2):
+            unread = generator.start(number, request)
+            generator.prefill(number, unread - 3)
+            generator.prefill(number, 3)
+        live = [slot for slot in made if slot in generator.live]
+        for slot, frame in zip(live, generator.step(live), strict=True):
+            assert frame.payload is not None
+            made[slot].append(frame.payload)
+    return np.stack([np.stack(frames[:FRAMES]) for frames in made.values()])
+
+
+def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
+    """Chunks of two streams in one batch, behind a reference where the family has one: [streams, samples]."""
+    stage = family.decoder(given)
+    code2wav = Code2Wav(stage.decoder, stage.form)
+    code2wav.warm_up((1,), (1, 2), 60.0)
+    below = np.broadcast_to(np.array(stage.form.limits), stage.form.payload.width)
+    codes = np.random.default_rng(1).integers(0, below, (2, 13, len(below))).astype(stage.form.payload.dtype)
+    context = codes[0, :10] if family.references else codes[0, :0]
+    pieces = []
+    for index, (begin, end) in enumerate([(10, 11), (11, 13)]):
+        before = context if index == 0 else codes[0, :0]
+        chunks = [Chunk(str(row), index, codes[row, begin:end], before, final=end == 13) for row in range(2)]
+        decoded = code2wav.decode(chunks)
+        pieces.append(np.stack([each.waveform for each in decoded if isinstance(each, Decoded)]))
+    return np.concatenate(pieces, axis=1)
+
+
+def test_encoders(family: Family, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp32 whatever the precision of the talker is."""
+    expected = artifacts(family, settings(folder, "cpu"))
+    with pretend_gpu(monkeypatch) as gpu:
+        got = artifacts(family, settings(folder, "cuda", "bf16"))
+    assert sum(gpu.launches.values()) > 100 and gpu.waits == len(family.encoders)
+    assert got.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-4 if array.dtype == np.float32 else 0)
+
+
+@pytest.mark.parametrize(("precision", "graphs"), [("fp32", False), ("fp32", True), ("bf16", True)])
+def test_talker(family: Family, folder: Path, precision: str, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretend_gpu(monkeypatch) as gpu:
+        got = speech(family, settings(folder, "cuda", precision, graphs))
+    assert gpu.waits == FRAMES + 2, "the host waits once a step"
+    if precision == "fp32":
+        np.testing.assert_array_equal(got, speech(family, settings(folder, "cpu")))
+
+
+@pytest.mark.parametrize(("precision", "graphs"), [("auto", False), ("auto", True), ("bf16", True)])
+def test_decoder(family: Family, folder: Path, precision: str, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` is fp32."""
+    with pretend_gpu(monkeypatch):
+        got = sound(family, settings(folder, "cuda", precision, graphs))
+    expected = sound(family, settings(folder, "cpu"))
+    rms = float(np.sqrt(np.square(expected).mean()))
+    assert rms > 1e-3
+    assert np.sqrt(np.square(got - expected).mean()) < rms * (1e-4 if precision == "auto" else 0.2)
+
+
+def test_what_a_gpu_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretend_gpu(monkeypatch) as gpu, torch.inference_mode():
+        on_gpu = torch.arange(6.0, device="cuda").view(2, 3)
+        assert on_gpu.is_cuda and (on_gpu.cpu() + torch.ones(3)).tolist() == [[1, 2, 3], [4, 5, 6]]
+        for mixed in (
+            lambda: on_gpu + torch.ones(3),
+            lambda: on_gpu @ torch.ones(3, 1),
+            lambda: torch.cat([on_gpu, torch.ones(1, 3)]),
+            lambda: torch.nn.functional.embedding(torch.tensor([0]), on_gpu),
+        ):
+            with pytest.raises(MixedDevices):
+                mixed()
+        with pytest.raises(RuntimeError, match="dtype"):
+            torch.nn.functional.linear(on_gpu, on_gpu.bfloat16())
+        assert (on_gpu + torch.tensor(1.0)).sum().item() == 21 and gpu.waits == 2
+
+
+def test_launches_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretend_gpu(monkeypatch) as gpu, torch.inference_mode():
+        x = torch.ones(2, 4, device="cuda")
+        gpu.launches.clear()
+        x.view(4, 2).transpose(0, 1)[0].unsqueeze(0)
+        assert not gpu.launches
+        (x + 1).softmax(-1)
+        assert sum(gpu.launches.values()) == 2
+
+
+def test_a_large_network_needs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretend_gpu(monkeypatch, empty=True), torch.inference_mode():
+        x = torch.zeros(1 << 30, 1 << 10, device="cuda")
+        assert (x @ x.new_zeros(1 << 10, 8)).shape == (1 << 30, 8)
+
+
+def test_a_mode_is_over_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PretendGPU():
+        pass
+    assert torch.tensor([1.0, 2.0]).sum().item() == 3.0
