@@ -6,7 +6,7 @@
 #       -v /path/to/checkpoint:/checkpoint:ro -v voices:/voices voice-clone
 #
 # Without a GPU: docker build --build-arg TORCH=torch==2.13.0+cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX \
-#     --build-arg ONNX_RUNTIME=onnxruntime --build-arg DEVICE=cpu, and no --gpus. INDEX: see docs/deployment.md.
+#     --build-arg ONNX_RUNTIME=onnxruntime, and -e VOICE_CLONE_DEVICE=cpu in place of --gpus. INDEX: see docs/deployment.md.
 # No weights are inside. Both, with Prometheus and Grafana: docker-compose.yml.
 # The one release on which this repository and its workarounds ran. It lacks NVIDIA's security fixes of 25.07 and later,
 # so its ports are for the gateway alone. Later releases have another Python and CUDA and were never tried.
@@ -48,18 +48,17 @@ RUN apt-get update \
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index /wheels/*.whl
 COPY model_repository /models
-# A server that finds no GPU must not start: on the CPU it would only seem to work.
-ARG DEVICE=cuda
 WORKDIR /opt/voice-clone
 COPY tools/__init__.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
     tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/
 COPY tools/families/__init__.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user.
 RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices
+# A model that finds no GPU does not load: on the CPU it would only seem to work.
 # fp32 is fp32 with every engine: TensorRT has no other switch for TF32, with whose ten bits other codes come out.
 ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \
     VOICE_CLONE_VOICE_DIR=/voices \
-    VOICE_CLONE_DEVICE=${DEVICE} \
+    VOICE_CLONE_DEVICE=cuda \
     NUMBA_CACHE_DIR=/tmp/numba \
     NVIDIA_TF32_OVERRIDE=0 \
     OMP_WAIT_POLICY=PASSIVE

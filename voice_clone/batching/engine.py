@@ -12,10 +12,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
+from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import Frame, FrameSource, Sink, Stream
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded
@@ -46,8 +46,7 @@ class Engine(Generic[R]):
             delays the live ones. A prompt is always cut at the multiples of this number.
         statistics: what is counted and timed.
         clock: seconds, monotonic; deadlines are on it.
-        warm_up: runs first, on the engine's thread: libraries on a GPU keep handles and plans for each thread. What it
-            raises, the constructor raises.
+        warm_up: runs first, on the engine's thread; what it raises, the constructor raises.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Engine(Generic[R]):
         prefill_chunk: int = 256,
         statistics: Statistics | None = None,
         clock: Callable[[], float] = time.monotonic,
-        warm_up: Callable[[], None] | None = None,
+        warm_up: Work | None = None,
     ) -> None:
         self._source = source
         self._clock = clock
@@ -75,10 +74,7 @@ class Engine(Generic[R]):
         self._read_seconds = 0.0  # what the last piece of a prompt took
         self._step_seconds = 0.0  # what the last step took
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
-        warm: Future[None] = Future()
-        self._thread = threading.Thread(target=self._begin, args=(warm_up, warm), name="engine", daemon=True)
-        self._thread.start()
-        warm.result()
+        self._thread = start_thread("engine", self._run, warm_up)
 
     def submit(self, stream_id: str, request: R, sink: Sink, deadline: float | None = None) -> None:
         """Queue a stream; its chunks, or its failure, go to `sink`.
@@ -140,17 +136,6 @@ class Engine(Generic[R]):
                 stream.stopped = Overloaded("the server is shutting down and could not wait for the end of this stream")
             self._changed.notify()
         self.close()
-
-    def _begin(self, warm_up: Callable[[], None] | None, warm: Future[None]) -> None:
-        try:
-            if warm_up is not None:
-                warm_up()
-        except BaseException as error:
-            self._outbox.close()
-            warm.set_exception(error)
-            return
-        warm.set_result(None)
-        self._run()
 
     def _run(self) -> None:
         while True:

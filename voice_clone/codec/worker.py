@@ -22,13 +22,13 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from voice_clone.batching.playback import Playback
+from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
 from voice_clone.codec.code2wav import Code2Wav
@@ -69,8 +69,7 @@ class Code2WavWorker:
         frame_seconds: how long a frame is heard.
         observer: gets the reports.
         clock: seconds, monotonic.
-        warm_up: runs first, on that thread: libraries on a GPU keep handles and plans for each thread. What it raises,
-            the constructor raises.
+        warm_up: runs first, on that thread; what it raises, the constructor raises.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Code2WavWorker:
         frame_seconds: float,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
-        warm_up: Callable[[], None] | None = None,
+        warm_up: Work | None = None,
     ) -> None:
         self._clock = clock
         self._code2wav = code2wav
@@ -97,10 +96,7 @@ class Code2WavWorker:
         self._swept = clock()
         self._closing = False
         self._changed = threading.Condition()
-        warm: Future[None] = Future()
-        self._thread = threading.Thread(target=self._begin, args=(warm_up, warm), name="code2wav", daemon=True)
-        self._thread.start()
-        warm.result()
+        self._thread = start_thread("code2wav", self._run, warm_up)
 
     def submit(self, chunk: Chunk, ticket: Ticket) -> None:
         """Queue a chunk; returns at once."""
@@ -131,16 +127,6 @@ class Code2WavWorker:
             self._closing = True
             self._changed.notify()
         self._thread.join()
-
-    def _begin(self, warm_up: Callable[[], None] | None, warm: Future[None]) -> None:
-        try:
-            if warm_up is not None:
-                warm_up()
-        except BaseException as error:
-            warm.set_exception(error)
-            return
-        warm.set_result(None)
-        self._run()
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:

@@ -18,7 +18,7 @@ from voice_clone.autoregressive.generator import Frame, Generator
 from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.autoregressive.warm_up import warm_up
-from voice_clone.batching.engine import Engine
+from voice_clone.batching.serving_thread import start_thread
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
@@ -228,7 +228,7 @@ def test_a_step_that_cannot_be_recorded_fails_the_load(
     generator = Generator(talker, 5, MAX_LENGTH, runner=GraphRunner(capture))
     example = Qwen3TTSTalker(generator, config, cast(Any, None)).example
     with pytest.raises(Unsupported, match="does not record CUDA graphs") as caught:
-        Engine(generator, (1,), 8, warm_up=lambda: void(warm_up(generator, example, 16, 60.0)))
+        start_thread("engine", lambda: None, lambda: void(warm_up(generator, example, 16, 60.0)))
     assert "not permitted" not in str(caught.value) and "not permitted when stream is capturing" in caplog.text
 
 

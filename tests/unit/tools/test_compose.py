@@ -11,7 +11,16 @@ import pytest
 import yaml
 from voice_clone_gateway.http.auth import Keys
 
-from tests.support.deployment_files import DOCUMENT, RESET, commands, compose, defaults, interpolated, stages
+from tests.support.deployment_files import (
+    DOCKERFILE,
+    DOCUMENT,
+    RESET,
+    commands,
+    compose,
+    defaults,
+    interpolated,
+    stages,
+)
 from tools.triton_server import EXIT_TIMEOUT, ROOT
 
 MONITORING = ROOT / "tools" / "monitoring"
@@ -59,6 +68,7 @@ def test_without_a_gpu_only_the_gpu_s_part_differs() -> None:
     assert set(server["build"]["args"]) == set(base["build"]["args"]) and server["image"] != base["image"]
     given = {name: interpolated(value, PIP_EXTRA_INDEX_URL="INDEX") for name, value in server["build"]["args"].items()}
     assert given["TORCH"] == f"{defaults('packages')['TORCH']}+cpu" and given["ONNX_RUNTIME"] == "onnxruntime"
+    assert server["environment"]["VOICE_CLONE_DEVICE"] == "cpu" and "VOICE_CLONE_DEVICE=cuda" in DOCKERFILE
     with pytest.raises(LookupError, match="docs/deployment"):
         interpolated(server["build"]["args"]["PIP_EXTRA_INDEX_URL"])
     comment = (ROOT / "tools" / "docker-compose.cpu.yml").read_text(encoding="utf-8").partition("\nservices")[0]

@@ -1,0 +1,70 @@
+"""Where a model computes: what the setting device demands, and what is told of it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from voice_clone import compute
+from voice_clone.errors import Unsupported
+from voice_clone.settings import Settings
+
+
+def settings(**given: str) -> Settings:
+    return Settings({}, {f"VOICE_CLONE_{name.upper()}": value for name, value in given.items()})
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The switches of torch."""
+    matrix, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    attention, threads = torch.backends.cuda.cudnn_sdp_enabled(), torch.get_num_threads()
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matrix, convolution
+    torch.backends.cuda.enable_cudnn_sdp(attention)
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_a_gpu_that_is_demanded_must_be_there() -> None:
+    with pytest.raises(Unsupported, match=r"device is cuda, and torch 2\S* for .* finds no GPU.*driver.*580"):
+        compute.prepare(settings(device="cuda"))
+    compute.prepare(settings(device="cuda", engine="triton"))  # the network is another model's
+
+
+def test_a_gpu_that_torch_was_built_for_is_missed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An old driver: nothing fails, so the log must tell."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    caplog.set_level(logging.INFO)
+    compute.prepare(settings())
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "for CUDA 13.0 finds no GPU" in caplog.text and "on the CPU" in caplog.text
+    caplog.clear()
+    compute.prepare(settings(device="cpu"))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_a_gpu_computes_fp32_as_fp32(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(30e9), int(80e9)))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    caplog.set_level(logging.INFO)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    compute.prepare(settings())
+    assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert re.search(r"computes on a GPU, 30.0 of 80.0 GB free, torch 2", caplog.text)
+
+
+def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert compute.dtype(settings()) == torch.bfloat16 and compute.dtype(settings(), "fp32") == torch.float32
+    assert compute.dtype(settings(precision="bf16"), "fp32") == torch.bfloat16
+    assert compute.dtype(settings(device="cpu", precision="bf16")) == torch.float32
