@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+import torch
 
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import Talker
+from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
@@ -15,6 +19,13 @@ from voice_clone.settings import Settings
 # A cycle of a few frames, repeated exactly for so long after the text was read. Pauses, held vowels and laughter are
 # shorter, and live sounds vary from frame to frame. The shortest budgets, about 15 s, are far longer.
 RUNAWAY_SECONDS = 6.0
+
+CPU_STREAMS, MOST_STREAMS = 8, 64
+# Of the memory that is free when the talker's weights are there. The rest is for graphs and prompts, and for the other
+# models, which load at the same time.
+SHARE = 0.7
+
+log = logging.getLogger(__name__)
 
 
 def load_generator(settings: Settings, talker: Talker[Any], frame_rate: float, prefix_bytes: int) -> Generator[Any]:
@@ -27,12 +38,49 @@ def load_generator(settings: Settings, talker: Talker[Any], frame_rate: float, p
     """
     if isinstance(talker.stack, NativeStack):
         leave_threads_to_native_code()
+    max_length = settings.integer("max_length", 4096)
     return Generator(
         talker,
-        slots=settings.integer("max_streams", 8),
-        max_length=settings.integer("max_length", 4096),
+        slots=_streams(settings, talker, max_length),
+        max_length=max_length,
         deterministic=settings.choice("deterministic", ("false", "true")) == "true",
         runaway_frames=max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * frame_rate)),
         runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
         prefix_bytes=settings.integer("prefix_bytes", prefix_bytes) if prefix_bytes else 0,
     )
+
+
+def streams_that_fit(free: int, stream: int) -> int:
+    """How many streams a GPU generates at once by default.
+
+    Args:
+        free: bytes of memory that are free.
+        stream: bytes that a stream takes.
+
+    Raises:
+        InvalidArgument: not even one fits.
+    """
+    fitting = int(SHARE * free) // stream
+    if fitting < 1:
+        raise InvalidArgument(
+            f"a stream of max_length takes {stream / 1e9:.1f} GB, and {free / 1e9:.1f} GB of the GPU are free, "
+            f"of which {SHARE:.0%} are for streams; set a smaller max_length, or free the GPU"
+        )
+    return min(fitting, MOST_STREAMS)
+
+
+def stream_bytes(talker: Talker[Any], max_length: int) -> int:
+    """Bytes of key-value memory of a stream of `max_length` positions."""
+    config, like = talker.stack.config, talker.stack.like
+    position = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * like.element_size()
+    frame_cache = talker.new_frame_cache(1)
+    return position * (max_length + 1) + (0 if frame_cache is None else frame_cache.nbytes)
+
+
+def _streams(settings: Settings, talker: Talker[Any], max_length: int) -> int:
+    if settings.text("max_streams") or talker.stack.like.device.type == "cpu":
+        return settings.integer("max_streams", CPU_STREAMS)
+    free, stream = torch.cuda.mem_get_info()[0], stream_bytes(talker, max_length)
+    streams = streams_that_fit(free, stream)
+    log.info("max_streams is %d: a stream takes %.2f GB, %.1f GB are free", streams, stream / 1e9, free / 1e9)
+    return streams

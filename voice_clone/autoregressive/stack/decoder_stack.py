@@ -21,6 +21,10 @@ class Stack(Protocol):
     """What a talker or a code predictor runs on. It keeps no state: the key-value cache is the caller's."""
 
     @property
+    def config(self) -> StackConfig:
+        """What is told of it."""
+
+    @property
     def like(self) -> Tensor:
         """A tensor of the dtype and on the device of hidden states."""
 
