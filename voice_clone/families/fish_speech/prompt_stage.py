@@ -46,6 +46,8 @@ class FishSpeechPrompt:
         check_options(speech.options, {})
         if speech.reference_audio is not None and speech.reference_text is None:
             raise InvalidArgument("this model needs reference_text, the words spoken in reference_audio")
+        if speech.reference_text is not None:
+            self._reference_ids(speech.reference_text)  # refused before its clip is encoded
         return self._ids("text", speech.text, self._tokenizer.text_ids)
 
     def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:

@@ -75,7 +75,7 @@ class Tokenizer:
             InvalidArgument: `transcript` holds a control token of the model.
         """
         tagged = transcript if _SPEAKER.search(transcript) else f"<|speaker:0|>{transcript}"
-        return self._ids(BEFORE_TRANSCRIPT, tagged, BEHIND_TRANSCRIPT)
+        return self._ids("transcript", BEFORE_TRANSCRIPT, tagged, BEHIND_TRANSCRIPT)
 
     def text_ids(self, text: str) -> Ids:
         """What stands behind the frames: int32 [n]. In a text with speakers each turn is a line of its own.
@@ -85,13 +85,13 @@ class Tokenizer:
         """
         if _SPEAKER.search(text):
             text = "\n".join(turn for part in _TURN.split(text) if (turn := part.strip()))
-        return self._ids(BEFORE_TEXT, text, BEHIND_TEXT)
+        return self._ids("text", BEFORE_TEXT, text, BEHIND_TEXT)
 
-    def _ids(self, before: tuple[str, ...], text: str, behind: tuple[str, ...]) -> Ids:
+    def _ids(self, name: str, before: tuple[str, ...], text: str, behind: tuple[str, ...]) -> Ids:
         inner = self._encode(text)
         for index in inner:
             if index in self._control:
-                raise InvalidArgument(f"the text holds {self._control[index]!r}, a control token; remove it")
+                raise InvalidArgument(f"the {name} holds {self._control[index]!r}, a control token; remove it")
         parts = [*map(self._encode, before), inner, *map(self._encode, behind)]
         return np.array([index for part in parts for index in part], np.int32)
 

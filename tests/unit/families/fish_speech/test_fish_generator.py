@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,21 @@ import torch
 
 from tests.support.fish import FISH_SHAPES, load_codec, load_fish_talker, make_fish, random_prompt
 from tests.support.fish_bare import BareFish
+from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, model_config
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.checkpoint_config import parse
 from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.config import load_config
+from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.decoder_stage import codec_format
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
 from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
 from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.networks.transformers import SlowTransformer
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
@@ -194,6 +199,17 @@ def test_what_the_fast_transformer_leaves_out_is_the_slow_ones(checkpoint: Check
     values["audio_decoder_config"]["n_local_heads"] = None
     (tmp_path / "config.json").write_text(json.dumps(values))
     assert load_config(tmp_path) == checkpoint.config
+
+
+def test_the_memory_of_a_stream_is_what_the_documentation_says() -> None:
+    """Of the released sizes; the networks have no memory of their own here."""
+    shape = SHAPES["s2-pro"]
+    config = parse(FishSpeechConfig, model_config(shape, defaultdict(int), RELEASED_VOCABULARY), "config.json")
+    with torch.device("meta"):
+        cache = SlowTransformer(config).new_cache(8, 4096)
+        state = CodecDecoder(shape.codec).new_state(1)
+    assert cache.nbytes == 8 * 4096 * 294_912
+    assert state.nbytes == pytest.approx(8.9e6, rel=0.01)
 
 
 def test_a_text_has_a_budget_of_frames(checkpoint: Checkpoint) -> None:
