@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -193,9 +194,12 @@ class PretendEvent:
 
 
 @contextmanager
-def pretend_gpu(monkeypatch: Any, empty: bool = False) -> Iterator[PretendGPU]:
-    """A GPU for this thread."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "Event", PretendEvent)
-    with PretendGPU(empty) as mode, ForCuda():
+def pretend_gpu(empty: bool = False, observer: Observer | None = None) -> Iterator[PretendGPU]:
+    """A GPU for this thread; as of `PretendGPU`."""
+    with (
+        patch.object(torch.cuda, "is_available", lambda: True),
+        patch.object(torch.cuda, "Event", PretendEvent),
+        PretendGPU(empty, observer) as mode,
+        ForCuda(),
+    ):
         yield mode

@@ -43,7 +43,7 @@ def test_the_setting_counts_and_else_the_memory(
     values: dict[str, Any] = {"checkpoint_dir": checkpoint_folder("tiny", 0), "device": "cuda", "cuda_graphs": "false"}
     values |= {"max_length": 64}
     environ = {f"VOICE_CLONE_{name.upper()}": str(value) for name, value in {**values, "max_streams": given}.items()}
-    with pretend_gpu(monkeypatch):
+    with pretend_gpu():
         one = stream_bytes(load_talker(Settings({}, {**environ, "VOICE_CLONE_MAX_STREAMS": "1"})).generator.talker, 64)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free * one), 0))
         generator = load_talker(Settings({}, environ)).generator

@@ -134,10 +134,10 @@ def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
     return np.concatenate(pieces, axis=1)
 
 
-def test_encoders(family: Family, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoders(family: Family, folder: Path) -> None:
     """In fp32 whatever the precision of the talker is."""
     expected = artifacts(family, settings(folder, "cpu"))
-    with pretend_gpu(monkeypatch) as gpu:
+    with pretend_gpu() as gpu:
         got = artifacts(family, settings(folder, "cuda", "bf16"))
     assert sum(gpu.launches.values()) > 100 and gpu.waits == len(family.encoders)
     assert got.keys() == expected.keys()
@@ -146,8 +146,8 @@ def test_encoders(family: Family, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("precision", "graphs"), [("fp32", False), ("fp32", True), ("bf16", True)])
-def test_talker(family: Family, folder: Path, precision: str, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pretend_gpu(monkeypatch) as gpu:
+def test_talker(family: Family, folder: Path, precision: str, graphs: bool) -> None:
+    with pretend_gpu() as gpu:
         got = speech(family, settings(folder, "cuda", precision, graphs))
     assert gpu.waits == FRAMES + 2, "the host waits once a step"
     if precision == "fp32":
@@ -155,9 +155,9 @@ def test_talker(family: Family, folder: Path, precision: str, graphs: bool, monk
 
 
 @pytest.mark.parametrize(("precision", "graphs"), [("auto", False), ("auto", True), ("bf16", True)])
-def test_decoder(family: Family, folder: Path, precision: str, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoder(family: Family, folder: Path, precision: str, graphs: bool) -> None:
     """`auto` is fp32."""
-    with pretend_gpu(monkeypatch):
+    with pretend_gpu():
         got = sound(family, settings(folder, "cuda", precision, graphs))
     expected = sound(family, settings(folder, "cpu"))
     rms = float(np.sqrt(np.square(expected).mean()))
@@ -165,8 +165,8 @@ def test_decoder(family: Family, folder: Path, precision: str, graphs: bool, mon
     assert np.sqrt(np.square(got - expected).mean()) < rms * (1e-4 if precision == "auto" else 0.2)
 
 
-def test_what_a_gpu_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pretend_gpu(monkeypatch) as gpu, torch.inference_mode():
+def test_what_a_gpu_would_refuse() -> None:
+    with pretend_gpu() as gpu, torch.inference_mode():
         on_gpu = torch.arange(6.0, device="cuda").view(2, 3)
         assert on_gpu.is_cuda and (on_gpu.cpu() + torch.ones(3)).tolist() == [[1, 2, 3], [4, 5, 6]]
         for mixed in (
@@ -182,8 +182,8 @@ def test_what_a_gpu_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (on_gpu + torch.tensor(1.0)).sum().item() == 21 and gpu.waits == 2
 
 
-def test_launches_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pretend_gpu(monkeypatch) as gpu, torch.inference_mode():
+def test_launches_are_counted() -> None:
+    with pretend_gpu() as gpu, torch.inference_mode():
         x = torch.ones(2, 4, device="cuda")
         gpu.launches.clear()
         x.view(4, 2).transpose(0, 1)[0].unsqueeze(0)
@@ -192,13 +192,13 @@ def test_launches_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sum(gpu.launches.values()) == 2
 
 
-def test_a_large_network_needs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pretend_gpu(monkeypatch, empty=True), torch.inference_mode():
+def test_a_large_network_needs_no_memory() -> None:
+    with pretend_gpu(empty=True), torch.inference_mode():
         x = torch.zeros(1 << 30, 1 << 10, device="cuda")
         assert (x @ x.new_zeros(1 << 10, 8)).shape == (1 << 30, 8)
 
 
-def test_a_mode_is_over_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mode_is_over_behind_it() -> None:
     with PretendGPU():
         pass
     assert torch.tensor([1.0, 2.0]).sum().item() == 3.0
