@@ -151,10 +151,9 @@ def test_a_file_that_was_cut_short_is_refused(folder: Path, capsys: pytest.Captu
     refused(folder, capsys)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_forged_pickle_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+def test_a_forged_pickle_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Bytes of the pickle at random, 100 times: whatever the unpickler meets, it is one line."""
-    known, path, random = tensors(folder), folder / "codec.pth", np.random.default_rng(seed)
+    known, path, random = tensors(folder), folder / "codec.pth", np.random.default_rng(0)
     torch.save({name: known[name] for name in list(known)[:6]}, path)
     content = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
