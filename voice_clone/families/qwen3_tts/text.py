@@ -10,6 +10,7 @@ hub, the same checkpoint keeps Qwen2's, and so it does here.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
+from voice_clone.appended_text.tokens import AppendedTokens, Tail
 from voice_clone.checkpoint_config import read_json
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
@@ -74,6 +76,20 @@ class Tokenizer:
             InvalidArgument: `text` holds a control token of the model.
         """
         return self._ids(text, self._end)
+
+    @cached_property
+    def appended(self) -> AppendedTokens:
+        """The tokens of a text that comes piece by piece; `begin_text` begins one.
+
+        Raises:
+            Unsupported: the tokenizer of this checkpoint is of another kind.
+        """
+        return AppendedTokens(self._tokenizer, self._special, _SPLIT)
+
+    @staticmethod
+    def begin_text() -> Tail:
+        """The tail of a text of which nothing is known yet: the line break of the role, whose token is hidden."""
+        return Tail(text=ROLE[-1], begin=-1, hidden=1)
 
     def _ids(self, text: str, tail: list[int]) -> Ids:
         # Line breaks at the start of the text may merge with that of the role: the whole is tokenised, then cut,
