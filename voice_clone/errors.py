@@ -3,6 +3,7 @@
     VoiceCloneError
     ├── InvalidArgument     invalid_argument    the request is wrong; it says what would be right
     ├── SpeakerNotFound     speaker_not_found   no voice of that name
+    ├── StreamNotFound      stream_not_found    no speech of that text_stream
     ├── SpeakerExists       speaker_exists      the name is taken and may not be replaced
     ├── PermissionDenied    permission_denied   the request lacks the token that it needs
     ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
@@ -50,6 +51,13 @@ class SpeakerNotFound(VoiceCloneError):
     """No voice of that name is registered."""
 
     slug = "speaker_not_found"
+    code = "NOT_FOUND"
+
+
+class StreamNotFound(VoiceCloneError):
+    """There is no speech whose text could be appended to."""
+
+    slug = "stream_not_found"
     code = "NOT_FOUND"
 
 
@@ -118,6 +126,7 @@ def printable(text: str) -> str:
 _CLASSES: tuple[type[VoiceCloneError], ...] = (
     InvalidArgument,
     SpeakerNotFound,
+    StreamNotFound,
     SpeakerExists,
     PermissionDenied,
     QuotaExceeded,

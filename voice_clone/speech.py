@@ -12,6 +12,8 @@ from safetensors.numpy import load
 
 from voice_clone.errors import InvalidArgument
 
+STREAM_ID = (16, 128)  # characters: too many to guess an id, and few enough to keep
+
 
 @dataclass(frozen=True, eq=False)
 class SpeechRequest:
@@ -27,6 +29,7 @@ class SpeechRequest:
             best mode that the voice offers.
         language: a language of the checkpoint, or `Auto`.
         options: what only the family knows, by name; the family checks it.
+        text_stream: an id that the caller made: more text follows by appends to the talker; `text` may be blank.
         owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.
 
     Raises:
@@ -42,11 +45,16 @@ class SpeechRequest:
     language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     owner: str | None = None
+    text_stream: str | None = None
 
     def __post_init__(self) -> None:
         if self.owner is not None and not isinstance(self.owner, str):
             raise InvalidArgument("the parameter owner must be text")
-        if not self.text.strip():
+        if self.text_stream is not None:
+            least, most = STREAM_ID
+            if not least <= len(self.text_stream) <= most or not self.text_stream.isascii():
+                raise InvalidArgument(f"text_stream must be a random id of {least} to {most} ASCII characters")
+        elif not self.text.strip():
             raise InvalidArgument("text is blank; give at least one word to say")
         given = [n for n in ("voice", "reference_audio", "speaker_embedding") if getattr(self, n) is not None]
         if len(given) != 1:

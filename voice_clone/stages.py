@@ -24,7 +24,7 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest
 
 if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
     from voice_clone.autoregressive.generator import Generator
-    from voice_clone.autoregressive.talker import TalkerRequest
+    from voice_clone.autoregressive.talker import MoreText, TalkerRequest
     from voice_clone.autoregressive.warm_up import Example
     from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 
@@ -120,8 +120,40 @@ class Prepared:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
+class OpenText(Protocol):
+    """The text of one stream while it is written. Not thread-safe."""
+
+    @property
+    def tokens(self) -> int:
+        """Those that are final."""
+
+    @property
+    def blank(self) -> bool:
+        """Whether there is no word in it yet."""
+
+    def draft(self, text: str, last: bool) -> Any:
+        """The tokens that a piece of text would bring, with a length; with `last` it ends the text. Changes nothing.
+
+        Raises:
+            InvalidArgument: it cannot be part of a text.
+        """
+
+    def take(self, draft: Any, cut: bool = False) -> MoreText:
+        """Append what was drafted; returns what the generator is given. `cut`: see `MoreText`."""
+
+    def read(self, frames: int) -> int:
+        """How many of the tokens the talker has read when it has made so many frames."""
+
+    def characters(self, tokens: int) -> int:
+        """For how many characters the first tokens stand."""
+
+
 class PromptStage(Protocol[D]):
     """Text and voice to a prompt; D is what is known before the voice is."""
+
+    @property
+    def appends(self) -> bool:
+        """Whether the text of a request may follow while it is spoken (`SpeechRequest.text_stream`)."""
 
     def draft(self, speech: SpeechRequest) -> D:
         """Check everything that does not depend on the voice, and tokenise the text.
@@ -150,12 +182,14 @@ class StreamPlan(Generic[P]):
         context: reference frames [n, width] that the decoder must hear before the stream; n may be 0.
         voice: what the decoder needs of the voice besides, if it needs any.
         info: what the first and the last chunk tell of it.
+        text: of the stream, if more of it may follow.
     """
 
     request: TalkerRequest[P]
     context: NDArray[Any]
     voice: Arrays = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
+    text: OpenText | None = None
 
 
 class TalkerStage(Protocol[P]):

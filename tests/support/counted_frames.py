@@ -34,6 +34,7 @@ class Wish:
     raise_at: int | None = None  # every step with this frame raises
     refuse: bool = False
     prompt: int = 3
+    text: int | None = None  # its text is open, and allows so many frames; -1: not even the prompt
     bad_prompt: bool = False
 
 
@@ -45,6 +46,8 @@ class Counter:
         self.payload = PayloadForm(2)
         self.state: dict[int, tuple[Wish, int]] = {}
         self.unread: dict[int, int] = {}
+        self.text: dict[int, int | None] = {}
+        self.questions = 0  # whether a stream is ready
         self.gate = threading.Semaphore(0)
         self.free_running = True
         self.widths: list[int] = []
@@ -58,7 +61,20 @@ class Counter:
             raise InvalidArgument("refused")
         self.state[slot] = (request, 0)
         self.unread[slot] = request.prompt
+        self.text[slot] = request.text
         return request.prompt
+
+    def extend(self, slot: int, more: int | None) -> None:
+        text = self.text[slot]
+        assert text is not None
+        if more == 0:
+            raise RuntimeError("bad text")
+        self.text[slot] = None if more is None else text + more
+
+    def ready(self, slot: int, count: int) -> bool:
+        self.questions += 1
+        text = self.text[slot]
+        return text is None or (text >= 0 and (bool(count) or self.state[slot][1] < text))
 
     def prefill(self, slot: int, count: int) -> None:
         wish = self.state[slot][0]
@@ -71,7 +87,7 @@ class Counter:
     def step(self, slots: Sequence[int]) -> list[CountedFrame]:
         if not self.free_running:
             assert self.gate.acquire(timeout=WAIT)
-        assert all(self.unread[slot] == 0 for slot in slots)
+        assert all(self.unread[slot] == 0 and self.ready(slot, 0) for slot in slots)
         if any(self.state[slot][0].raise_at == self.state[slot][1] for slot in slots):
             raise RuntimeError("boom")
         self.widths.append(len(slots))

@@ -70,16 +70,17 @@ class Appended:
 
 @dataclass(frozen=True)
 class Word:
-    """A pre-token: its text, the letters that stand for its bytes, and its place in the text before composition."""
+    """A pre-token: its text, the letters that stand for its bytes, and where it is in the text before composition."""
 
     text: str
     mapped: str
     place: int
+    end: int
 
     def ends(self, tokens: Sequence[Any]) -> list[int]:
         """The places up to which its first tokens go, in whole characters."""
         sizes = list(accumulate(len(token.value) for token in tokens))
-        return [self.place + bisect_right(self._borders, size) - 1 for size in sizes]
+        return [min(self.place + bisect_right(self._borders, size) - 1, self.end) for size in sizes]
 
     def droppable(self, known: Sequence[Any]) -> tuple[int, int]:
         """How many known tokens need not be kept as text, and how many characters they are.
@@ -137,7 +138,7 @@ class AppendedTokens:
         ids, ends = self._encode(raw[:begin]) if begin else ([], [])
         composed = Composed(raw[begin:settled], self._compose)
         words = [
-            Word(composed.text[place:end], mapped, begin + composed.before(place))
+            Word(composed.text[place:end], mapped, begin + composed.before(place), begin + composed.before(end))
             for mapped, (place, end) in self._tokenizer.pre_tokenizer.pre_tokenize_str(composed.text)
         ]
         held = _first_held(words)

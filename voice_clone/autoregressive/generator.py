@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ from voice_clone.autoregressive.repetition import Repetition
 from voice_clone.autoregressive.rows import Row, knobs_of
 from voice_clone.autoregressive.sampling import knobs
 from voice_clone.autoregressive.static_step import StaticStep
-from voice_clone.autoregressive.talker import Prefix, Talker, TalkerInput, TalkerRequest
+from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextReader
+from voice_clone.autoregressive.text_feed import TextFeed
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
@@ -39,7 +40,7 @@ P = TypeVar("P")
 
 log = logging.getLogger(__name__)
 
-Finish = Literal["stop", "length", "budget", "runaway", "error"]
+Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +51,9 @@ class Frame:
         payload: codes int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
         finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
             it has the frames that its caller wanted; `budget`: it has all frames that its text is granted, and has
-            missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too; `error`:
-            the model's values were not finite.
+            missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too;
+            `text_timeout`: the model said so, but its text was closed without an end; `error`: the model's values were
+            not finite.
     """
 
     payload: npt.NDArray[np.int32] | None
@@ -69,11 +71,12 @@ class _Greedy:
 @dataclass
 class _Stream:
     prefix: Prefix
-    text: TalkerInput
+    text: TextFeed
     knobs: npt.NDArray[np.float64]
     draws: Draws
     max_frames: int
     limit: Finish  # the finish after so many
+    ending: Finish = field(default="stop", init=False)  # the finish where the model says so
     recent: deque[int]  # codebook 0 of the latest frames
     read: int = 0  # prompt positions prefilled
     frames: int = 0  # made so far
@@ -83,18 +86,16 @@ class _Stream:
 
     @property
     def unread(self) -> int:
-        return self.text.embeds.shape[0] - self.read
+        return self.text.length - self.read
 
     @property
     def position(self) -> int:
         """Where the newest frame goes, after the prompt and the frames before."""
-        return self.text.embeds.shape[0] + self.frames - 1
+        return self.text.length + self.frames - 1
 
     def row(self, slot: int, min_frames: int) -> Row:
         """What a step needs of it."""
-        trailing, index = self.text.trailing_text, self.frames - 1
-        text = trailing[index] if 0 <= index < trailing.shape[0] else self.text.pad
-        may_stop = self.frames >= min_frames
+        may_stop, text = self.frames >= min_frames, self.text.row(self.frames)
         draws = self.draws.of(self.frames)
         return Row(slot, self.knobs, draws, may_stop, self.newest, self.position, text, self.recent)
 
@@ -103,7 +104,8 @@ class Generator(Generic[P]):
     """A talker's `slots` concurrent streams; P is the type of its prompts. Not thread-safe: one engine thread calls it.
 
     A stream's life: `start(slot, ...)`, `prefill(slot, ...)` until its prompt is read, `step([slot, ...])` until a
-    frame has a `finish`, `free(slot)`.
+    frame has a `finish`, `free(slot)`. A prompt whose text is open can be extended in between, and its stream moves
+    only while it is `ready`: where the text ends for now, there is nothing that the model was trained to read instead.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class Generator(Generic[P]):
                 f"text and reference take {length} positions and max_frames {max_frames}; "
                 f"together at most {self.max_length} fit"
             )
-        text = self.talker.embed_prompt(prompt)
+        text = TextFeed(self.talker.embed_prompt(prompt))
         self._model.used[slot] = False
         draws = Draws(request.sampling.seed, self.talker.draws)
         prefix = self.talker.prefix(prompt)
@@ -217,6 +219,26 @@ class Generator(Generic[P]):
         sampling = knobs_of(request.sampling)
         self._streams[slot] = _Stream(prefix, text, sampling, draws, max_frames, limit, recent, known)
         return length - known
+
+    @torch.inference_mode()
+    def extend(self, slot: int, more: MoreText) -> None:
+        """Append to the text of a stream whose text is open."""
+        stream = self._streams[slot]
+        rows = stream.text.embeds[:0]
+        if len(more.ids):
+            ids = torch.from_numpy(more.ids.astype(np.int64))
+            rows = cast(TextReader, self.talker).embed_text(ids)
+        stream.text.extend(rows, more.last, stream.frames)
+        stream.max_frames, stream.limit = more.max_frames, "budget" if more.budgeted else "length"
+        if more.cut:
+            stream.ending = "text_timeout"
+
+    def ready(self, slot: int, count: int) -> bool:
+        """Whether the text is there for the next `count` positions of a stream's prompt; 0: for its next frame."""
+        stream = self._streams[slot]
+        if stream.unread:
+            return stream.read + (count or stream.unread) <= len(stream.text.embeds)
+        return stream.text.covers(stream.frames)
 
     @torch.inference_mode()
     def prefill(self, slot: int, count: int) -> None:
@@ -264,8 +286,8 @@ class Generator(Generic[P]):
             stream.finish = "error"
             return Frame(None, "error")
         if codes[0] == self.talker.end_code:
-            stream.finish = "stop"
-            return Frame(None, "stop")
+            stream.finish = stream.ending
+            return Frame(None, stream.ending)
         stream.newest = codes
         stream.recent.append(int(codes[0]))
         stream.frames += 1
@@ -276,6 +298,6 @@ class Generator(Generic[P]):
         return Frame(codes, stream.finish)
 
     def _is_runaway(self, stream: _Stream, code0: int) -> bool:
-        if self._runaway_frames is None or stream.frames <= stream.text.trailing_text.shape[0]:
+        if self._runaway_frames is None or not stream.text.ended(stream.frames):
             return False
         return stream.repetition.add(code0) >= self._runaway_frames

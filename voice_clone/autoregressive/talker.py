@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from voice_clone.autoregressive.rows import RowTable
@@ -40,19 +42,41 @@ class TalkerRequest(Generic[P]):
     budgeted: bool = False
 
 
-@dataclass(frozen=True)
-class TalkerInput:
-    """What the talker reads. T prefill positions, R frames that still bring text.
+@dataclass(frozen=True, eq=False)
+class MoreText:
+    """What follows the text of a stream whose text is open.
 
     Attributes:
-        embeds: [T, C].
+        ids: int32 [n], its tokens.
+        last: whether it is the end of the text.
+        max_frames, budgeted: of the whole text so far, as of `TalkerRequest`.
+        cut: the text was closed without its end; the stream's finish is then `text_timeout` where it would be `stop`.
+    """
+
+    ids: npt.NDArray[np.int32]
+    last: bool
+    max_frames: int
+    budgeted: bool
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class TalkerInput:
+    """What the talker reads. T prefill positions, M of which wait for text, R frames that still bring text.
+
+    Attributes:
+        embeds: [T - M, C].
         trailing_text: [R, C]; row i is added to frame i's embedding.
         pad: [C]; added to the frames after those.
+        below: [M, C]; to each of its rows the next row of text is added, or `pad` if the text has ended. None: M is 0.
+        end: [C], the row behind an open text's last one. None: the text is complete.
     """
 
     embeds: Tensor
     trailing_text: Tensor
     pad: Tensor
+    below: Tensor | None = None
+    end: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +90,13 @@ class Prefix:
 
     key: bytes
     length: int
+
+
+class TextReader(Protocol):
+    """A talker whose text may follow while it speaks: one whose prompts can have an `end`."""
+
+    def embed_text(self, ids: Tensor) -> Tensor:
+        """Text tokens, int64 [N] -> [N, C]. A row does not depend on the others beside it."""
 
 
 class Talker(Protocol[P_contra]):

@@ -12,13 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.batching.statistics import Statistics
-from voice_clone.batching.stream import Frame, FrameSource, Sink, Stream
-from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded
+from voice_clone.batching.stream import Chunk, Frame, FrameSource, Sink, Stream, View
+from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 
 R = TypeVar("R")
 
@@ -76,11 +76,14 @@ class Engine(Generic[R]):
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
         self._thread = start_thread("engine", self._run, warm_up)
 
-    def submit(self, stream_id: str, request: R, sink: Sink, deadline: float | None = None) -> None:
+    def submit(
+        self, stream_id: str, request: R, sink: Sink, deadline: float | None = None, text_open: bool = False
+    ) -> None:
         """Queue a stream; its chunks, or its failure, go to `sink`.
 
         Args:
             deadline: on the engine's clock; a stream that is not done by then fails with DeadlineExceeded.
+            text_open: its text may be extended. Where it ends for now, the stream waits in its slot.
 
         Raises:
             Overloaded: the queue is full, or the engine is closing.
@@ -88,7 +91,7 @@ class Engine(Generic[R]):
         """
         form = self._source.payload
         stream = Stream(
-            stream_id, request, sink, self._schedule, form, self._frame_seconds, deadline, clock=self._clock
+            stream_id, request, sink, self._schedule, form, self._frame_seconds, deadline, self._clock, text_open
         )
         try:
             with self._changed:
@@ -107,20 +110,48 @@ class Engine(Generic[R]):
             self._outbox.refused(stream, error)
             raise
 
-    def cancel(self, stream_id: str) -> bool:
-        """End a stream at the next frame boundary; returns whether there was one."""
+    def extend(self, stream_id: str, more: Any, last: bool) -> bool:
+        """Append to the text of a stream whose text is open; returns whether there is one.
+
+        Args:
+            more: what `FrameSource.extend` takes; the engine's thread hands it on.
+            last: whether it closes the text.
+        """
         with self._changed:
             stream = self._by_id.get(stream_id)
             if stream is None:
                 return False
-            stream.stopped = Cancelled("the stream was cancelled")
+            stream.more.append(more)
+            stream.text_closed = last
+            self._changed.notify()
+            return True
+
+    def look(self, stream_id: str) -> View | None:
+        """What a stream does now; None if there is none."""
+        with self._changed:
+            stream = self._by_id.get(stream_id)
+            return None if stream is None else View(stream.started is not None, stream.frames, stream.short_since)
+
+    def cancel(self, stream_id: str, error: VoiceCloneError | None = None) -> bool:
+        """End a stream at the next frame boundary, with `error` if it did not leave; returns whether there was one."""
+        with self._changed:
+            stream = self._by_id.get(stream_id)
+            if stream is None:
+                return False
+            stream.stopped = error or Cancelled("the stream was cancelled")
             self._changed.notify()
             return True
 
     def close(self) -> None:
-        """Finish the live and waiting streams, then stop. Further submissions are refused."""
+        """Finish the live and waiting streams, then stop. Further submissions are refused.
+
+        A stream whose text is open fails: its owner has to close the text before.
+        """
         with self._changed:
             self._closing = True
+            for stream in self._by_id.values():
+                if stream.text_follows and not stream.text_closed:
+                    stream.stopped = Overloaded("the server is shutting down, and the text of this stream is not whole")
             self._changed.notify()
         self._thread.join()
         self._outbox.join()
@@ -142,6 +173,7 @@ class Engine(Generic[R]):
             try:
                 if not self._admit():
                     break
+                self._extend()
                 self._prefill()
                 self._step()
             except Exception as error:
@@ -156,6 +188,7 @@ class Engine(Generic[R]):
                 if self._closing and not self._by_id:
                     return False
                 deadlines = [stream.deadline for stream in self._by_id.values() if stream.deadline is not None]
+                deadlines += [at for s in self._live.values() if (at := s.flush_at) and s.unsent < MAX_UNSENT]
                 seconds = min(deadlines) - self._clock() if deadlines else MAX_WAIT
                 self._changed.wait(min(max(0.0, seconds), MAX_WAIT))
             now = self._clock()
@@ -180,7 +213,36 @@ class Engine(Generic[R]):
         now = self._clock()
         if self._waiting and (len(self._live) < self._source.slots or any(s.over(now) for s in self._waiting)):
             return True
-        return any(s.unread or s.unsent < MAX_UNSENT or s.over(now) for s in self._live.values())
+        return any(s.more or s.over(now) or self._moves(s, now) for s in self._live.values())
+
+    def _moves(self, stream: Stream[R], now: float) -> bool:
+        """Whether a live stream can make something now."""
+        if stream.short_since is None:
+            return bool(stream.unread) or stream.unsent < MAX_UNSENT
+        return (at := stream.flush_at) is not None and at <= now and stream.unsent < MAX_UNSENT
+
+    def _extend(self) -> None:
+        """Hand on the text that came, and see which streams lack some."""
+        for slot, stream in list(self._live.items()):
+            if not stream.text_follows:
+                continue
+            with self._changed:
+                more, stream.more = stream.more, []
+                closed = stream.text_closed
+            try:
+                for each in more:
+                    self._source.extend(slot, each)
+            except Exception as error:
+                self._leave(slot, error)
+                continue
+            stream.text_follows = not closed
+            self._mark(slot, stream)
+
+    def _mark(self, slot: int, stream: Stream[R]) -> None:
+        """Note whether a stream lacks text."""
+        count = min(stream.unread, self._prefill_chunk)
+        short = stream.text_follows and not self._source.ready(slot, count)
+        stream.mark(short, self._clock())
 
     def _prefill(self) -> None:
         """Read at most `prefill_chunk` positions of the new streams' prompts, the oldest stream first."""
@@ -190,7 +252,7 @@ class Engine(Generic[R]):
         room = self._prefill_chunk
         for slot, stream in list(self._live.items()):
             count = min(stream.unread, self._prefill_chunk)
-            if not count or stream.over(self._clock()):
+            if not count or stream.short_since is not None or stream.over(self._clock()):
                 continue
             if count > room:
                 break
@@ -203,6 +265,7 @@ class Engine(Generic[R]):
             stream.unread -= count
             if not stream.unread:
                 stream.prefilled = self._clock()
+            self._mark(slot, stream)
         self._read_seconds = self._clock() - began
 
     def _may_read(self, now: float) -> bool:
@@ -211,11 +274,12 @@ class Engine(Generic[R]):
         A listener needs audio for the piece, for the step after it, and for one more step's time, which stands for
         decoding and transport.
         """
-        waiting = [stream.started or now for stream in self._live.values() if stream.unread]
+        live = [stream for stream in self._live.values() if stream.short_since is None]
+        waiting = [stream.resumed or stream.started or now for stream in live if stream.unread]
         if not waiting or now - min(waiting) > PATIENCE:
             return bool(waiting)
         enough = self._read_seconds + 2.0 * self._step_seconds
-        leads = [stream.lead(now) for stream in self._live.values() if stream.unsent < MAX_UNSENT]
+        leads = [stream.lead(now) for stream in live if stream.unsent < MAX_UNSENT]
         return all(lead is None or lead > enough for lead in leads)
 
     def _step(self) -> None:
@@ -223,7 +287,8 @@ class Engine(Generic[R]):
         for slot, stream in list(self._live.items()):
             if error := stream.over(now):
                 self._leave(slot, error)
-        slots = [slot for slot, stream in self._live.items() if not stream.unread and stream.unsent < MAX_UNSENT]
+        ready = {slot: s for slot, s in self._live.items() if s.short_since is None and s.unsent < MAX_UNSENT}
+        slots = [slot for slot, stream in ready.items() if not stream.unread]
         frames = self._frames(slots)
         self._step_seconds = self._clock() - now
         begun = []
@@ -235,15 +300,24 @@ class Engine(Generic[R]):
             chunk = stream.add(frame)
             if frame.finish is not None:
                 self._leave(slot)
+            else:
+                self._mark(slot, stream)
             if chunk is not None:
-                with self._changed:
-                    stream.unsent += 1
-                self._outbox.put(stream, chunk)
+                self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
+        now = self._clock()
+        for stream in self._live.values():
+            if stream.short_since is not None and self._moves(stream, now):
+                self._send(stream, stream.flush())
         if begun:  # the next frame would hold the GIL, and the outbox thread could not send
             with self._changed:
                 self._changed.wait_for(lambda: not any(s.unsent and not s.stopped for s in begun), HAND_OVER)
+
+    def _send(self, stream: Stream[R], chunk: Chunk) -> None:
+        with self._changed:
+            stream.unsent += 1
+        self._outbox.put(stream, chunk)
 
     def _frames(self, slots: list[int]) -> list[tuple[int, Frame]]:
         """The next frame of each slot. Streams that cannot make one have left."""
@@ -297,4 +371,5 @@ class Engine(Generic[R]):
 
     def _levels(self) -> Levels:
         with self._changed:
-            return Levels(len(self._live), len(self._waiting))
+            short = sum(stream.short_since is not None for stream in self._live.values())
+            return Levels(len(self._live), len(self._waiting), short)

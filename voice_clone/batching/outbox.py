@@ -26,6 +26,7 @@ class Levels:
 
     live: int
     waiting: int
+    short: int
 
 
 class Outbox:
@@ -141,7 +142,7 @@ class Outbox:
     def _show_levels(self) -> None:
         if self._statistics is not None:
             levels = self._levels()
-            self._statistics.levels(levels.live, levels.waiting)
+            self._statistics.levels(levels.live, levels.waiting, levels.short)
 
     def _poll(self) -> None:
         now = self._clock()

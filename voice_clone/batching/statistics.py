@@ -6,13 +6,16 @@
     <prefix>speech_seconds_total    counter    seconds of speech of ended streams
     <prefix>live_streams            gauge      streams in a slot
     <prefix>waiting_streams         gauge      streams that wait for a slot
+    <prefix>short_streams           gauge      streams in a slot that wait for text
     <prefix>queue_ms                histogram  wait for a slot
     <prefix>prefill_ms              histogram  from the slot to the end of the prompt
     <prefix>first_frame_ms          histogram  from the submission to the first frame
     <prefix>frame_ms                histogram  mean of a stream's frames
     <prefix>real_time_factor        histogram  from the submission to the last frame, by the length of the speech
     <prefix>chunk_gap_ms            histogram  the longest gap between two chunks of a stream
+    <prefix>text_wait_ms            histogram  how long a stream with an open text waited for it
 
+Times of a stream are without those in which it waited for text.
 A series costs a call to the server, so all are updated when a stream ends, never a frame.
 """
 
@@ -25,7 +28,7 @@ from voice_clone.batching.stream import Timing
 
 # What a stream can end with, so that every series is there from the start, at 0.
 REASONS = (
-    *("stop", "length", "budget", "runaway"),
+    *("stop", "length", "budget", "runaway", "text_timeout"),
     *("cancelled", "deadline_exceeded", "overloaded", "invalid_argument", "internal"),
 )
 # From 1 ms to 65 s: a server with a GPU and one without must both fit.
@@ -80,8 +83,10 @@ class Statistics:
         self._gap = histogram("chunk_gap_ms", "milliseconds of the longest gap between two chunks of a stream")
         factor = "time of a stream by the length of its speech; above 1 its listener waits"
         self._factor = make(f"{prefix}real_time_factor", factor, "histogram", None, FACTORS)
-        self._shown: tuple[int, int] | None = None
-        self.levels(0, 0)
+        self._short = make(f"{prefix}short_streams", "streams in a slot that wait for text", "gauge")
+        self._text = histogram("text_wait_ms", "milliseconds that a stream with an open text waited for it")
+        self._shown: tuple[int, int, int] | None = None
+        self.levels(0, 0, 0)
 
     def ended(self, reason: str, frames: int, timing: Timing) -> None:
         """A stream has ended with a finish reason, or with the slug of an error."""
@@ -95,11 +100,14 @@ class Statistics:
             self._gap.observe(timing.gap)
             spent = 1e-3 * (timing.queue + timing.prefill + timing.generate)
             self._factor.observe(spent / (frames * self._frame_seconds))
+        if timing.text is not None:
+            self._text.observe(timing.text)
         self._reasons.get(reason, self._reasons["internal"]).add()  # last: it shows that the others are up to date
 
-    def levels(self, live: int, waiting: int) -> None:
+    def levels(self, live: int, waiting: int, short: int) -> None:
         """How full the engine is now; costs nothing where it has not changed."""
-        if (live, waiting) != self._shown:
+        if (live, waiting, short) != self._shown:
             self._live.set(live)
             self._waiting.set(waiting)
-            self._shown = live, waiting
+            self._short.set(short)
+            self._shown = live, waiting, short

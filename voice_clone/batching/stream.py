@@ -15,6 +15,8 @@ from voice_clone.errors import DeadlineExceeded, VoiceCloneError
 
 R = TypeVar("R", contravariant=True)
 
+FLUSH_LEAD = 0.2  # seconds of audio left to hear when a chunk that lacks text goes out as it is
+
 
 class Frame(Protocol):
     """What a stream made in one step: a payload, or the reason why there is none, or both for a last frame."""
@@ -47,8 +49,14 @@ class FrameSource(Protocol[R]):
     def prefill(self, slot: int, count: int) -> None:
         """Read the next `count` positions of a started stream's prompt."""
 
+    def extend(self, slot: int, more: Any) -> None:
+        """Append to the text of a stream whose text is open."""
+
+    def ready(self, slot: int, count: int) -> bool:
+        """Whether the text is there for the next `count` positions of a stream's prompt; 0: for its next frame."""
+
     def step(self, slots: Sequence[int]) -> Sequence[Frame]:
-        """One frame for each of `slots`, in that order; their prompts have been read.
+        """One frame for each of `slots`, in that order; their prompts have been read, and they are ready.
 
         If this raises, no stream has moved: the step may be tried again with any of the slots.
         """
@@ -62,13 +70,14 @@ class FrameSource(Protocol[R]):
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of a stream up to a chunk."""
+    """Milliseconds of a stream up to a chunk. No phase includes time in which the stream waited for text."""
 
     queue: float  # waiting for a slot
     prefill: float  # from the slot to the end of the prompt, the live streams' steps in between included
     generate: float  # from the end of the prefill to the chunk
     first_frame: float  # from the submission to the first frame
     gap: float  # the longest time between two chunks
+    text: float | None = None  # waiting for text; None: it was whole
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,15 @@ class Chunk:
     finish: str | None
     prompt_positions: int  # that had to be read; the source may have known the others
     timing: Timing
+
+
+@dataclass(frozen=True)
+class View:
+    """What a stream does at a moment."""
+
+    live: bool  # whether it has a slot
+    frames: int  # that it has made
+    short_since: float | None  # it waits for text since then, on the engine's clock
 
 
 class Sink(Protocol):
@@ -100,7 +118,7 @@ class Sink(Protocol):
 class Stream(Generic[R]):
     """A stream's state in the engine, touched by the engine thread alone.
 
-    Exceptions: any thread may set `stopped`; `unsent` is counted under the engine's lock.
+    Exceptions: any thread may set `stopped`; `unsent` is counted and `more` filled under the engine's lock.
     """
 
     id: str
@@ -111,6 +129,7 @@ class Stream(Generic[R]):
     frame_seconds: float = 0.0  # how long a frame is heard; 0: chunks keep to the schedule
     deadline: float | None = None  # on `clock`
     clock: Callable[[], float] = time.monotonic
+    text_open: bool = False  # when it began
     stopped: VoiceCloneError | None = None  # the error with which another thread ended it
     prompt_positions: int = 0  # to be prefilled
     unread: int = 0  # of them, still
@@ -118,6 +137,9 @@ class Stream(Generic[R]):
     frames: int = 0
     chunks: int = 0
     pending: list[NDArray[Any]] = field(default_factory=list)
+    text_follows: bool = False  # whether more text may follow what the source has
+    more: list[Any] = field(default_factory=list)  # text that the source does not have yet
+    text_closed: bool = False  # whether all text has come, to here or to the source
     # Points in time on `clock`; None: not yet.
     started: float | None = None
     prefilled: float | None = None
@@ -125,9 +147,15 @@ class Stream(Generic[R]):
     last_frame: float | None = None
     last_chunk: float | None = None
     gap: float = 0.0  # seconds
+    short_since: float | None = None  # it waits for text
+    resumed: float | None = None  # it has text again
+    waited: float = 0.0  # seconds, for text, until then
+    waited_first: float = 0.0  # of them, before the first frame
 
     def __post_init__(self) -> None:
         self.submitted = self.clock()
+        self.text_follows = self.text_open
+        self._waited_before = 0.0  # the last chunk
         self._playback = Playback(self.frame_seconds)
 
     def over(self, now: float) -> VoiceCloneError | None:
@@ -154,17 +182,45 @@ class Stream(Generic[R]):
             self.last_frame = now
             if self.first_frame is None:
                 self.first_frame = now
+                self.waited_first = self.waited
         if frame.finish is None and len(self.pending) < wanted and not early:
             return None
+        return self._chunk(now, frame.finish)
+
+    def mark(self, short: bool, now: float) -> None:
+        """Whether it waits for text from now on."""
+        if short and self.short_since is None:
+            self.short_since = now
+        elif not short and self.short_since is not None:
+            self.waited += now - self.short_since
+            self.short_since, self.resumed = None, now
+
+    @property
+    def flush_at(self) -> float | None:
+        """When a chunk that waits for text goes out half full. None: there is none, or chunks keep to the schedule."""
+        if self.short_since is None or not self.pending or not self.frame_seconds:
+            return None
+        return self.short_since if self._playback.until is None else self._playback.until - FLUSH_LEAD
+
+    def flush(self) -> Chunk:
+        """The chunk as far as it is."""
+        return self._chunk(self.clock(), None)
+
+    def _chunk(self, now: float, finish: str | None) -> Chunk:
         self._playback.add(len(self.pending), now)
+        waited = self._waited(now)
         if self.last_chunk is not None:
-            self.gap = max(self.gap, now - self.last_chunk)
-        self.last_chunk = now
+            self.gap = max(self.gap, now - self.last_chunk - (waited - self._waited_before))
+        self.last_chunk, self._waited_before = now, waited
         payload = self.form.join(self.pending)
-        chunk = Chunk(self.chunks, payload, self.frames, frame.finish, self.prompt_positions, self.timing(now))
+        chunk = Chunk(self.chunks, payload, self.frames, finish, self.prompt_positions, self.timing(now))
         self.pending = []
         self.chunks += 1
         return chunk
+
+    def _waited(self, now: float) -> float:
+        """Seconds for text so far."""
+        return self.waited + (0.0 if self.short_since is None else now - self.short_since)
 
     def lead(self, now: float) -> float | None:
         """Seconds of sent audio that the listener has not heard yet.
@@ -175,7 +231,8 @@ class Stream(Generic[R]):
         heard_until = self._playback.until
         if heard_until is None or self.first_frame is None:
             return None
-        if heard_until < now or now - self.first_frame > self.frame_seconds * self.frames:
+        made_in = now - self.first_frame - (self._waited(now) - self.waited_first)
+        if heard_until < now or made_in > self.frame_seconds * self.frames:
             return None
         return heard_until - now
 
@@ -185,12 +242,23 @@ class Stream(Generic[R]):
         One is the next frame; the other stands for decoding and transport.
         """
         lead = self.lead(now)
-        return lead is not None and self.last_frame is not None and lead < 2.0 * (now - self.last_frame)
+        if lead is None or self.last_frame is None:
+            return False
+        return lead < 2.0 * (now - max(self.last_frame, self.resumed or self.last_frame))
 
     def timing(self, now: float) -> Timing:
         """Milliseconds so far; a phase that was not reached counts 0, one that goes on counts up to `now`."""
         started = now if self.started is None else self.started
         prefilled = now if self.prefilled is None else self.prefilled
         first = now if self.first_frame is None else self.first_frame
-        seconds = (started - self.submitted, prefilled - started, now - prefilled, first - self.submitted, self.gap)
-        return Timing(*(1e3 * value for value in seconds))
+        waited = self._waited(now)
+        early = waited if self.first_frame is None else self.waited_first
+        prefill, later = prefilled - started - early, now - prefilled - (waited - early)
+        return Timing(
+            queue=1e3 * (started - self.submitted),
+            prefill=1e3 * prefill,
+            generate=1e3 * later,
+            first_frame=1e3 * (first - self.submitted - early),
+            gap=1e3 * self.gap,
+            text=1e3 * waited if self.text_open else None,
+        )

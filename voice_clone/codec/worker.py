@@ -90,6 +90,7 @@ class Code2WavWorker:
         self._waiting = ChunkQueue(frame_seconds, clock)
         self._references: deque[NDArray[Any]] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
         self._abandoned: set[str] = set()  # streams whose client has left
+        self._alive: set[str] = set()  # streams that gave a sign of life since the last sweep
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
         self._heard: list[Playback] = []  # of ended streams
@@ -113,6 +114,11 @@ class Code2WavWorker:
         with self._changed:
             self._references.append(context)
             self._changed.notify()
+
+    def keep(self, stream_id: str) -> None:
+        """A stream is alive, though it has no chunk; returns at once."""
+        with self._changed:
+            self._alive.add(stream_id)
 
     def abandon(self, stream_id: str) -> None:
         """End a stream whose client has left; returns at once. Each call asks the talker to stop."""
@@ -259,7 +265,8 @@ class Code2WavWorker:
         self._swept = self._clock()
         before = self._code2wav.primed_bytes
         with self._changed:
-            waiting = set(self._waiting.streams)
+            waiting = self._alive.union(self._waiting.streams)
+            self._alive.clear()
         for stream_id in self._code2wav.sweep(waiting):
             self._end(stream_id, DeadlineExceeded("no chunk of this stream came for too long"), "idle")
             self._observer.lost(stream_id)

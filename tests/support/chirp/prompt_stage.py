@@ -22,6 +22,8 @@ class ChirpPrompt:
         max_bytes: of a text, and of a transcript.
     """
 
+    appends = False
+
     def __init__(self, config: ChirpConfig, max_bytes: int) -> None:
         self._config = config
         self._max_bytes = max_bytes

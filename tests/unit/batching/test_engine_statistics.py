@@ -82,7 +82,7 @@ def test_statistics(source: Counter) -> None:
     engine.close()
     reasons = {reason: int(meter.value) for (name, reason), meter in Meter.made.items() if name == "x_streams_total"}
     once = ("length", "stop", "cancelled", "overloaded", "internal", "deadline_exceeded", "invalid_argument")
-    assert reasons == {**dict.fromkeys(once, 1), "budget": 0, "runaway": 0}
+    assert reasons == {**dict.fromkeys(once, 1), "budget": 0, "runaway": 0, "text_timeout": 0}
     made = Meter.made["x_frames_total", ""].value
     assert made >= 8
     factors = Meter.made["x_real_time_factor", ""].observed

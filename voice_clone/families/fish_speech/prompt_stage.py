@@ -29,6 +29,8 @@ class FishSpeechPrompt:
         max_tokens: of a text, and of a transcript, with the tokens around it; longer ones are refused.
     """
 
+    appends = False  # the whole text stands before the first frame
+
     def __init__(self, config: FishSpeechConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
         self._config = config
         self._tokenizer = tokenizer

@@ -14,6 +14,8 @@ of a text embedding (upper row) and a codec embedding (lower row):
                                                                            of the text follows, or pad fills up)
     role   pad ... pad      pad      bos | transcript, text, eos  pad      ... pad                 in-context,
            think, language  speaker  pad | pad ...           pad  codec bos, reference frames      non-streaming
+
+An open text fills its rows as it comes, in the layouts of streaming, and has its eos when it is closed.
 """
 
 from __future__ import annotations
@@ -96,6 +98,8 @@ def build_talker_input(tables: Embeddings, config: Qwen3TTSConfig, prompt: Promp
     rows = tables.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
     role, rest = rows[:ROLE_LENGTH], rows[ROLE_LENGTH:]
     pad, bos, text = rest[:1], rest[1:2], rest[2:]  # text: transcript, text, eos
+    end = text[-1] if prompt.text_open else None
+    text = text[:-1] if prompt.text_open else text
 
     if prompt.language_id is None:
         think = codec_rows(ids.codec_nothink_id, ids.codec_think_bos_id, ids.codec_think_eos_id)
@@ -113,9 +117,12 @@ def build_talker_input(tables: Embeddings, config: Qwen3TTSConfig, prompt: Promp
     if prompt.non_streaming_mode:
         body = torch.cat([text + codec_pad, frames + pad])
         trailing = text[:0]
+        below = frames[:0]
     else:
         length = frames.shape[0]
-        filled = torch.cat([text[:length], pad.expand(max(0, length - text.shape[0]), -1)])
-        body = filled + frames
+        known = text[:length]
+        if not prompt.text_open:
+            known = torch.cat([known, pad.expand(length - known.shape[0], -1)])
+        body, below = known + frames[: len(known)], frames[len(known) :]
         trailing = text[length:]
-    return TalkerInput(torch.cat([role, head, body]), trailing, pad[0])
+    return TalkerInput(torch.cat([role, head, body]), trailing, pad[0], below, end)

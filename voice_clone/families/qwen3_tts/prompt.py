@@ -30,12 +30,14 @@ class Prompt:
 
     Attributes:
         role_ids: int32 [3], the tokens of the chat template before the text: `<|im_start|>assistant\\n`.
-        text_ids: int32 [n], n >= 1, the text itself without the template's tokens.
+        text_ids: int32 [n], n >= 1, the text itself without the template's tokens; of an open text what is known so
+            far, which may be nothing.
         speaker_embedding: float32 [hidden size].
         reference_ids: int32 [m], the transcript of the reference clip; empty in mode x_vector.
         reference_codes: int32 [frames, codebooks], the codec codes of the reference clip; empty in mode x_vector.
         language_id: the codec token of the language; None lets the model find out (`Auto`).
         non_streaming_mode: the whole text stands before the first frame, instead of one token a frame.
+        text_open: more text may follow.
 
     Raises:
         InvalidArgument: on construction, if a shape, a type or the combination is wrong.
@@ -48,6 +50,7 @@ class Prompt:
     reference_codes: npt.NDArray[np.int32] = field(default_factory=_no_codes)
     language_id: int | None = None
     non_streaming_mode: bool = False
+    text_open: bool = False
 
     def __post_init__(self) -> None:
         for name, ndim in (("role_ids", 1), ("text_ids", 1), ("reference_ids", 1), ("reference_codes", 2)):
@@ -56,8 +59,10 @@ class Prompt:
                 raise InvalidArgument(f"{name} must be INT32 of {ndim} dimension(s)")
         if self.role_ids.shape[0] != ROLE_LENGTH:
             raise InvalidArgument(f"role_ids must hold {ROLE_LENGTH} ids")
-        if self.text_ids.shape[0] == 0:
+        if self.text_ids.shape[0] == 0 and not self.text_open:
             raise InvalidArgument("the text is empty; it must hold at least one token")
+        if self.text_open and self.non_streaming_mode:
+            raise InvalidArgument("non_streaming_mode needs the whole text at once; leave out text_stream or it")
         if self.speaker_embedding.dtype != np.float32 or self.speaker_embedding.ndim != 1:
             raise InvalidArgument("speaker_embedding must be FP32 of 1 dimension")
         if not np.isfinite(self.speaker_embedding).all():

@@ -25,10 +25,14 @@ KNOWN_TRANSCRIPTS = 128  # of registered voices, whose tokens are cached
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """What is known before the voice is: tokens int32 [n], and the codec token of the language; None for `Auto`."""
+    """What is known before the voice is: tokens int32 [n], and the codec token of the language; None for `Auto`.
+
+    Of a text that is still written, the talker makes the tokens, and the text itself is handed on: uint8 [bytes].
+    """
 
     text_ids: NDArray[np.int32]
     language_id: int | None
+    open_text: NDArray[np.uint8] | None = None
 
 
 class Qwen3TTSPrompt:
@@ -38,6 +42,8 @@ class Qwen3TTSPrompt:
         max_tokens: of a text, and of a transcript; longer ones are refused.
         max_reference_frames: that code2wav takes.
     """
+
+    appends = True
 
     def __init__(
         self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int = 512
@@ -51,10 +57,11 @@ class Qwen3TTSPrompt:
     def draft(self, speech: SpeechRequest) -> Draft:
         """Language, options and text of a request."""
         check_options(speech.options, OPTIONS)
-        return Draft(
-            language_id=language_id(speech.language, self._config),
-            text_ids=self._ids("text", speech.text, self._tokenizer.text_ids),
-        )
+        language = language_id(speech.language, self._config)
+        if speech.text_stream is None:
+            return Draft(self._ids("text", speech.text, self._tokenizer.text_ids), language)
+        self._ids("text", speech.text, self._known_ids)  # refuses what cannot be spoken
+        return Draft(np.zeros(0, np.int32), language, np.frombuffer(speech.text.encode(), np.uint8))
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
         """The tensors that `Qwen3TTSTalker.plan` reads."""
@@ -81,6 +88,8 @@ class Qwen3TTSPrompt:
             "speaker_embedding": embedding,
             "language_id": np.array([-1 if draft.language_id is None else draft.language_id], np.int32),
         }
+        if draft.open_text is not None:
+            tensors["open_text"] = draft.open_text
         info = {
             "mode": mode_of(codes),
             "text_tokens": len(draft.text_ids),
@@ -88,6 +97,9 @@ class Qwen3TTSPrompt:
             "reference_frames": len(codes),
         }
         return Prepared(tensors, info)
+
+    def _known_ids(self, text: str) -> NDArray[np.int32]:
+        return self._tokenizer.appended.append(self._tokenizer.begin_text(), text).ids
 
     def _reference_ids(self, transcript: str) -> NDArray[np.int32]:
         return self._ids("reference_text", transcript, self._tokenizer.reference_ids)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from voice_clone import compute
@@ -21,6 +23,7 @@ from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.known_voices import known_prompts
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.open_text import Limit, Qwen3TTSText
 from voice_clone.families.qwen3_tts.options import OPTIONS
 from voice_clone.families.qwen3_tts.prefill import prefill_length
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
@@ -62,13 +65,25 @@ class Qwen3TTSTalker:
         if tensors["language_id"].size != 1:
             raise InvalidArgument("prompt: language_id must have one element")
         language = int(tensors["language_id"].reshape(-1)[0])
+        opening = _opening(tensors.get("open_text"))
         prompt = Prompt(
-            **{name: tensors[name] for name in TENSORS[:5]},
+            tensors["role_ids"],
+            tensors["text_ids"],
+            tensors["speaker_embedding"],
+            tensors["reference_ids"],
+            tensors["reference_codes"],
             language_id=None if language < 0 else language,
             non_streaming_mode=bool(knobs.get("non_streaming_mode", False)),
+            text_open=opening is not None,
         )
-        request = build_request(prompt, knobs, options, self._config, self.generator.max_length)
-        return StreamPlan(request, prompt.reference_codes)
+        limit = partial(frame_limit, prompt, knobs.get("max_frames"), self._config, self.generator.max_length)
+        text = None
+        if opening is not None:
+            before = 1 + len(prompt.reference_codes) - len(prompt.reference_ids)
+            text = Qwen3TTSText(self._tokenizer, self._config.talker.text_vocab_size, limit, before)
+            prompt = replace(prompt, text_ids=text.take(text.draft(opening, last=False)).ids)
+        request = build_request(prompt, knobs, options, self._config, limit)
+        return StreamPlan(request, prompt.reference_codes, text=text)
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
         """A request of zeros, for the warm-up."""
@@ -89,15 +104,23 @@ class Qwen3TTSTalker:
         return known_prompts(voices, self._tokenizer)
 
 
+def _opening(open_text: NDArray[Any] | None) -> str | None:
+    """The first piece of a text that is still written; None: the text is whole."""
+    try:
+        return None if open_text is None else open_text.astype(np.uint8).tobytes().decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument("prompt: open_text must be the bytes of UTF-8 text") from None
+
+
 def build_request(
-    prompt: Prompt, knobs: Mapping[str, Any], options: Mapping[str, Any], config: Qwen3TTSConfig, max_length: int
+    prompt: Prompt, knobs: Mapping[str, Any], options: Mapping[str, Any], config: Qwen3TTSConfig, limit: Limit
 ) -> TalkerRequest[Prompt]:
     """A request with the caller's knobs and options over the checkpoint's defaults.
 
     Args:
         knobs: those of `voice_clone.stages.KNOBS` that are given, `seed` among them.
         options: checked by `check_options`.
-        max_length: positions of a slot.
+        limit: the frames that its text is granted.
 
     Raises:
         InvalidArgument: a value is out of range.
@@ -105,11 +128,25 @@ def build_request(
     fields = SamplingParameters.__dataclass_fields__
     given = {name: value for name, value in {**knobs, **options}.items() if name in fields}
     sampling = replace(SamplingParameters.from_defaults(config.sampling, seed=0), **given)
-    max_frames = knobs.get("max_frames")  # must fit the slot; without it the text's budget is cut to what fits
-    budget = frame_budget(len(prompt.text_ids), max_frames, config.sampling.max_new_tokens)
+    return TalkerRequest(prompt, sampling, *limit(len(prompt.text_ids)))
+
+
+def frame_limit(
+    prompt: Prompt, max_frames: int | None, config: Qwen3TTSConfig, max_length: int, text_tokens: int
+) -> tuple[int, bool]:
+    """`max_frames` and `budgeted` of a request with so many tokens of text.
+
+    Args:
+        max_frames: the caller's; they must fit the slot. Without them the text's budget is cut to what fits.
+        max_length: positions of a slot.
+
+    Raises:
+        InvalidArgument: `max_frames` is < 1.
+    """
+    budget = frame_budget(text_tokens, max_frames, config.sampling.max_new_tokens)
     if max_frames is None:
         budget = max(1, min(budget, max_length - prefill_length(prompt)))
-    return TalkerRequest(prompt, sampling, budget, budgeted=budget != max_frames)
+    return budget, budget != max_frames
 
 
 def frame_budget(text_tokens: int, max_frames: int | None, default_max: int) -> int:

@@ -83,8 +83,10 @@ class Code2WavModel(Model):
         if not final and len(payload) == 0:  # a heartbeat
             if responder.cancelled():
                 self._worker.abandon(stream_id)
-            elif context.size:
-                self._worker.prepare(context)
+            else:
+                self._worker.keep(stream_id)
+                if context.size:
+                    self._worker.prepare(context)
             responder.end()
             return
         info: dict[str, Any] = {}

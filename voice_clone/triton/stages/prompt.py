@@ -1,6 +1,6 @@
 """`<family>_prompt`: text and voice to the talker's prompt.
 
-in    text, voice, reference_audio, reference_text, language  STRING [1], speaker_embedding FP32 [-1],
+in    text, voice, reference_audio, reference_text, language, text_stream  STRING [1], speaker_embedding FP32 [-1],
       x_vector_only BOOL [1], options STRING [1]: a JSON object. All optional; see `SpeechRequest`. The request
       parameter `owner` says for whom the caller acts.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages import PromptStage
@@ -46,11 +47,13 @@ class PromptModel(Model):
         """Check the request, resolve its voice, make the prompt."""
         began = time.monotonic()
         speech = read_speech(request)
+        if speech.text_stream is not None and not self._stage.appends:
+            raise Unsupported("this model needs the whole text before it speaks; send it as text, without text_stream")
         draft = self._stage.draft(speech)
         voice, source = self._resolve(speech)
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
-            "stream_id": uuid.uuid4().hex,
+            "stream_id": speech.text_stream or uuid.uuid4().hex,
             **source,
             **prepared.info,
             "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
@@ -88,5 +91,6 @@ def read_speech(request: Request) -> SpeechRequest:
         x_vector_only=request.number("x_vector_only"),
         language=request.text("language"),
         options=request.json_object("options"),
+        text_stream=request.text("text_stream"),
         owner=request.parameter("owner"),
     )

@@ -4,8 +4,14 @@ in    prompt, prompt_info  STRING [1]  as `<family>_prompt` makes them
       temperature, top_p, repetition_penalty FP32 [1], top_k, max_frames INT32 [1], seed UINT64 [1],
       do_sample, non_streaming_mode BOOL [1], options STRING [1]: a JSON object. All optional.
       cancel               STRING [1]  instead of all else: the client of the stream of this id has left
+      append, text         STRING [1], index INT32 [1], last BOOL [1]  instead of all else, where config.pbtxt has them:
+                                       a piece of the text of the stream of this id; see `TextStreams`
 out   stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT32 [1], final BOOL [1]
       voice                STRING [1]  where config.pbtxt has it: what the decoder needs of the voice, packed
+
+An append, and the `cancel` of a stream whose text is open, is answered with `info` alone: JSON with `accepted` (the
+last piece that was taken), `text_tokens`, `read` of them, `characters` of the text that they stand for, `state`
+(`pending`: waits for a slot, `open`, `closed`, `ended`) and, of an ended stream, `finish_reason`.
 
 The request parameter `deadline_ms` bounds the time of a whole stream. Metrics: see voice_clone/batching/statistics.py;
 their names begin with `voice_clone_talker_`, and the label `family` tells families apart.
@@ -13,6 +19,7 @@ their names begin with `voice_clone_talker_`, and the label `family` tells famil
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import abstractmethod
 from functools import partial
@@ -32,6 +39,7 @@ from voice_clone.triton.stages.last_chunks import LastChunks
 from voice_clone.triton.stages.stream_id import public_id
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import TalkerSink
+from voice_clone.triton.stages.text_streams import Piece, TextStreams
 from voice_clone.triton.telemetry import of_family
 
 log = logging.getLogger("voice_clone.talker")
@@ -66,29 +74,49 @@ class TalkerModel(Model):
             statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
         )
+        self._texts = TextStreams(
+            self._engine,
+            most_open=max(1, generator.slots - 1),  # one slot is left to those who have their whole text
+            idle_seconds=settings.number("text_idle_seconds", 10.0),
+        )
         self._last_chunks = LastChunks()
         endpoint = HttpEndpoint.of_parent()
         self._server_stop = ServerStop(endpoint, self._drain) if endpoint else None
 
     def handle(self, request: Request, responder: Responder) -> None:
-        """Queue a stream, or cancel one."""
+        """Queue a stream, append to its text, or cancel it."""
+        appended = request.text("append")
+        if appended is not None:
+            piece = Piece(request.number("index"), request.text("text") or "", bool(request.number("last")))
+            self._texts.append(appended, piece, responder)
+            return
         cancelled = request.text("cancel")
         if cancelled is not None:
             self._engine.cancel(public_id(cancelled))
             self._last_chunks.answered(cancelled)
+            info = self._texts.info(cancelled)
+            if info is not None:
+                responder.send({"info": json.dumps(info)}, final=True)
             responder.end()
             return
         plan, stream, deadline = read_call(request, self._stage, self.family, self._max_reference_frames)
-        sink = TalkerSink(stream, responder, self._last_chunks)
-        self._engine.submit(stream.stream_id, plan.request, sink, deadline)
+        if plan.text is None:
+            sink = TalkerSink(stream, responder, self._last_chunks)
+            self._engine.submit(stream.stream_id, plan.request, sink, deadline)
+            return
+        written = TalkerSink(stream, responder, self._last_chunks, texts=self._texts)
+        submit = partial(self._engine.submit, stream.stream_id, plan.request, written, deadline, text_open=True)
+        self._texts.open(stream.stream_id, plan.text, submit)
 
     def close(self) -> None:
         """Let the running streams end."""
         if self._server_stop is not None:
             self._server_stop.close()
+        self._texts.close()
         self._engine.close()
 
     def _drain(self, seconds: float) -> None:
+        self._texts.close_texts()
         self._engine.drain(seconds)
         if not self._last_chunks.wait():
             log.warning("a stream's last chunk was not decoded in time")

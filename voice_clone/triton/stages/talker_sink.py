@@ -33,6 +33,16 @@ class Outputs(Protocol):
         """Whether the caller has left."""
 
 
+class Texts(Protocol):
+    """What is needed of `TextStreams`."""
+
+    def progress(self, stream_id: str, frames: int) -> dict[str, Any]:
+        """See there."""
+
+    def ended(self, stream_id: str, reason: str, frames: int) -> None:
+        """See there."""
+
+
 class TalkerSink:
     """Answers a call with the chunks of its stream.
 
@@ -51,6 +61,7 @@ class TalkerSink:
         responder: of its request.
         last_chunks: counts the last chunks that are on their way.
         clock: seconds, monotonic.
+        texts: knows the stream's text, if it is open: every chunk then tells what of it was read.
     """
 
     def __init__(
@@ -59,8 +70,10 @@ class TalkerSink:
         responder: Outputs,
         last_chunks: LastChunks,
         clock: Callable[[], float] = time.monotonic,
+        texts: Texts | None = None,
     ) -> None:
         self._stream = stream
+        self._texts = texts
         self._responder = responder
         self._last_chunks = last_chunks
         self._clock = clock
@@ -74,12 +87,18 @@ class TalkerSink:
         """Send a chunk; `context_codes` come with the first one, `info` with the first and the last."""
         context = self._stream.context if chunk.index == 0 else self._no_frames
         final = chunk.finish is not None
-        info = json.dumps(self._info(chunk)) if chunk.index == 0 or final else ""
-        self._send(chunk.payload, context, final, info)
-        self._next_index, self._frames = chunk.index + 1, chunk.frames
+        info = self._info(chunk) if chunk.index == 0 or final else {}
+        if self._texts is not None:
+            info |= self._texts.progress(self._stream.stream_id, chunk.frames)
+        self._next_index, self._frames = chunk.index, chunk.frames
+        self._send(chunk.payload, context, final, json.dumps(info) if info else "")
+        self._next_index += 1
+        if chunk.finish is not None:
+            self._ended(chunk.finish)
 
     def fail(self, error: BaseException) -> None:
         """End the stream with an error."""
+        self._ended(error.slug if isinstance(error, VoiceCloneError) else "internal")
         if not self._used:
             self._responder.fail(error)
             return
@@ -106,6 +125,10 @@ class TalkerSink:
                 return True
         return False
 
+    def _ended(self, reason: str) -> None:
+        if self._texts is not None:
+            self._texts.ended(self._stream.stream_id, reason, self._frames)
+
     def _send(self, frames: NDArray[Any], context: NDArray[Any], final: bool, info: str) -> None:
         self._used, self._last_sent = True, self._clock()
         if final:
@@ -131,6 +154,8 @@ class TalkerSink:
             "first_frame_ms": timing.first_frame,
             "talker_ms": timing.generate,
         }
+        if timing.text is not None:
+            milliseconds["text_wait_ms"] = timing.text
         if chunk.finish is not None:
             milliseconds["chunk_gap_ms"] = timing.gap
         rounded: dict[str, Any] = {name: round(ms, 3) for name, ms in milliseconds.items()}

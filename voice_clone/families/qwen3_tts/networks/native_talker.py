@@ -15,7 +15,7 @@ from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader
-from voice_clone.families.qwen3_tts.networks.talker import Talker, embed_text, suppressed_ids
+from voice_clone.families.qwen3_tts.networks.talker import Talker, suppressed_ids, text_rows
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision
 from voice_clone.native.transformer import embedding
@@ -65,7 +65,8 @@ class NativeTalker(PromptReader):
         return torch.from_numpy(rows)
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        return embed_text(self.text_embedding, self._text_projection, ids, self._stack.like)
+        rows: Tensor = self._text_projection(text_rows(self.text_embedding, ids, self._stack.like))
+        return rows
 
     def head(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._head(hidden)

@@ -26,6 +26,7 @@ from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader
 from voice_clone.layers.fused import empty_table
 
+ROWS_AT_ONCE = 32  # text tokens that are projected together on a GPU
 CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes
 
 
@@ -79,8 +80,15 @@ class Talker(PromptReader, nn.Module):
         return torch.cat([first, self.code_predictor.embed(codes[:, 1:])], dim=1).sum(1)
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        """Text tokens, int64 [N] -> [N, C]. The table may be of another dtype or device: only N rows are moved."""
-        return embed_text(self.model.text_embedding, self.text_projection, ids, self.model.norm.weight)
+        """Text tokens, int64 [N] -> [N, C]. The table may be of another dtype or device: only N rows are moved.
+
+        A product of torch rounds by its number of rows. So each has the same number here: a text that comes piece by
+        piece gets the rows that it gets as a whole.
+        """
+        rows = text_rows(self.model.text_embedding, ids, self.model.norm.weight)
+        size = 1 if rows.device.type == "cpu" else ROWS_AT_ONCE
+        padded = F.pad(rows, (0, 0, 0, -len(rows) % size))
+        return torch.cat([self.text_projection(piece) for piece in torch.split(padded, size)])[: len(rows)]
 
     def head(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.codec_head(hidden)
@@ -99,11 +107,9 @@ class Talker(PromptReader, nn.Module):
         return complete_by_steps(self.code_predictor, cache, hidden, code0, self.embed_codec_tokens(code0), draw)
 
 
-def embed_text(table: nn.Embedding, projection: nn.Module, ids: Tensor, like: Tensor) -> Tensor:
-    """Rows of the text table, on the device and in the dtype of `like`, through the projection."""
-    rows = F.embedding(ids.to(table.weight.device), table.weight).to(like.device, like.dtype)
-    projected: Tensor = projection(rows)
-    return projected
+def text_rows(table: nn.Embedding, ids: Tensor, like: Tensor) -> Tensor:
+    """Rows of the text table, on the device and in the dtype of `like`."""
+    return F.embedding(ids.to(table.weight.device), table.weight).to(like.device, like.dtype)
 
 
 def suppressed_ids(config: TalkerConfig, device: torch.device) -> Tensor:

@@ -1,0 +1,208 @@
+"""Streams whose text follows: they wait for it in their slots, without a step and without a busy loop."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.clock import Clock
+from tests.support.counted_frames import Collector, CountedFrame, Counter, Wish
+from tests.support.waiting import until
+from voice_clone.batching.engine import Engine
+from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.stream import FLUSH_LEAD, Stream
+from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, Overloaded
+
+FRAME = 0.08
+
+
+def submit(engine: Engine[Wish], name: str, wish: Wish, deadline: float | None = None) -> Collector:
+    collector = Collector()
+    engine.submit(name, wish, collector, deadline, text_open=wish.text is not None)
+    return collector
+
+
+def short(engine: Engine[Wish], name: str) -> bool:
+    view = engine.look(name)
+    return view is not None and view.short_since is not None
+
+
+def test_a_stream_makes_the_frames_that_its_text_allows(source: Counter, engine: Engine[Wish]) -> None:
+    collector = submit(engine, "a", Wish(100, 9, text=2))
+    until(lambda: short(engine, "a"))
+    assert engine.look("a").frames == 2  # type: ignore[union-attr]
+    assert engine.extend("a", 3, False)
+    until(lambda: short(engine, "a") and engine.look("a").frames == 5)  # type: ignore[union-attr]
+    assert engine.extend("a", None, True)
+    assert collector.wait().values == [*range(100, 109)]
+    assert [len(chunk.payload) for chunk in collector.chunks] == [1, 2, 4, 2]  # the schedule, whatever the text did
+    assert not engine.extend("a", 1, False)
+    assert engine.look("a") is None
+
+
+def test_a_prompt_without_text_waits_too(source: Counter, engine: Engine[Wish]) -> None:
+    collector = submit(engine, "a", Wish(100, 2, text=-1))
+    until(lambda: short(engine, "a"))
+    assert source.log == []
+    engine.extend("a", 2, False)
+    until(lambda: source.log.count(("frame", 100, 0)) == 1)
+    engine.extend("a", None, True)
+    assert collector.wait().values == [100, 101]
+
+
+def test_nothing_is_done_while_streams_wait(source: Counter, engine: Engine[Wish]) -> None:
+    submit(engine, "a", Wish(100, 9, text=1))
+    submit(engine, "b", Wish(200, 9, text=-1))
+    until(lambda: short(engine, "a") and short(engine, "b"))
+    time.sleep(0.05)
+    asked = source.questions
+    time.sleep(0.3)
+    assert source.questions == asked
+    engine.cancel("a")
+    engine.cancel("b")
+
+
+def test_text_that_comes_before_the_slot_is_not_lost(source: Counter, engine: Engine[Wish]) -> None:
+    source.free_running = False
+    others = [submit(engine, name, Wish(500, 1)) for name in ("x", "y")]
+    collector = submit(engine, "a", Wish(100, 4, text=1))
+    assert engine.extend("a", 1, False) and engine.extend("a", None, True)
+    source.free_running = True
+    source.gate.release(100)
+    assert collector.wait().values == [100, 101, 102, 103]
+    assert all(other.wait().error is None for other in others)
+
+
+def test_other_streams_go_on(source: Counter, engine: Engine[Wish]) -> None:
+    waiting = submit(engine, "a", Wish(100, 3, text=1))
+    assert submit(engine, "b", Wish(200, 30)).wait().values == [*range(200, 230)]
+    assert short(engine, "a")
+    engine.extend("a", None, True)
+    assert waiting.wait().values == [100, 101, 102]
+
+
+@pytest.mark.parametrize("how", ["cancel", "left", "deadline", "error", "bad text"])
+def test_a_stream_that_waits_can_end(source: Counter, engine: Engine[Wish], how: str) -> None:
+    deadline = time.monotonic() + 0.2 if how == "deadline" else None
+    collector = submit(engine, "a", Wish(100, 3, text=1), deadline)
+    until(lambda: short(engine, "a"))
+    if how == "cancel":
+        engine.cancel("a")
+    elif how == "error":
+        engine.cancel("a", Overloaded("too much"))
+    elif how == "bad text":
+        engine.extend("a", 0, False)
+    collector.left = how == "left"
+    kinds = {"deadline": DeadlineExceeded, "error": Overloaded, "bad text": RuntimeError}
+    assert isinstance(collector.wait().error, kinds.get(how, Cancelled))
+    assert submit(engine, "a", Wish(300, 2)).wait().values == [300, 301]  # slot and id are free
+
+
+def test_close_ends_streams_whose_text_is_open(source: Counter) -> None:
+    engine: Engine[Wish] = Engine(source, schedule=(1,), max_queue=3)
+    left_open, closed = submit(engine, "a", Wish(100, 9, text=1)), submit(engine, "b", Wish(200, 3, text=1))
+    until(lambda: short(engine, "a") and short(engine, "b"))
+    engine.extend("b", None, True)
+    engine.close()
+    assert isinstance(left_open.wait().error, Overloaded)
+    assert closed.wait().values == [200, 201, 202]
+
+
+def test_a_failed_engine_forgets_waiting_streams(source: Counter, engine: Engine[Wish]) -> None:
+    waiting = submit(engine, "a", Wish(100, 9, text=1))
+    until(lambda: short(engine, "a"))
+    source.lose_a_frame = True
+    submit(engine, "b", Wish(200, 9)).wait()
+    assert isinstance(waiting.wait().error, Internal)
+    assert submit(engine, "a", Wish(300, 1)).wait().values == [300]
+
+
+class TestPace:
+    """Time in which a stream waits for text counts nowhere else."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    @pytest.fixture
+    def stream(self, clock: Clock) -> Stream[Wish]:
+        sink = Collector()
+        stream = Stream("a", Wish(0, 9), sink, (1, 4), PayloadForm(2), FRAME, None, clock, text_open=True)
+        stream.started = clock.now
+        return stream
+
+    def frame(self, stream: Stream[Wish], clock: Clock, seconds: float = 0.01) -> object:
+        clock.now += seconds
+        return stream.add(CountedFrame(np.zeros(2, np.int32), None))
+
+    def pause(self, stream: Stream[Wish], clock: Clock, seconds: float) -> None:
+        stream.mark(True, clock.now)
+        clock.now += seconds
+        stream.mark(False, clock.now)
+
+    def test_times(self, stream: Stream[Wish], clock: Clock) -> None:
+        self.pause(stream, clock, 5.0)
+        clock.now += 0.02
+        stream.prefilled = clock.now
+        self.frame(stream, clock)
+        self.pause(stream, clock, 7.0)
+        for _ in range(4):
+            self.frame(stream, clock)
+        timing = stream.timing(clock.now)
+        assert timing.prefill == pytest.approx(20)
+        assert timing.first_frame == pytest.approx(30)
+        assert timing.generate == pytest.approx(50)
+        assert timing.text == pytest.approx(12_000)
+        assert timing.gap == pytest.approx(40)  # chunk 1 came after four frames
+
+    def test_lead(self, stream: Stream[Wish], clock: Clock) -> None:
+        stream.prefilled = clock.now
+        self.frame(stream, clock)
+        self.pause(stream, clock, 7.0)
+        assert stream.lead(clock.now) is None  # playback ran dry: no haste can help
+        for _ in range(4):
+            self.frame(stream, clock)
+        assert stream.lead(clock.now) == pytest.approx(4 * FRAME)
+
+    def test_a_pause_is_no_slow_frame(self, stream: Stream[Wish], clock: Clock) -> None:
+        """The frame after a short pause is not sent early: the engine is as fast as before."""
+        stream.prefilled = clock.now
+        for _ in range(5):
+            self.frame(stream, clock, 0.001)
+        self.pause(stream, clock, 0.1)
+        assert self.frame(stream, clock, 0.001) is None
+
+    def test_a_chunk_goes_out_half_full_before_its_listener_hears_the_gap(
+        self, stream: Stream[Wish], clock: Clock
+    ) -> None:
+        stream.prefilled = clock.now
+        for _ in range(5):
+            self.frame(stream, clock, 0.001)
+        sent = clock.now
+        assert self.frame(stream, clock, 0.001) is None
+        assert stream.flush_at is None
+        stream.mark(True, clock.now)
+        assert stream.flush_at == pytest.approx(sent + 5 * FRAME - FLUSH_LEAD, abs=0.01)
+        assert len(stream.flush().payload) == 1
+        assert stream.flush_at is None
+
+    def test_a_schedule_that_is_kept_has_no_half_full_chunk(self, clock: Clock) -> None:
+        sink = Collector()
+        stream: Stream[Wish] = Stream("a", Wish(0, 9), sink, (4,), PayloadForm(2), 0.0, None, clock, text_open=True)
+        stream.started = stream.prefilled = clock.now
+        self.frame(stream, clock)
+        stream.mark(True, clock.now)
+        assert stream.flush_at is None
+
+
+def test_the_engine_sends_a_half_full_chunk(source: Counter) -> None:
+    engine: Engine[Wish] = Engine(source, schedule=(8,), max_queue=3, frame_seconds=FRAME)
+    try:
+        collector = submit(engine, "a", Wish(100, 9, text=3))
+        until(lambda: collector.values == [100, 101, 102])
+        engine.extend("a", None, True)
+        assert collector.wait().values == [*range(100, 109)]
+    finally:
+        engine.close()

@@ -1,0 +1,326 @@
+"""The streams whose text is still written: their pieces in order, who waits for what, and when a text is closed.
+
+A piece has an index. It is taken when all before it are; one that comes twice is taken once. Each is answered when it
+is taken or refused, or its stream has ended. A piece may come before its stream, whose voice can take seconds, and
+waits for it. A stream that waits for text longer than allowed is closed and speaks what it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from voice_clone.batching.stream import View
+from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
+from voice_clone.stages import OpenText
+
+MAX_PIECE = 4096  # characters
+MAX_UNREAD = 1024  # tokens that the talker has not read yet
+MAX_GAP = 64  # pieces that may be missing before one
+MAX_PIECES = 100_000  # of a stream
+MAX_EARLY = 1024  # pieces that wait for their streams
+EARLY_SECONDS = 30.0  # the longest time that they wait
+KEPT_SECONDS = 60.0  # how long an ended stream is remembered
+SWEEP_SECONDS = 0.25
+
+log = logging.getLogger(__name__)
+
+Info = dict[str, Any]
+
+
+class TextEngine(Protocol):
+    """What is needed of `voice_clone.batching.engine.Engine`."""
+
+    def extend(self, stream_id: str, more: Any, last: bool) -> bool:
+        """See there."""
+
+    def look(self, stream_id: str) -> View | None:
+        """See there."""
+
+    def cancel(self, stream_id: str, error: VoiceCloneError | None = None) -> bool:
+        """See there."""
+
+
+class Answer(Protocol):
+    """Where the answer to a piece goes; see `Responder`."""
+
+    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
+        """The answer."""
+
+    def fail(self, error: BaseException) -> None:
+        """The piece is refused."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text, and whether it is the last one.
+
+    Raises:
+        InvalidArgument: on construction, if it is too long or has no index.
+    """
+
+    index: Any
+    text: str
+    last: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.index, int) or not 0 <= self.index < MAX_PIECES:
+            raise InvalidArgument(f"index must be the number of the piece: 0, 1, 2, ..., below {MAX_PIECES}")
+        if len(self.text) > MAX_PIECE:
+            raise InvalidArgument(f"a piece has {len(self.text)} characters; at most {MAX_PIECE} are allowed, split it")
+
+    @property
+    def digest(self) -> bytes:
+        """Of all but the index."""
+        return hashlib.blake2b(self.text.encode() + bytes([self.last]), digest_size=16).digest()
+
+
+@dataclass(eq=False)
+class _Stream:
+    id: str
+    text: OpenText
+    taken: list[bytes] = field(default_factory=list)  # digests of the pieces
+    held: dict[int, list[tuple[Piece, Answer]]] = field(default_factory=dict)  # pieces behind a gap, by index
+    written: float = 0.0  # when text came last
+    closed: str | None = None  # why no text can come any more
+    reason: str | None = None  # how it ended
+    ended: float = 0.0  # when
+    frames: int = 0  # when it ended
+
+
+class TextStreams:
+    """All of one talker. Thread-safe.
+
+    Args:
+        engine: runs the streams.
+        most_open: streams whose text may be open at once.
+        idle_seconds: how long a stream waits for text.
+        clock: seconds, monotonic; the engine's.
+    """
+
+    def __init__(
+        self,
+        engine: TextEngine,
+        most_open: int,
+        idle_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._most_open = most_open
+        self._idle_seconds = idle_seconds
+        self._clock = clock
+        self._streams: dict[str, _Stream] = {}
+        self._early: dict[str, list[tuple[float, Piece, Answer]]] = {}  # pieces without a stream, and until when
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="texts", daemon=True)
+        self._thread.start()
+
+    def open(self, stream_id: str, text: OpenText, submit: Callable[[], None]) -> None:
+        """Begin a stream by `submit`, which gives it to the engine.
+
+        Raises:
+            InvalidArgument: the id was used before.
+            Overloaded: too many texts are open.
+        """
+        with self._changed:
+            if stream_id in self._streams:
+                raise InvalidArgument("a stream of this text_stream is there already; every stream needs its own id")
+            if sum(not stream.closed and stream.reason is None for stream in self._streams.values()) >= self._most_open:
+                raise Overloaded(f"{self._most_open} texts are open already; try again later")
+            stream = self._streams[stream_id] = _Stream(stream_id, text, written=self._clock())
+            try:
+                submit()
+            except BaseException:
+                del self._streams[stream_id]
+                raise
+            early = self._early.pop(stream_id, [])
+            answers = [answer for _, piece, later in early for answer in self._given(stream, piece, later)]
+            self._changed.notify()
+        _send(answers)
+
+    def append(self, stream_id: str, piece: Piece, answer: Answer) -> None:
+        """Take a piece; `answer` gets what became of it."""
+        with self._changed:
+            stream = self._streams.get(stream_id)
+            if stream is None:
+                if self._closing or sum(map(len, self._early.values())) >= MAX_EARLY:
+                    raise Overloaded("too many pieces of text wait for their streams; try again later")
+                self._early.setdefault(stream_id, []).append((self._clock() + EARLY_SECONDS, piece, answer))
+                self._changed.notify()
+                return
+            answers = self._given(stream, piece, answer)
+        _send(answers)
+
+    def progress(self, stream_id: str, frames: int) -> Info:
+        """What a stream has read of its text when it has made so many frames; nothing, if its text was whole."""
+        with self._changed:
+            stream = self._streams.get(stream_id)
+            return {} if stream is None else _progress(stream.text, frames)
+
+    def info(self, stream_id: str) -> Info | None:
+        """The answer to a piece of a stream, as things are; None if there is none with an open text."""
+        with self._changed:
+            stream = self._streams.get(stream_id)
+            return None if stream is None else self._info(stream)
+
+    def ended(self, stream_id: str, reason: str, frames: int) -> None:
+        """A stream has ended in the engine."""
+        with self._changed:
+            stream = self._streams.get(stream_id)
+            if stream is None:
+                return
+            stream.reason, stream.frames, stream.ended = reason, frames, self._clock()
+            answers = self._released(stream)
+        _send(answers)
+
+    def close_texts(self) -> None:
+        """Close all texts, because none can come any more; their streams speak what they have."""
+        with self._changed:
+            for stream in self._streams.values():
+                if not stream.closed and stream.reason is None:
+                    self._cut(stream, "the server is shutting down")
+
+    def close(self) -> None:
+        """Close all texts, and refuse the pieces that wait."""
+        self.close_texts()
+        with self._changed:
+            self._closing = True
+            early = [answer for waiting in self._early.values() for _, _, answer in waiting]
+            self._early.clear()
+            self._changed.notify()
+        self._thread.join()
+        _send([(answer, Overloaded("the server is shutting down")) for answer in early])
+
+    def _given(self, stream: _Stream, piece: Piece, answer: Answer) -> list[tuple[Answer, Info | VoiceCloneError]]:
+        """Take or hold a piece; returns the answers that can be given."""
+        try:
+            if piece.index < len(stream.taken):
+                if stream.taken[piece.index] != piece.digest:
+                    raise InvalidArgument(f"piece {piece.index} was another one; number the pieces 0, 1, 2, ...")
+                return [(answer, self._info(stream))]
+            if stream.reason is not None:
+                return [(answer, self._info(stream))]
+            if stream.closed:
+                raise InvalidArgument(f"the text of this stream is closed: {stream.closed}")
+            missing = piece.index - len(stream.taken)
+            if missing > MAX_GAP:
+                raise InvalidArgument(f"{missing} pieces are missing before this one; at most {MAX_GAP} may be")
+            if missing:
+                held = stream.held.setdefault(piece.index, [])
+                if held and held[0][0] != piece:
+                    raise InvalidArgument(f"piece {piece.index} of this text was another one")
+                if len(held) >= MAX_GAP:
+                    raise Overloaded(f"piece {piece.index} waits for those before it already")
+                held.append((piece, answer))
+                return []
+            self._take(stream, piece)
+        except VoiceCloneError as error:
+            return [(answer, error)]
+        answers: list[tuple[Answer, Info | VoiceCloneError]] = [(answer, self._info(stream))]
+        for each, later in stream.held.pop(len(stream.taken), []):
+            answers += self._given(stream, each, later)
+        return answers + (self._released(stream) if stream.closed else [])
+
+    def _take(self, stream: _Stream, piece: Piece) -> None:
+        draft = stream.text.draft(piece.text, piece.last)
+        unread = stream.text.tokens - stream.text.read(self._frames(stream))
+        if len(draft) > MAX_UNREAD:
+            raise InvalidArgument(f"a piece has {len(draft)} tokens; at most {MAX_UNREAD} are allowed, split it")
+        if unread + len(draft) > MAX_UNREAD:
+            raise Overloaded(f"{unread} tokens of the text are unread; append more when the speech has come further")
+        more = stream.text.take(draft)
+        stream.taken.append(piece.digest)
+        stream.written = self._clock()
+        if piece.last:
+            stream.closed = "its last piece has come"
+        if piece.last and stream.text.blank:
+            self._engine.cancel(stream.id, InvalidArgument("text is blank; give at least one word to say"))
+        else:
+            self._engine.extend(stream.id, more, piece.last)
+
+    def _cut(self, stream: _Stream, why: str) -> None:
+        """Close a text whose last piece has not come."""
+        stream.closed = why
+        if stream.text.blank:
+            self._engine.cancel(stream.id, InvalidArgument(f"text is blank, and it was closed: {why}"))
+        else:
+            self._engine.extend(stream.id, stream.text.take(stream.text.draft("", True), cut=True), True)
+
+    def _frames(self, stream: _Stream) -> int:
+        view = self._engine.look(stream.id)
+        return stream.frames if view is None else view.frames
+
+    def _info(self, stream: _Stream) -> Info:
+        view = self._engine.look(stream.id)
+        state = "open" if view is not None and view.live else "pending"
+        state = "closed" if stream.closed else state
+        info: Info = {
+            "accepted": len(stream.taken) - 1,
+            "text_tokens": stream.text.tokens,
+            **_progress(stream.text, self._frames(stream)),
+            "state": state if stream.reason is None else "ended",
+        }
+        return info if stream.reason is None else {**info, "finish_reason": stream.reason}
+
+    def _released(self, stream: _Stream) -> list[tuple[Answer, Info | VoiceCloneError]]:
+        """The answers to the pieces behind a gap, of a stream that takes no more."""
+        held = [entry for entries in stream.held.values() for entry in entries]
+        stream.held.clear()
+        return [answered for piece, answer in held for answered in self._given(stream, piece, answer)]
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait(SWEEP_SECONDS if self._streams or self._early else None)
+                if self._closing:
+                    return
+                try:
+                    answers = self._sweep(self._clock())
+                except Exception:
+                    log.exception("the open texts could not be looked through")
+                    continue
+            _send(answers)
+
+    def _sweep(self, now: float) -> list[tuple[Answer, Info | VoiceCloneError]]:
+        answers: list[tuple[Answer, Info | VoiceCloneError]] = []
+        for stream in list(self._streams.values()):
+            if stream.reason is not None:
+                if now - stream.ended > KEPT_SECONDS:
+                    del self._streams[stream.id]
+            elif not stream.closed:
+                view = self._engine.look(stream.id)
+                short = None if view is None else view.short_since
+                if short is not None and now - max(short, stream.written) > self._idle_seconds:
+                    self._cut(stream, f"no text came for {self._idle_seconds:g} s")
+                    answers += self._released(stream)
+        for stream_id, waiting in list(self._early.items()):
+            late = [answer for until, _, answer in waiting if until < now]
+            answers += [(answer, StreamNotFound("there is no speech of this text_stream")) for answer in late]
+            self._early[stream_id] = [entry for entry in waiting if entry[0] >= now]
+            if not self._early[stream_id]:
+                del self._early[stream_id]
+        return answers
+
+
+def _progress(text: OpenText, frames: int) -> Info:
+    read = text.read(frames)
+    return {"read": read, "characters": text.characters(read)}
+
+
+def _send(answers: list[tuple[Answer, Info | VoiceCloneError]]) -> None:
+    for answer, outcome in answers:
+        if isinstance(outcome, VoiceCloneError):
+            answer.fail(outcome)
+            continue
+        try:
+            answer.send({"info": json.dumps(outcome)}, final=True)
+        except Exception as error:
+            log.error("a piece of text could not be answered", exc_info=error)
+            answer.fail(error)
