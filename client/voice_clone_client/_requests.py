@@ -25,6 +25,8 @@ _DTYPES = {
     "x_vector_only": "BOOL",
     "seed": "UINT64",
     "max_frames": "INT32",
+    "index": "INT32",
+    "last": "BOOL",
     "temperature": "FP32",
     "top_k": "INT32",
     "top_p": "FP32",
@@ -36,7 +38,7 @@ _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.u
 
 
 def synthesis(
-    text: str,
+    text: str | None,
     voice: str | None,
     reference_audio: Source | None,
     reference_text: str | None,
@@ -44,11 +46,14 @@ def synthesis(
     x_vector_only: bool | None,
     owner: str | None,
     knobs: Mapping[str, Any],
+    text_stream: str | None = None,
 ) -> Any:
     """The request of one speech, without the name of its model. The server decides which combinations are valid.
 
     Args:
+        text: None if all of it is appended.
         owner: for whom the caller acts; None for the operator. The others: see `Client.speak`.
+        text_stream: the id under which more text is appended; None if there is no more.
 
     Raises:
         TypeError: a knob is unknown.
@@ -63,6 +68,7 @@ def synthesis(
         "",
         {
             "text": text,
+            "text_stream": text_stream,
             "voice": voice,
             "reference_audio": _clip(reference_audio),
             "reference_text": reference_text,

@@ -71,7 +71,7 @@ class SpeechReader:
         self.finished = bool(_tensor(tensors, "final")[0])
         text = tensors.as_numpy("info")
         info = json.loads(text[0]) if text is not None and text[0] else None
-        self.info = info or self.info
+        self.info = {**(self.info or {}), **info} if info else self.info
         self.sample_rate = int(_tensor(tensors, "sample_rate")[0])
         return Chunk(
             samples=_tensor(tensors, "audio").astype(np.float32, copy=False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from . import _channel, _requests, _responses
+from . import _appends, _channel, _requests, _responses
 from ._async_speech import AsyncSpeech, LaterCall, quiet_task
+from ._async_written_speech import AsyncWrittenSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
 from .types import Knobs, Names, Voice, Voices
@@ -75,6 +76,42 @@ class AsyncClient:
             text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, self._owner, knobs
         )
         self._connect()
+        speech = AsyncSpeech(self._begin(request, model, deadline), require_whole)
+        self._speeches.add(speech)
+        return speech
+
+    def speak_stream(
+        self,
+        text: AsyncIterable[str] | Iterable[str],
+        *,
+        voice: str | None = None,
+        reference_audio: Source | None = None,
+        reference_text: str | None = None,
+        speaker_embedding: ArrayLike | None = None,
+        x_vector_only: bool | None = None,
+        deadline: float | None = None,
+        model: str | None = None,
+        require_whole: bool = False,
+        **knobs: Unpack[Knobs],
+    ) -> AsyncSpeech:
+        """Speak a text while it is written; see `Client.speak_stream`. It needs a running event loop."""
+        new_id, owner = _appends.new_id(), self._owner
+        request = _requests.synthesis(
+            None, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, owner, knobs, new_id
+        )
+        self._connect()
+
+        def send(piece: Any) -> Any:
+            return self._stream(piece, timeout=self._timeout, metadata=self._metadata)
+
+        call = self._begin(request, model, deadline)
+        pieces = _appends.Pieces(new_id)
+        speech = AsyncWrittenSpeech(call, text, pieces, send, lambda: self._family(model, deadline), require_whole)
+        self._speeches.add(speech)
+        return speech
+
+    def _begin(self, request: Any, model: str | None, deadline: float | None) -> Any:
+        """The call of a speech; a later one if the server has to be asked for its default family first."""
 
         async def begin() -> Any:
             began = time.monotonic()
@@ -86,9 +123,7 @@ class AsyncClient:
             return self._stream(request, timeout=left, metadata=self._metadata)
 
         known = model or self._model or self._default
-        speech = AsyncSpeech(LaterCall(begin()) if known is None else call(known, deadline), require_whole)
-        self._speeches.add(speech)
-        return speech
+        return LaterCall(begin()) if known is None else call(known, deadline)
 
     async def upload(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from . import _channel, _requests, _responses
+from . import _appends, _channel, _requests, _responses
 from ._default_family import DefaultFamily
 from ._speech import Speech
+from ._written_speech import WrittenSpeech
 from .clips import Source
 from .errors import Unsupported, VoiceCloneError
 from .types import Knobs, Names, Voice, Voices
@@ -104,6 +105,47 @@ class Client:
         request.model_name = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
         return Speech(self._stream(request, timeout=left, metadata=self._metadata), require_whole)
+
+    def speak_stream(
+        self,
+        text: Iterable[str],
+        *,
+        voice: str | None = None,
+        reference_audio: Source | None = None,
+        reference_text: str | None = None,
+        speaker_embedding: ArrayLike | None = None,
+        x_vector_only: bool | None = None,
+        deadline: float | None = None,
+        model: str | None = None,
+        require_whole: bool = False,
+        **knobs: Unpack[Knobs],
+    ) -> Speech:
+        """Speak a text while it is written, such as the tokens of a language model.
+
+        The audio is that of the whole text. Where the text pauses, the speech does; after some seconds without text the
+        server speaks what it has, and `finish_reason` is `text_timeout`. A voice that is cloned in context begins later
+        than one with `x_vector_only`: it reads about ten tokens of text for each second of its clip before.
+
+        Args:
+            text: its pieces, cut anywhere. A thread iterates them.
+            The others: as of `speak`.
+
+        Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
+        """
+        new_id, owner = _appends.new_id(), self._owner
+        request = _requests.synthesis(
+            None, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, owner, knobs, new_id
+        )
+        began = time.monotonic()
+        request.model_name = family = self._family(model, deadline)
+        left = None if deadline is None else deadline - (time.monotonic() - began)
+        call = self._stream(request, timeout=left, metadata=self._metadata)
+
+        def send(piece: Any) -> Iterable[Any]:
+            answers: Iterable[Any] = self._stream(piece, timeout=self._timeout, metadata=self._metadata)
+            return answers
+
+        return WrittenSpeech(call, text, _appends.Pieces(new_id), send, family, require_whole)
 
     def upload(
         self,

@@ -3,6 +3,7 @@
     VoiceCloneError
     ├── InvalidArgument     invalid_argument    the request is invalid; the text says what is valid
     ├── VoiceNotFound       speaker_not_found   no voice of that name
+    ├── StreamNotFound      stream_not_found    no speech that takes this text
     ├── VoiceExists         speaker_exists      the name is taken and may not be replaced
     ├── PermissionDenied    permission_denied   the server requires a token or key that was not sent
     ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
@@ -40,6 +41,12 @@ class VoiceNotFound(VoiceCloneError):
     """No voice of that name is registered."""
 
     slug = "speaker_not_found"
+
+
+class StreamNotFound(VoiceCloneError):
+    """There is no speech to whose text this could be appended."""
+
+    slug = "stream_not_found"
 
 
 class VoiceExists(VoiceCloneError):
@@ -120,11 +127,13 @@ class Incomplete(VoiceCloneError):
 _MISSED_ENDS = {
     "budget": "the model did not end within the frames that a text of this length is granted",
     "runaway": "the model repeated itself instead of ending",
+    "text_timeout": "the rest of its text did not come in time",
 }
 
 _FROM_SERVER = (
     InvalidArgument,
     VoiceNotFound,
+    StreamNotFound,
     VoiceExists,
     PermissionDenied,
     QuotaExceeded,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain, islice
 from typing import Any
 
 from .. import embedding
 from .._audio_file import SUFFIXES, refusal
 from .._output import AudioOutput, progress
 from .._player import Player
+from .._speech import Speech
+from .._stdin import Tee, written
 from ..client import Client
-from ..errors import Incomplete
-from ..types import Knobs
+from ..errors import Incomplete, Unsupported
+from ..types import Chunk, Knobs
 from .common import command, complain
 
 # Name, type and help of each numeric knob; its option is the name with dashes.
@@ -43,7 +47,7 @@ _WORDS = {**_SOURCES, **{name: f"--{name.replace('_', '-')}" for name in _NAMES 
 def add(commands: Any) -> None:
     """Add the command."""
     speak = command(commands, "speak", _speak, "speak a text in a voice", _WORDS)
-    speak.add_argument("text", help="the text; - reads it from stdin")
+    speak.add_argument("text", help="the text; - speaks stdin while it is written, if the model can")
     voice = speak.add_mutually_exclusive_group(required=True)
     voice.add_argument("--voice", metavar="NAME", help="a registered voice")
     voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
@@ -86,7 +90,15 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         parsed.parser.error(reason)
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
     knobs["options"] = None if parsed.options is None else dict(parsed.options)
-    text = sys.stdin.read() if parsed.text == "-" else parsed.text
+    how = {
+        "voice": parsed.voice,
+        "reference_audio": parsed.reference,
+        "reference_text": parsed.reference_text,
+        "speaker_embedding": None if parsed.embedding is None else embedding.load(parsed.embedding),
+        "x_vector_only": parsed.x_vector_only,
+        "deadline": parsed.deadline,
+        **knobs,
+    }
     with ExitStack() as stack:
         shown = stack.enter_context(progress())
         outputs: list[AudioOutput | Player] = []
@@ -94,19 +106,9 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             outputs.append(stack.enter_context(AudioOutput(parsed.output)))
         if parsed.play:
             outputs.append(stack.enter_context(Player()))
-        speech = stack.enter_context(
-            client.speak(
-                text,
-                voice=parsed.voice,
-                reference_audio=parsed.reference,
-                reference_text=parsed.reference_text,
-                speaker_embedding=None if parsed.embedding is None else embedding.load(parsed.embedding),
-                x_vector_only=parsed.x_vector_only,
-                deadline=parsed.deadline,
-                **knobs,
-            )
-        )
-        for chunk in speech:
+        speech, chunks = _begin(client, parsed.text, how)
+        stack.enter_context(speech)
+        for chunk in chunks:
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
@@ -115,6 +117,20 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         if not parsed.allow_partial:
             raise missed  # the file is complete by now, and the player has played it
         complain(str(missed))
+
+
+def _begin(client: Client, text: str, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:
+    """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits."""
+    if text != "-" or how["non_streaming_mode"]:
+        speech = client.speak(sys.stdin.read() if text == "-" else text, **how)
+        return speech, speech
+    stdin = Tee(written(sys.stdin))
+    speech = client.speak_stream(stdin, **how)
+    try:
+        return speech, chain(list(islice(speech, 1)), speech)
+    except Unsupported:
+        speech = client.speak(stdin.rest(), **how)
+        return speech, speech
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -35,6 +35,24 @@ class StreamConfig(SpeechOptions):
     """Silence between sentences."""
     paragraph_pause_ms: _Pause = 0
     """Silence between paragraphs."""
+    streaming_mode: Literal["sentence", "token_level"] = "sentence"
+    """`token_level`: the model reads the text as it is written, and speaks it in one piece. It waits where the text
+    does. For models that can; granularity and pauses then have no effect, and stream_audio must be true."""
+    flush_after_ms: Annotated[int, Field(ge=1, le=60_000)] | None = None
+    """With token_level: a pause of the text so long, at the end of a sentence, ends the piece, and the model does not
+    wait. The text behind it is a new piece, with the next sentence_index. Its audio is then not that of the whole
+    text."""
+    renew_after_ms: Annotated[int, Field(ge=1000, le=600_000)] | None = None
+    """With token_level: a piece that is so long ends with its next sentence. Models speak faster and faster in a long
+    one."""
+
+    def check(self) -> str | None:
+        token_level = self.streaming_mode == "token_level"
+        if token_level and not self.stream_audio:
+            return "streaming_mode token_level sends the audio as it is made; leave out stream_audio, or set it to true"
+        if not token_level and (self.flush_after_ms or self.renew_after_ms):
+            return "flush_after_ms and renew_after_ms belong to streaming_mode token_level"
+        return super().check()
 
 
 class InputText(Strict):
@@ -43,6 +61,12 @@ class InputText(Strict):
     type: Literal["input.text"]
     text: InstanceOf[str]
     """A client that counts in UTF-16 may split a character, so halves of surrogate pairs are allowed."""
+
+
+class InputFlush(Strict):
+    """`input.flush`: speak what was written, without waiting for more of the sentence."""
+
+    type: Literal["input.flush"]
 
 
 class InputDone(Strict):
@@ -65,9 +89,9 @@ class Close(Strict):
     type: Literal["session.close"]
 
 
-ClientMessage = StreamConfig | InputText | InputDone | Cancel | Close
+ClientMessage = StreamConfig | InputText | InputFlush | InputDone | Cancel | Close
 _ADAPTER: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
-_KINDS = ("session.config", "input.text", "input.done", "cancel", "session.close")
+_KINDS = ("session.config", "input.text", "input.flush", "input.done", "cancel", "session.close")
 
 
 async def read(text: str) -> ClientMessage:

@@ -16,9 +16,10 @@ from starlette.websockets import WebSocketDisconnect
 from ..accounts import audited, audited_result, finish_reason, usage
 from ..http.errors import HTTPFailure, failure
 from ..http.keys import Key
-from ..long_text.long_speech import LongSpeech
+from ..long_text.long_speech import LongSpeech, Plan
+from ..long_text.written_speech import WrittenSpeech
 from ..synthesis import check_options, long_plan, order, speaker
-from .messages import Cancel, Close, InputDone, InputText, StreamConfig, read
+from .messages import Cancel, Close, InputDone, InputFlush, InputText, StreamConfig, read
 from .output import Output, Utterance
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,9 @@ class Session:
                 self._configure(command)
             elif isinstance(command, InputText):
                 self._write(command.text)
+            elif isinstance(command, InputFlush):
+                if self._open is not None and not self._open.failed:
+                    self._open.speech.flush()
             elif isinstance(command, InputDone):
                 self._end()
             elif isinstance(command, Cancel):
@@ -135,14 +139,19 @@ class Session:
             sentence_pause=config.sentence_pause_ms / 1000,
             paragraph_pause=config.paragraph_pause_ms / 1000,
         )
-        speech = LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
-        utterance = Utterance(self._count, config, speech, self._loop.time())
+        utterance = Utterance(self._count, config, self._speech(config, plan), self._loop.time())
         before = self._utterances[-1].task if self._utterances else None
         self._count += 1
         self._utterances.append(utterance)
         utterance.task = asyncio.create_task(self._speak(utterance, before))
         utterance.task.add_done_callback(lambda _: self._finish(utterance))
         return utterance
+
+    def _speech(self, config: StreamConfig, plan: Plan) -> LongSpeech:
+        if config.streaming_mode == "token_level":
+            flush, renew = config.flush_after_ms, config.renew_after_ms
+            return WrittenSpeech(self._client, plan, flush and flush / 1000, renew and renew / 1000)
+        return LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
 
     async def _cancel(self, played_ms: float | None) -> None:
         """Stop all utterances, and report how far each was spoken."""

@@ -99,6 +99,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._chunks = 0
         self._characters = 0
         self._ended = False
+        self._blank = True
         self._mute = False  # the text has only punctuation
         self._closed = asyncio.Event()
         self._changed = asyncio.Event()
@@ -139,16 +140,28 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         if self._characters + len(text) > most:
             raise InvalidArgument(f"the text is too long; at most {most} characters are allowed")
         self._characters += len(text)
-        found = self._splitter.feed(text, final)
+        self._blank = self._blank and not text.strip()
         try:
-            for sentence in found:
-                if sentence.spoken:
-                    self._add(sentence)
+            self._feed(text, final)
         finally:
             self._ended = final
-            self._mute = final and bool(found) and not self._speeches
+            self._mute = final and not self._blank and not self._speeches
             self._start_tasks()
             self._changed.set()
+
+    def flush(self) -> None:
+        """Speak what was written so far, though its last sentence may have no end."""
+        try:
+            self._feed("", True)
+        finally:
+            self._start_tasks()
+            self._changed.set()
+
+    def _feed(self, text: str, final: bool) -> None:
+        """Find the sentences that `text` completes."""
+        for sentence in self._splitter.feed(text, final):
+            if sentence.spoken:
+                self._add(sentence)
 
     def _add(self, sentence: Sentence) -> None:
         index = len(self._speeches)
@@ -230,7 +243,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             heard += sent
             left -= sent
             if not speech.complete or sent < (speech.sent or 0.0) - 1e-6:
-                return Report(sentences, characters, heard, speech.sentence if sent else None, sent)
+                return Report(sentences, characters, heard, speech.heard(sent) if sent else None, sent)
             sentences, characters = sentences + 1, speech.sentence.end
         return Report(sentences, characters, heard, None, 0.0)
 

@@ -75,7 +75,7 @@ class SentenceSpeech:
     async def _run(self, speaker: Speaker, options: Mapping[str, Any], slots: asyncio.Semaphore) -> None:
         try:
             async with slots:
-                self.speech = speaker.speak(self.sentence.text, **options)
+                self.speech = self.begin(speaker, options)
                 try:
                     async for chunk in self.speech:
                         self.results.put_nowait(chunk)
@@ -84,6 +84,14 @@ class SentenceSpeech:
             self.results.put_nowait(None)
         except Exception as error:  # of any kind; the reader of this sentence raises it
             self.results.put_nowait(error)
+
+    def begin(self, speaker: Speaker, options: Mapping[str, Any]) -> Speech:
+        """Ask for it."""
+        return speaker.speak(self.sentence.text, **options)
+
+    def heard(self, seconds: float) -> Sentence:
+        """What was spoken of it, or begun, in so many seconds of its audio."""
+        return self.sentence
 
     def take(self, chunk: Chunk, index: int) -> SentenceChunk:
         """A chunk of `results` as it is read.

@@ -61,7 +61,7 @@ _WORD_BEFORE = regex.compile(r"(?:[^\S\n]|^)(\S{1,24})[^\S\n]+\p{P}*\S+\Z")
 _LETTERS = regex.compile(r"(?:[\p{SB=Lower}\p{SB=Upper}]\.-?)*[\p{SB=Lower}\p{SB=Upper}]")
 _SMALL_NUMBER = regex.compile(r"\d{1,2}")
 _LIST_MARK = regex.compile(r"[-*+•#>]")
-_SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}%&]")
+SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}%&]")
 _CHARACTER = regex.compile(r"\X")
 # What a model reads as a whole: a direction such as [whisper]; phonemes between their marks; any other mark, such as
 # the tag of a speaker, which holds until the next one.
@@ -87,7 +87,23 @@ class Sentence:
     @property
     def spoken(self) -> bool:
         """Whether it has a letter or digit. Only the last sentence of a text may have none."""
-        return _SPOKEN.search(self.text) is not None
+        return SPOKEN.search(self.text) is not None
+
+
+class WholeCharacters:
+    """Joins the halves of characters that a client which counts in UTF-16 has split."""
+
+    def __init__(self) -> None:
+        self._half = ""  # first half of a surrogate pair
+
+    def feed(self, text: str, final: bool) -> str:
+        """`text` without a half at its end, which may be completed. A half without the other becomes U+FFFD."""
+        text, self._half = self._half + text, ""
+        if _SURROGATE.search(text) is None:
+            return text
+        if not final and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class SentenceSplitter:
@@ -121,7 +137,7 @@ class SentenceSplitter:
         self._text = ""  # the rest, which is in no sentence yet
         self._offset = 0  # the position of the rest in the whole text
         self._checked = 0  # the rest has no boundary up to here
-        self._half = ""  # first half of a surrogate pair
+        self._whole = WholeCharacters()
         self._speaker = ""  # the tag that holds at the beginning of the rest
 
     def feed(self, text: str, final: bool = False) -> list[Sentence]:
@@ -130,7 +146,7 @@ class SentenceSplitter:
         A client that counts in UTF-16 may split a character: its halves are joined. A half without the other becomes
         U+FFFD.
         """
-        self._text += self._whole_characters(text, final)
+        self._text += self._whole.feed(text, final)
         found: list[Sentence] = []
         at = 0
         while True:
@@ -155,14 +171,6 @@ class SentenceSplitter:
         if not before or _SPEAKER.match(sentence.text):
             return sentence
         return replace(sentence, text=before + sentence.text)
-
-    def _whole_characters(self, text: str, final: bool) -> str:
-        text, self._half = self._half + text, ""
-        if _SURROGATE.search(text) is None:
-            return text
-        if not final and "\ud800" <= text[-1] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def _first(self, window: str, final: bool) -> tuple[int, Ending]:
         """Length of the first sentence of `window`, 0 while it is uncertain, and its ending.
@@ -191,7 +199,7 @@ class SentenceSplitter:
                 not in_tag
                 and (sure or (found["next"] and self._ends(found, window)))
                 and end <= self._max
-                and _SPOKEN.search(window, 0, end)
+                and SPOKEN.search(window, 0, end)
             ):
                 if _BLANK_LINE.search(found["space"]):
                     return end, "paragraph"

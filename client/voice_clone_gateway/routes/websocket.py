@@ -8,6 +8,7 @@ From the client
                        those of `live.messages.StreamConfig`. The first message; a later one applies to the
                        utterances that begin after it.
     input.text         text: the next piece of the utterance's text; it may end anywhere.
+    input.flush        speak the text so far: its last sentence is complete, or in token_level its piece.
     input.done         the utterance's text is complete. The next input.text begins another one, spoken after it.
     cancel             stop speaking at once; text that was not spoken is dropped. played_ms: how much of the
                        utterance's audio the client has played so far.
@@ -32,6 +33,10 @@ From the gateway
                        session.done with failed: true follows when its text is complete. partial_audio: whether some of
                        its audio was sent. A sentence whose end the model missed is such an error, unless session.config
                        has allow_partial.
+
+With streaming_mode token_level the model reads the text while it is written, in one piece unless input.flush,
+flush_after_ms or renew_after_ms end it. Then a sentence of these messages is a piece: sentence_text and end are those
+at its first audio, and a partial one ends with what the model had read, which is a little more than was heard.
 
 The frames of an utterance, concatenated, are one file. If the format or the speed looks ahead, the last bytes of a
 sentence follow its audio.done. With stream_audio false each sentence is a file in one frame. Milliseconds are durations

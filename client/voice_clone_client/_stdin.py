@@ -1,0 +1,51 @@
+"""A text on stdin, piece by piece while it is written."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import threading
+from collections.abc import Iterator
+from typing import TextIO
+
+PIECE = 4096  # bytes
+
+
+def written(stream: TextIO) -> Iterator[str]:
+    """What is written to a stream, as soon as it is there.
+
+    Raises:
+        UnicodeDecodeError: it is no text.
+    """
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(raw, io.BufferedIOBase):  # another program's replacement, whose text is all there
+        yield stream.read()
+        return
+    decoder = codecs.getincrementaldecoder(stream.encoding)(stream.errors or "strict")
+    while piece := raw.read1(PIECE):
+        yield decoder.decode(piece)
+    yield decoder.decode(b"", True)
+
+
+class Tee:
+    """The pieces of a text for one reader, and later the whole text for another."""
+
+    def __init__(self, pieces: Iterator[str]) -> None:
+        self._pieces = pieces
+        self._seen: list[str] = []
+        self._reading = threading.Lock()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        with self._reading:
+            piece = next(self._pieces)
+            self._seen.append(piece)
+            return piece
+
+    def rest(self) -> str:
+        """The whole text, once it has ended. The first reader may still wait for a piece, which is not lost."""
+        for _ in self:
+            pass
+        return "".join(self._seen)
