@@ -77,6 +77,40 @@ class DoubleSpeech(AsyncIterator[Chunk]):
         self.closed.set()
 
 
+class WrittenDouble(DoubleSpeech):
+    """A speech whose text is being written: a chunk for each word, as soon as the word has its end."""
+
+    def __init__(self, double: Double, text: AsyncIterator[str], options: dict[str, Any]) -> None:
+        super().__init__(double, "", options)
+        self.pieces = text
+        self.ended = False
+
+    async def __anext__(self) -> Chunk:
+        while not self.ended and len(self.text.split()) - (not self.text.endswith(" ")) <= self.index:
+            piece = asyncio.ensure_future(anext(self.pieces, None))
+            closed = asyncio.ensure_future(self.closed.wait())
+            await asyncio.wait((piece, closed), return_when=asyncio.FIRST_COMPLETED)
+            closed.cancel()
+            if self.closed.is_set():
+                piece.cancel()
+                raise Cancelled("closed")
+            text = piece.result()
+            self.ended = text is None
+            self.text += text or ""
+        words = self.text.split()
+        if self.finish_reason is not None:
+            raise StopAsyncIteration
+        frame = self.double.frame if self.index < len(words) else 0
+        self.index = min(self.index + 1, len(words))
+        final = self.ended and self.index == len(words)
+        characters = self.text.index(words[self.index - 1]) + len(words[self.index - 1])
+        info = {"frames": self.index, "text_tokens": len(words), "mode": "x_vector", "characters": characters}
+        if final:
+            self.finish_reason = info["finish_reason"] = "stop"  # type: ignore[assignment]
+        self.info = info
+        return Chunk(np.zeros(frame, np.float32), RATE, self.index - 1, final, info)
+
+
 class Double:
     """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples.
 
@@ -105,6 +139,10 @@ class Double:
 
     def speak(self, text: str, **options: Any) -> DoubleSpeech:
         self.speeches.append(DoubleSpeech(self, text, options))
+        return self.speeches[-1]
+
+    def speak_stream(self, text: AsyncIterator[str], **options: Any) -> DoubleSpeech:
+        self.speeches.append(WrittenDouble(self, text, options))
         return self.speeches[-1]
 
     @property

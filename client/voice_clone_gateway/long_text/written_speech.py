@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -62,7 +62,7 @@ class WrittenPart(SentenceSpeech):
 
     def heard(self, seconds: float) -> Sentence:
         """What the model had read when it made so much of the audio: its voice is behind that."""
-        place = bisect_right(self._marks, (seconds + 1e-6, 0))
+        place = bisect_left(self._marks, (seconds - 1e-6, 0))
         read = self._marks[min(place, len(self._marks) - 1)][1] if self._marks else 0
         return replace(self.sentence, text=self.sentence.text[:read], end=self.sentence.start + read)
 

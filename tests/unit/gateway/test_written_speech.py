@@ -1,0 +1,188 @@
+"""A text that is spoken while it is written, in one piece or in parts; in a session, and by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from voice_clone_client import Chunk, InvalidArgument
+from voice_clone_gateway.long_text.long_speech import Plan
+from voice_clone_gateway.long_text.written_speech import WrittenSpeech
+
+from tests.support.speech_double import Double
+from tests.support.websocket_calls import Gateway, events_of, run
+
+OPTIONS = {"voice": "ada", "seed": 7}
+
+
+async def chunks_of(speech: WrittenSpeech) -> list[Any]:
+    return [chunk async for chunk in speech]
+
+
+def test_one_piece() -> None:
+    async def test() -> None:
+        double = Double()
+        speech = WrittenSpeech(double, Plan())
+        speech.begin(OPTIONS)
+        for piece in ("  The fi", "rst sentence. Now ", "the sec\ud83d", "\ude00nd", ""):
+            speech.write(piece)
+        speech.end()
+        chunks = await chunks_of(speech)
+        assert double.texts == ["The first sentence. Now the sec\U0001f600nd"]
+        assert {chunk.sentence_index for chunk in chunks} == {0}
+        assert (chunks[-1].sentence.start, chunks[-1].sentence.end) == (2, 36)
+        report = speech.report()
+        assert (report.sentences, report.characters, report.partial) == (1, 36, None)
+        assert speech.info is not None and speech.info["finish_reason"] == "stop"
+        speech.close()
+
+    asyncio.run(test())
+
+
+def test_it_is_spoken_while_it_is_written() -> None:
+    async def test() -> None:
+        speech = WrittenSpeech(Double(), Plan())
+        speech.begin(OPTIONS)
+        speech.write("The first ")
+        first = await anext(speech)
+        assert isinstance(first, Chunk) and not first.final and first.sentence.text == "The first "
+        await anext(speech)
+        partial = speech.report(0.08).partial
+        assert partial is not None and (partial.text, partial.end) == ("The", 3)
+        speech.end("word.")
+        assert (await chunks_of(speech))[-1].final
+        speech.close()
+
+    asyncio.run(test())
+
+
+def test_parts() -> None:
+    async def test() -> None:
+        double = Double()
+        speech = WrittenSpeech(double, Plan())
+        speech.begin(OPTIONS)
+        speech.write("The first. ")
+        speech.flush()
+        speech.flush()
+        speech.write(" Another")
+        speech.end(" one.")
+        places = {chunk.sentence_index: chunk.sentence for chunk in await chunks_of(speech)}
+        assert double.texts == ["The first. ", "Another one."]
+        assert [(place.start, place.end) for place in places.values()] == [(0, 11), (12, 24)]
+        speech.close()
+
+    asyncio.run(test())
+
+
+def test_a_pause_at_the_end_of_a_sentence_ends_a_part() -> None:
+    async def test() -> None:
+        double = Double()
+        speech = WrittenSpeech(double, Plan(), flush_after=0.02)
+        speech.begin(OPTIONS)
+        speech.write("The fi")
+        await asyncio.sleep(0.05)
+        speech.write("rst.")
+        await asyncio.sleep(0.05)
+        speech.end("Another.")
+        await chunks_of(speech)
+        assert double.texts == ["The first.", "Another."]
+        speech.close()
+
+    asyncio.run(test())
+
+
+def test_a_long_part_ends_with_its_next_sentence() -> None:
+    async def test() -> None:
+        double = Double()
+        speech = WrittenSpeech(double, Plan(), renew_after=0.16)
+        speech.begin(OPTIONS)
+        speech.write("One. two three ")
+        for _ in range(2):
+            await anext(speech)
+        speech.write("four. five.")
+        speech.end(" six")
+        await chunks_of(speech)
+        assert double.texts == ["One. two three four.", "five. six"]
+        speech.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(("text", "words"), [("...", "nothing to speak"), ("a" * 200, "too long")])
+def test_what_cannot_be_spoken(text: str, words: str) -> None:
+    async def test() -> None:
+        speech = WrittenSpeech(Double(), Plan(total_characters=100))
+        speech.begin(OPTIONS)
+        with pytest.raises(InvalidArgument, match=words):
+            speech.end(text)
+            await chunks_of(speech)
+        speech.close()
+
+    asyncio.run(test())
+
+
+def test_a_session() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(streaming_mode="token_level")
+            await caller.send("input.text", text="The fir")
+            await caller.send("input.text", text="st word ")
+            start = (await caller.until("audio.start"))[-1]
+            assert (start["sentence_index"], start["start"]) == (0, 0)
+            await caller.send("input.flush")
+            await caller.until("audio.done")
+            await caller.send("input.text", text="and another.")
+            await caller.send("input.done")
+            done = events_of(await caller.until("session.done"))[-1]
+            assert (done["total_sentences"], done["characters"], done["finish_reason"]) == (2, 27, "stop")
+            assert gateway.double.texts == ["The first word ", "and another."]
+            assert gateway.double.speeches[0].options["voice"] == "ada"
+
+    run(test)
+
+
+def test_a_session_is_interrupted() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(streaming_mode="token_level")
+            await caller.send("input.text", text="The first word ")
+            await caller.until("audio.start")
+            await caller.next()
+            await caller.send("cancel")
+            told = (await caller.until("session.cancelled"))[-1]
+            assert told["partial"]["sentence_text"].startswith("The")
+            assert told["partial"]["end"] <= len("The first word ")
+
+    run(test)
+
+
+def test_flush_between_sentences() -> None:
+    """Without token_level, it completes the sentence."""
+
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure()
+            await caller.send("input.text", text="No end")
+            await caller.send("input.flush")
+            await caller.until("audio.done")
+            await caller.send("input.text", text=" yet.")
+            await caller.send("input.done")
+            await caller.until("session.done")
+            assert gateway.double.texts == ["No end", "yet."]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"streaming_mode": "token_level", "stream_audio": False}, {"flush_after_ms": 100}, {"renew_after_ms": 1000}],
+)
+def test_what_does_not_go_together(fields: dict[str, Any]) -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(**fields)
+            error = (await caller.until("error"))[-1]["error"]
+            assert "token_level" in error["message"]
+
+    run(test)
