@@ -11,7 +11,7 @@ from tritonclient.grpc import InferResult
 from . import _requests
 from .errors import from_status
 
-MOST = 4096  # characters of a piece
+MOST = 256  # characters of a piece: they never have more tokens than the server takes at once
 RETRY_SECONDS = 0.2  # after the server has said that too much of the text is unread
 
 

@@ -162,10 +162,11 @@ def test_the_audio_is_that_of_the_whole_text_very_often(server: TritonServer, cl
 def test_answers(server: TritonServer, writer: Writer, voice: str) -> None:
     call = opened(server, writer, voice)
     first = writer.append("The boats came ")
-    assert (first["accepted"], first["state"]) == (0, "open") and first["text_tokens"] > 1
+    assert first["accepted"] == 0 and first["state"] in ("pending", "open") and first["text_tokens"] > 1
     until(lambda: metric(server, "talker_short_streams") == 1)
     repeated = writer.append("The boats came ", index=0)
     assert (repeated["accepted"], repeated["text_tokens"]) == (0, first["text_tokens"])
+    assert repeated["state"] == "open"
     assert repeated["read"] == first["text_tokens"]  # it has read all that is final
     assert repeated["characters"] == len("The boats came")
     assert writer.append("home.", True)["state"] == "closed"

@@ -30,8 +30,7 @@ from voice_clone.autoregressive.repetition import Repetition
 from voice_clone.autoregressive.rows import Row, knobs_of
 from voice_clone.autoregressive.sampling import knobs
 from voice_clone.autoregressive.static_step import StaticStep
-from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextReader
-from voice_clone.autoregressive.text_feed import TextFeed
+from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
@@ -224,10 +223,8 @@ class Generator(Generic[P]):
     def extend(self, slot: int, more: MoreText) -> None:
         """Append to the text of a stream whose text is open."""
         stream = self._streams[slot]
-        rows = stream.text.embeds[:0]
-        if len(more.ids):
-            ids = torch.from_numpy(more.ids.astype(np.int64))
-            rows = cast(TextReader, self.talker).embed_text(ids)
+        ids, rows = torch.from_numpy(more.ids.astype(np.int64)), stream.text.embeds[:0]
+        rows = cast(TextReader, self.talker).embed_text(ids) if len(ids) else rows
         stream.text.extend(rows, more.last, stream.frames)
         stream.max_frames, stream.limit = more.max_frames, "budget" if more.budgeted else "length"
         if more.cut:

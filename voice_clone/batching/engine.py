@@ -14,20 +14,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from voice_clone.batching.frames import frames_of
 from voice_clone.batching.outbox import Levels, Outbox
+from voice_clone.batching.prompts import Prompts
 from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.batching.statistics import Statistics
-from voice_clone.batching.stream import Chunk, Frame, FrameSource, Sink, Stream, View
+from voice_clone.batching.stream import MAX_UNSENT, Chunk, FrameSource, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 
 R = TypeVar("R")
 
-MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
-
 HAND_OVER = 0.003  # seconds; the longest time that the next frame waits for a stream's first chunk to be sent
-
-PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
-
 MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it
 
 log = logging.getLogger(__name__)
@@ -65,13 +62,12 @@ class Engine(Generic[R]):
         self._schedule = tuple(schedule)
         self._max_queue = max_queue
         self._frame_seconds = frame_seconds
-        self._prefill_chunk = prefill_chunk
         self._waiting: deque[Stream[R]] = deque()
         self._live: dict[int, Stream[R]] = {}  # by slot, in the order of arrival
         self._by_id: dict[str, Stream[R]] = {}  # all that have not ended
         self._changed = threading.Condition()
         self._closing = False
-        self._read_seconds = 0.0  # what the last piece of a prompt took
+        self._prompts = Prompts(source, prefill_chunk, clock)
         self._step_seconds = 0.0  # what the last step took
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
         self._thread = start_thread("engine", self._run, warm_up)
@@ -111,12 +107,7 @@ class Engine(Generic[R]):
             raise
 
     def extend(self, stream_id: str, more: Any, last: bool) -> bool:
-        """Append to the text of a stream whose text is open; returns whether there is one.
-
-        Args:
-            more: what `FrameSource.extend` takes; the engine's thread hands it on.
-            last: whether it closes the text.
-        """
+        """Append what `FrameSource.extend` takes to the text of a stream; `last` closes it. Whether there is one."""
         with self._changed:
             stream = self._by_id.get(stream_id)
             if stream is None:
@@ -130,7 +121,7 @@ class Engine(Generic[R]):
         """What a stream does now; None if there is none."""
         with self._changed:
             stream = self._by_id.get(stream_id)
-            return None if stream is None else View(stream.started is not None, stream.frames, stream.short_since)
+            return stream and stream.view
 
     def cancel(self, stream_id: str, error: VoiceCloneError | None = None) -> bool:
         """End a stream at the next frame boundary, with `error` if it did not leave; returns whether there was one."""
@@ -143,10 +134,7 @@ class Engine(Generic[R]):
             return True
 
     def close(self) -> None:
-        """Finish the live and waiting streams, then stop. Further submissions are refused.
-
-        A stream whose text is open fails: its owner has to close the text before.
-        """
+        """Finish the live and waiting streams, then stop. Further submissions are refused, and open texts fail."""
         with self._changed:
             self._closing = True
             for stream in self._by_id.values():
@@ -174,7 +162,7 @@ class Engine(Generic[R]):
                 if not self._admit():
                     break
                 self._extend()
-                self._prefill()
+                self._prompts.read(self._live, self._step_seconds, self._mark, self._leave)
                 self._step()
             except Exception as error:
                 log.error("the engine failed; all its streams end", exc_info=error)
@@ -187,9 +175,8 @@ class Engine(Generic[R]):
             while not self._busy():
                 if self._closing and not self._by_id:
                     return False
-                deadlines = [stream.deadline for stream in self._by_id.values() if stream.deadline is not None]
-                deadlines += [at for s in self._live.values() if (at := s.flush_at) and s.unsent < MAX_UNSENT]
-                seconds = min(deadlines) - self._clock() if deadlines else MAX_WAIT
+                times = [at for stream in self._by_id.values() for at in stream.wake_at()]
+                seconds = min(times) - self._clock() if times else MAX_WAIT
                 self._changed.wait(min(max(0.0, seconds), MAX_WAIT))
             now = self._clock()
             for stream in [stream for stream in self._waiting if stream.over(now)]:
@@ -213,13 +200,7 @@ class Engine(Generic[R]):
         now = self._clock()
         if self._waiting and (len(self._live) < self._source.slots or any(s.over(now) for s in self._waiting)):
             return True
-        return any(s.more or s.over(now) or self._moves(s, now) for s in self._live.values())
-
-    def _moves(self, stream: Stream[R], now: float) -> bool:
-        """Whether a live stream can make something now."""
-        if stream.short_since is None:
-            return bool(stream.unread) or stream.unsent < MAX_UNSENT
-        return (at := stream.flush_at) is not None and at <= now and stream.unsent < MAX_UNSENT
+        return any(s.more or s.over(now) or s.moves(now) for s in self._live.values())
 
     def _extend(self) -> None:
         """Hand on the text that came, and see which streams lack some."""
@@ -227,8 +208,7 @@ class Engine(Generic[R]):
             if not stream.text_follows:
                 continue
             with self._changed:
-                more, stream.more = stream.more, []
-                closed = stream.text_closed
+                more, closed = stream.take_text()
             try:
                 for each in more:
                     self._source.extend(slot, each)
@@ -240,56 +220,17 @@ class Engine(Generic[R]):
 
     def _mark(self, slot: int, stream: Stream[R]) -> None:
         """Note whether a stream lacks text."""
-        count = min(stream.unread, self._prefill_chunk)
-        short = stream.text_follows and not self._source.ready(slot, count)
-        stream.mark(short, self._clock())
-
-    def _prefill(self) -> None:
-        """Read at most `prefill_chunk` positions of the new streams' prompts, the oldest stream first."""
-        began = self._clock()
-        if not self._may_read(began):
-            return
-        room = self._prefill_chunk
-        for slot, stream in list(self._live.items()):
-            count = min(stream.unread, self._prefill_chunk)
-            if not count or stream.short_since is not None or stream.over(self._clock()):
-                continue
-            if count > room:
-                break
-            try:
-                self._source.prefill(slot, count)
-            except Exception as error:
-                self._leave(slot, error)
-                continue
-            room -= count
-            stream.unread -= count
-            if not stream.unread:
-                stream.prefilled = self._clock()
-            self._mark(slot, stream)
-        self._read_seconds = self._clock() - began
-
-    def _may_read(self, now: float) -> bool:
-        """Whether there are new streams, and reading a piece of their prompts makes no listener's playback run dry.
-
-        A listener needs audio for the piece, for the step after it, and for one more step's time, which stands for
-        decoding and transport.
-        """
-        live = [stream for stream in self._live.values() if stream.short_since is None]
-        waiting = [stream.resumed or stream.started or now for stream in live if stream.unread]
-        if not waiting or now - min(waiting) > PATIENCE:
-            return bool(waiting)
-        enough = self._read_seconds + 2.0 * self._step_seconds
-        leads = [stream.lead(now) for stream in live if stream.unsent < MAX_UNSENT]
-        return all(lead is None or lead > enough for lead in leads)
+        if stream.text_open:
+            ready = not stream.text_follows or self._source.ready(slot, self._prompts.next_count(stream))
+            stream.mark(not ready, self._clock())
 
     def _step(self) -> None:
         now = self._clock()
         for slot, stream in list(self._live.items()):
             if error := stream.over(now):
                 self._leave(slot, error)
-        ready = {slot: s for slot, s in self._live.items() if s.short_since is None and s.unsent < MAX_UNSENT}
-        slots = [slot for slot, stream in ready.items() if not stream.unread]
-        frames = self._frames(slots)
+        slots = [slot for slot, s in self._live.items() if not (s.unread or s.short) and s.unsent < MAX_UNSENT]
+        frames = frames_of(self._source, slots, self._leave)
         self._step_seconds = self._clock() - now
         begun = []
         for slot, frame in frames:
@@ -308,7 +249,7 @@ class Engine(Generic[R]):
                     begun.append(stream)
         now = self._clock()
         for stream in self._live.values():
-            if stream.short_since is not None and self._moves(stream, now):
+            if stream.short and stream.moves(now):
                 self._send(stream, stream.flush())
         if begun:  # the next frame would hold the GIL, and the outbox thread could not send
             with self._changed:
@@ -318,21 +259,6 @@ class Engine(Generic[R]):
         with self._changed:
             stream.unsent += 1
         self._outbox.put(stream, chunk)
-
-    def _frames(self, slots: list[int]) -> list[tuple[int, Frame]]:
-        """The next frame of each slot. Streams that cannot make one have left."""
-        if not slots:
-            return []
-        try:
-            frames = self._source.step(slots)
-        except Exception as error:
-            log.error("a step of %d streams failed", len(slots), exc_info=error)
-            if len(slots) == 1:
-                self._leave(slots[0], Internal("the step of this stream failed; try again"))
-                return []
-            # No stream has moved. A step for each alone shows which of them fails.
-            return [pair for slot in slots for pair in self._frames([slot])]
-        return list(zip(slots, frames, strict=True))
 
     def _leave(self, slot: int, error: BaseException | None = None) -> None:
         """Free a slot; with `error` its stream failed, else its last chunk follows."""
@@ -371,5 +297,4 @@ class Engine(Generic[R]):
 
     def _levels(self) -> Levels:
         with self._changed:
-            short = sum(stream.short_since is not None for stream in self._live.values())
-            return Levels(len(self._live), len(self._waiting), short)
+            return Levels(len(self._live), len(self._waiting), sum(s.short for s in self._live.values()))

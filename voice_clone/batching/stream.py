@@ -15,6 +15,7 @@ from voice_clone.errors import DeadlineExceeded, VoiceCloneError
 
 R = TypeVar("R", contravariant=True)
 
+MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
 FLUSH_LEAD = 0.2  # seconds of audio left to hear when a chunk that lacks text goes out as it is
 
 
@@ -187,6 +188,11 @@ class Stream(Generic[R]):
             return None
         return self._chunk(now, frame.finish)
 
+    def take_text(self) -> tuple[list[Any], bool]:
+        """The text that the source does not have yet, and whether no more will come."""
+        more, self.more = self.more, []
+        return more, self.text_closed
+
     def mark(self, short: bool, now: float) -> None:
         """Whether it waits for text from now on."""
         if short and self.short_since is None:
@@ -196,11 +202,32 @@ class Stream(Generic[R]):
             self.short_since, self.resumed = None, now
 
     @property
+    def short(self) -> bool:
+        """Whether it waits for text."""
+        return self.short_since is not None
+
+    @property
+    def view(self) -> View:
+        """What it does now."""
+        return View(self.started is not None, self.frames, self.short_since)
+
+    def wake_at(self) -> list[float]:
+        """When there is something to do even if nothing else happens."""
+        flush = self.flush_at if self.unsent < MAX_UNSENT else None
+        return [at for at in (self.deadline, flush) if at is not None]
+
+    @property
     def flush_at(self) -> float | None:
         """When a chunk that waits for text goes out half full. None: there is none, or chunks keep to the schedule."""
         if self.short_since is None or not self.pending or not self.frame_seconds:
             return None
         return self.short_since if self._playback.until is None else self._playback.until - FLUSH_LEAD
+
+    def moves(self, now: float) -> bool:
+        """Whether a stream in a slot can make something now."""
+        if self.short_since is None:
+            return bool(self.unread) or self.unsent < MAX_UNSENT
+        return (at := self.flush_at) is not None and at <= now and self.unsent < MAX_UNSENT
 
     def flush(self) -> Chunk:
         """The chunk as far as it is."""

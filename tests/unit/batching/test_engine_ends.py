@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
-from voice_clone.batching.engine import MAX_UNSENT, Engine
+from voice_clone.batching.engine import Engine
+from voice_clone.batching.stream import MAX_UNSENT
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded
 
 

@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from voice_clone.batching import engine as engine_module
-from voice_clone.batching.engine import PATIENCE, Engine
+from voice_clone.batching.engine import Engine
 from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.prompts import PATIENCE
 from voice_clone.batching.stream import Chunk
 
 FRAME_SECONDS = 0.08

@@ -72,4 +72,4 @@ def test_slug_beats_status() -> None:
 
 def test_slugs_are_unique() -> None:
     tree = client.VoiceCloneError.__subclasses__()
-    assert len({error.slug for error in tree}) == len(tree) == 13
+    assert len({error.slug for error in tree}) == len(tree) == 14

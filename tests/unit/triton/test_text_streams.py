@@ -14,7 +14,8 @@ from tests.support.waiting import until
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.triton.stages import text_streams
-from voice_clone.triton.stages.text_streams import Piece, TextStreams
+from voice_clone.triton.stages.text_pieces import Piece
+from voice_clone.triton.stages.text_streams import TextStreams
 
 IDLE = 10.0
 NAME = "a" * 16

@@ -39,7 +39,8 @@ from voice_clone.triton.stages.last_chunks import LastChunks
 from voice_clone.triton.stages.stream_id import public_id
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import TalkerSink
-from voice_clone.triton.stages.text_streams import Piece, TextStreams
+from voice_clone.triton.stages.text_pieces import Piece
+from voice_clone.triton.stages.text_streams import TextStreams
 from voice_clone.triton.telemetry import of_family
 
 log = logging.getLogger("voice_clone.talker")

@@ -7,31 +7,26 @@ waits for it. A stream that waits for text longer than allowed is closed and spe
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.stages import OpenText
+from voice_clone.triton.stages.text_pieces import Answer, Info, Outcomes, Piece, send
 
-MAX_PIECE = 4096  # characters
 MAX_UNREAD = 1024  # tokens that the talker has not read yet
 MAX_GAP = 64  # pieces that may be missing before one
-MAX_PIECES = 100_000  # of a stream
 MAX_EARLY = 1024  # pieces that wait for their streams
 EARLY_SECONDS = 30.0  # the longest time that they wait
 KEPT_SECONDS = 60.0  # how long an ended stream is remembered
 SWEEP_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
-
-Info = dict[str, Any]
 
 
 class TextEngine(Protocol):
@@ -45,40 +40,6 @@ class TextEngine(Protocol):
 
     def cancel(self, stream_id: str, error: VoiceCloneError | None = None) -> bool:
         """See there."""
-
-
-class Answer(Protocol):
-    """Where the answer to a piece goes; see `Responder`."""
-
-    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
-        """The answer."""
-
-    def fail(self, error: BaseException) -> None:
-        """The piece is refused."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A piece of a text, and whether it is the last one.
-
-    Raises:
-        InvalidArgument: on construction, if it is too long or has no index.
-    """
-
-    index: Any
-    text: str
-    last: bool
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.index, int) or not 0 <= self.index < MAX_PIECES:
-            raise InvalidArgument(f"index must be the number of the piece: 0, 1, 2, ..., below {MAX_PIECES}")
-        if len(self.text) > MAX_PIECE:
-            raise InvalidArgument(f"a piece has {len(self.text)} characters; at most {MAX_PIECE} are allowed, split it")
-
-    @property
-    def digest(self) -> bytes:
-        """Of all but the index."""
-        return hashlib.blake2b(self.text.encode() + bytes([self.last]), digest_size=16).digest()
 
 
 @dataclass(eq=False)
@@ -143,7 +104,7 @@ class TextStreams:
             early = self._early.pop(stream_id, [])
             answers = [answer for _, piece, later in early for answer in self._given(stream, piece, later)]
             self._changed.notify()
-        _send(answers)
+        send(answers)
 
     def append(self, stream_id: str, piece: Piece, answer: Answer) -> None:
         """Take a piece; `answer` gets what became of it."""
@@ -156,7 +117,7 @@ class TextStreams:
                 self._changed.notify()
                 return
             answers = self._given(stream, piece, answer)
-        _send(answers)
+        send(answers)
 
     def progress(self, stream_id: str, frames: int) -> Info:
         """What a stream has read of its text when it has made so many frames; nothing, if its text was whole."""
@@ -178,7 +139,7 @@ class TextStreams:
                 return
             stream.reason, stream.frames, stream.ended = reason, frames, self._clock()
             answers = self._released(stream)
-        _send(answers)
+        send(answers)
 
     def close_texts(self) -> None:
         """Close all texts, because none can come any more; their streams speak what they have."""
@@ -196,9 +157,9 @@ class TextStreams:
             self._early.clear()
             self._changed.notify()
         self._thread.join()
-        _send([(answer, Overloaded("the server is shutting down")) for answer in early])
+        send([(answer, Overloaded("the server is shutting down")) for answer in early])
 
-    def _given(self, stream: _Stream, piece: Piece, answer: Answer) -> list[tuple[Answer, Info | VoiceCloneError]]:
+    def _given(self, stream: _Stream, piece: Piece, answer: Answer) -> Outcomes:
         """Take or hold a piece; returns the answers that can be given."""
         try:
             if piece.index < len(stream.taken):
@@ -223,7 +184,7 @@ class TextStreams:
             self._take(stream, piece)
         except VoiceCloneError as error:
             return [(answer, error)]
-        answers: list[tuple[Answer, Info | VoiceCloneError]] = [(answer, self._info(stream))]
+        answers: Outcomes = [(answer, self._info(stream))]
         for each, later in stream.held.pop(len(stream.taken), []):
             answers += self._given(stream, each, later)
         return answers + (self._released(stream) if stream.closed else [])
@@ -269,7 +230,7 @@ class TextStreams:
         }
         return info if stream.reason is None else {**info, "finish_reason": stream.reason}
 
-    def _released(self, stream: _Stream) -> list[tuple[Answer, Info | VoiceCloneError]]:
+    def _released(self, stream: _Stream) -> Outcomes:
         """The answers to the pieces behind a gap, of a stream that takes no more."""
         held = [entry for entries in stream.held.values() for entry in entries]
         stream.held.clear()
@@ -286,10 +247,10 @@ class TextStreams:
                 except Exception:
                     log.exception("the open texts could not be looked through")
                     continue
-            _send(answers)
+            send(answers)
 
-    def _sweep(self, now: float) -> list[tuple[Answer, Info | VoiceCloneError]]:
-        answers: list[tuple[Answer, Info | VoiceCloneError]] = []
+    def _sweep(self, now: float) -> Outcomes:
+        answers: Outcomes = []
         for stream in list(self._streams.values()):
             if stream.reason is not None:
                 if now - stream.ended > KEPT_SECONDS:
@@ -312,15 +273,3 @@ class TextStreams:
 def _progress(text: OpenText, frames: int) -> Info:
     read = text.read(frames)
     return {"read": read, "characters": text.characters(read)}
-
-
-def _send(answers: list[tuple[Answer, Info | VoiceCloneError]]) -> None:
-    for answer, outcome in answers:
-        if isinstance(outcome, VoiceCloneError):
-            answer.fail(outcome)
-            continue
-        try:
-            answer.send({"info": json.dumps(outcome)}, final=True)
-        except Exception as error:
-            log.error("a piece of text could not be answered", exc_info=error)
-            answer.fail(error)

@@ -1,0 +1,112 @@
+"""The methods of the synchronous client that speak."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from . import _appends, _requests
+from ._speech import Speech
+from ._written_speech import WrittenSpeech
+from .clips import Source
+from .types import Knobs
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Speaking:
+    """The part of `Client` that speaks."""
+
+    _stream: Any
+    _timeout: float | None
+    _metadata: tuple[tuple[str, str], ...]
+    _owner: str | None
+
+    @abstractmethod
+    def _family(self, model: str | None = None, limit: float | None = None) -> str:
+        """See `Client`."""
+
+    def speak(
+        self,
+        text: str,
+        *,
+        voice: str | None = None,
+        reference_audio: Source | None = None,
+        reference_text: str | None = None,
+        speaker_embedding: ArrayLike | None = None,
+        x_vector_only: bool | None = None,
+        deadline: float | None = None,
+        model: str | None = None,
+        require_whole: bool = False,
+        **knobs: Unpack[Knobs],
+    ) -> Speech:
+        """Speak `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`.
+
+        Args:
+            text: the words.
+            voice: a registered voice.
+            reference_audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
+            reference_text: its transcript, for in-context cloning.
+            speaker_embedding: float [dimension of the model].
+            x_vector_only: True clones by the speaker embedding alone, False requires in-context cloning.
+            deadline: maximum seconds of the whole speech.
+            model: the family that speaks this text; None takes the client's.
+            require_whole: raise `Incomplete` after the last chunk if the model missed the end; see `Speech.whole`.
+            **knobs: see `Knobs`.
+
+        Raises, here or with the first chunk:
+            InvalidArgument, VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded, and with any chunk BrokenStream.
+        """
+        request = _requests.synthesis(
+            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, self._owner, knobs
+        )
+        began = time.monotonic()
+        request.model_name = self._family(model, deadline)
+        left = None if deadline is None else deadline - (time.monotonic() - began)
+        return Speech(self._stream(request, timeout=left, metadata=self._metadata), require_whole)
+
+    def speak_stream(
+        self,
+        text: Iterable[str],
+        *,
+        voice: str | None = None,
+        reference_audio: Source | None = None,
+        reference_text: str | None = None,
+        speaker_embedding: ArrayLike | None = None,
+        x_vector_only: bool | None = None,
+        deadline: float | None = None,
+        model: str | None = None,
+        require_whole: bool = False,
+        **knobs: Unpack[Knobs],
+    ) -> Speech:
+        """Speak a text while it is written, such as the tokens of a language model.
+
+        The audio is that of the whole text. Where the text pauses, the speech does; after some seconds without text the
+        server speaks what it has, and `finish_reason` is `text_timeout`. A voice that is cloned in context begins later
+        than one with `x_vector_only`: it reads about ten tokens of text for each second of its clip before.
+
+        Args:
+            text: its pieces, cut anywhere. A thread iterates them.
+            The others: as of `speak`.
+
+        Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
+        """
+        new_id, owner = _appends.new_id(), self._owner
+        request = _requests.synthesis(
+            None, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, owner, knobs, new_id
+        )
+        began = time.monotonic()
+        request.model_name = family = self._family(model, deadline)
+        left = None if deadline is None else deadline - (time.monotonic() - began)
+        call = self._stream(request, timeout=left, metadata=self._metadata)
+
+        def send(piece: Any) -> Iterable[Any]:
+            answers: Iterable[Any] = self._stream(piece, timeout=self._timeout, metadata=self._metadata)
+            return answers
+
+        return WrittenSpeech(call, text, _appends.Pieces(new_id), send, family, require_whole)

@@ -1,0 +1,84 @@
+"""Reads the prompts of new streams, piece by piece, so that no listener of a live stream hears a gap for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from voice_clone.batching.stream import MAX_UNSENT, FrameSource, Stream
+
+PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
+
+
+class Prompts:
+    """The prompts of one source's streams; for the engine's thread.
+
+    Args:
+        chunk: positions that are read at once, and between two steps.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, source: FrameSource[Any], chunk: int, clock: Callable[[], float]) -> None:
+        self._source = source
+        self._chunk = chunk
+        self._clock = clock
+        self._seconds = 0.0  # what the last piece took
+
+    def next_count(self, stream: Stream[Any]) -> int:
+        """Positions of a stream's next piece."""
+        return min(stream.unread, self._chunk)
+
+    def read(
+        self,
+        live: Mapping[int, Stream[Any]],
+        step_seconds: float,
+        moved: Callable[[int, Stream[Any]], None],
+        failed: Callable[[int, Exception], None],
+    ) -> None:
+        """Read at most one chunk of positions, the oldest stream first, unless a listener would notice it.
+
+        Args:
+            live: streams by slot.
+            step_seconds: what the last step took.
+            moved, failed: told of streams of which a piece was read, or could not be.
+        """
+        began = self._clock()
+        if not may_read(live.values(), began, self._seconds, step_seconds):
+            return
+        room = self._chunk
+        for slot, stream in list(live.items()):
+            count = self.next_count(stream)
+            if not count or stream.short or stream.over(self._clock()):
+                continue
+            if count > room:
+                break
+            try:
+                self._source.prefill(slot, count)
+            except Exception as error:
+                failed(slot, error)
+                continue
+            room -= count
+            stream.unread -= count
+            if not stream.unread:
+                stream.prefilled = self._clock()
+            moved(slot, stream)
+        self._seconds = self._clock() - began
+
+
+def may_read(live: Collection[Stream[Any]], now: float, read_seconds: float, step_seconds: float) -> bool:
+    """Whether there are new streams, and reading a piece of their prompts makes no listener's playback run dry.
+
+    A listener needs audio for the piece, for the step after it, and for one more step's time, which stands for
+    decoding and transport. Streams that wait for text need nothing.
+
+    Args:
+        live: the streams in a slot.
+        read_seconds, step_seconds: what the last piece and the last step took.
+    """
+    able = [stream for stream in live if not stream.short]
+    waiting = [stream.resumed or stream.started or now for stream in able if stream.unread]
+    if not waiting or now - min(waiting) > PATIENCE:
+        return bool(waiting)
+    enough = read_seconds + 2.0 * step_seconds
+    leads = [stream.lead(now) for stream in able if stream.unsent < MAX_UNSENT]
+    return all(lead is None or lead > enough for lead in leads)
