@@ -53,7 +53,13 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         ended = threading.Event()
         context.add_callback(lambda: None if ended.is_set() else self.left.release())
-        self._remember(next(request_iterator), context)
+        inputs = self._remember(next(request_iterator), context)
+        if "append" in inputs:
+            ended.set()
+            info = {"accepted": int(inputs["index"][0]), "state": "closed" if inputs["last"][0] else "open"}
+            answer = response({"info": json.dumps(info).encode()})
+            yield service_pb2.ModelStreamInferResponse(infer_response=answer)
+            return
         try:
             yield from self.play(context)
         except Failure as failure:
@@ -83,7 +89,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     @property
     def speeches(self) -> list[tuple[str, dict[str, Any]]]:
-        """Model and inputs of each speech."""
+        """Model and inputs of each speech, and of each piece of text that is appended to one."""
         return [call for call in self.calls if call[0] != "speaker_cache"]
 
     def _remember(self, request: Any, context: grpc.ServicerContext) -> dict[str, Any]:

@@ -12,12 +12,16 @@ from itertools import accumulate
 _JAMO = frozenset(map(chr, [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]))  # vowels and final consonants of Hangul
 
 
+_HANGUL = frozenset(map(chr, [*range(0x1100, 0x1200), *range(0xAC00, 0xD7A4)]))
+
+
 @functools.cache
-def _seconds() -> frozenset[str]:
-    """The characters that can be the second one of a composition."""
+def _pairs() -> tuple[frozenset[str], frozenset[str]]:
+    """The characters that can be the first, and the second one of a composition."""
     decomposed = (unicodedata.decomposition(chr(point)).split() for point in range(sys.maxunicode + 1))
-    pairs = (parts for parts in decomposed if len(parts) == 2 and not parts[0].startswith("<"))
-    return _JAMO | {chr(int(second, 16)) for _, second in pairs}
+    pairs = [parts for parts in decomposed if len(parts) == 2 and not parts[0].startswith("<")]
+    firsts, seconds = ({chr(int(parts[place], 16)) for parts in pairs} for place in (0, 1))
+    return _HANGUL | firsts, _JAMO | seconds
 
 
 @functools.lru_cache(maxsize=4096)
@@ -31,7 +35,7 @@ def starts_anew(character: str) -> bool:
     first = unicodedata.normalize("NFD", character)[0]
     combines = unicodedata.combining(character) or unicodedata.combining(first)
     unknown = unicodedata.category(character) == "Cn"
-    return not (combines or unknown or character in _seconds() or first in _seconds())
+    return not (combines or unknown or character in _pairs()[1] or first in _pairs()[1])
 
 
 def settled_length(text: str) -> int:
@@ -39,7 +43,15 @@ def settled_length(text: str) -> int:
     length = len(text)
     while length and not starts_anew(text[length - 1]):
         length -= 1
+    if length == len(text) and text and not _is_composed_with_marks(text[-1]):
+        return length
     return max(0, length - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_composed_with_marks(character: str) -> bool:
+    """Whether a mark that follows a character may become one with it."""
+    return character in _pairs()[0] or unicodedata.decomposition(character) != ""
 
 
 class Composed:

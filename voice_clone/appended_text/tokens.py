@@ -3,7 +3,7 @@
 Only what no further text can change is final; the rest is kept as text. In this order:
 
 1. An added token (`<think>`) is found in the text before all else, so an ending that may begin one is kept.
-2. Composition (NFC) may change the last character that starts one, and what follows it: they are kept.
+2. Composition (NFC) may change the last character that can begin one, and what follows it: they are kept.
 3. The last pre-token may grow. Whitespace is split by what follows it, so whitespace before it is kept with it.
 4. Of a last pre-token P some tokens are final nonetheless, which matters where words are not separated. In P and any
    continuation there is a last token that ends inside of P or with it, say at place s. The next one begins with P[s:],

@@ -187,6 +187,12 @@ def test_a_chinese_clause_waits_for_at_most_four_characters(tmp_path: Path) -> N
     assert max(late) <= 4
 
 
+def test_a_space_ends_an_english_word(tokenizer: Tokenizer) -> None:
+    appended = tokenizer.appended.append(tokenizer.begin_text(), "The voice of ")
+    assert appended.ids.tolist() == tokenizer.text_ids("The voice of").tolist()
+    assert (appended.tail.text, appended.ends[-1]) == (" ", len("The voice of"))
+
+
 def test_an_english_word_waits_for_the_next(tokenizer: Tokenizer) -> None:
     appended = tokenizer.appended.append(tokenizer.begin_text(), "The voice of")
     assert appended.ids.tolist() == tokenizer.text_ids("The voice").tolist()

@@ -134,7 +134,32 @@ def test_speak_from_stdin_to_stdout(triton: Server) -> None:
     )
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout == pcm_of_chunks(3)
-    assert triton.speeches[0][1]["text"] == b"From stdin."
+    (family, opened), *appended = triton.speeches
+    assert (family, opened["voice"], "text" in opened) == ("qwen3_tts", b"Ada", False)
+    assert {model for model, _ in appended} <= {"qwen3_tts_talker"}
+    assert {piece["append"] for _, piece in appended} <= {opened["text_stream"]}
+
+
+def test_speak_from_stdin_with_a_model_that_needs_the_whole_text(triton: Server) -> None:
+    opened: list[int] = []
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        opened.append(1)
+        if len(opened) == 1:
+            raise Failure(grpc.StatusCode.UNIMPLEMENTED, "unsupported: this model needs the whole text")
+        return iter(speech(3))
+
+    triton.play = play
+    process = subprocess.run(
+        command(triton, "speak", "-", "--voice", "Ada", "-o", "-"),
+        input=b"From stdin.",
+        capture_output=True,
+        env=BUFFERED,
+        timeout=30,
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout == pcm_of_chunks(3)
+    assert triton.speeches[-1][1]["text"] == b"From stdin."
 
 
 def test_speak_with_a_chosen_model(triton: Server, run: Run, tmp_path: Path) -> None:

@@ -347,7 +347,9 @@ def test_timeout_of_unary_calls(triton: Server) -> None:
 
 def test_both_clients_have_the_same_methods() -> None:
     def face(kind: type) -> dict[str, Any]:
-        public = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+        members = inspect.getmembers(kind, inspect.isfunction)
+        public = {name: value for name, value in members if not name.startswith("_")}
+        public.pop("speak_stream")  # whose text may be asynchronous in the one
         return {name: inspect.signature(value).parameters for name, value in public.items()}
 
     assert face(vc.Client) == face(vc.AsyncClient)

@@ -23,7 +23,7 @@ from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.known_voices import known_prompts
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.open_text import Limit, Qwen3TTSText
+from voice_clone.families.qwen3_tts.open_text import Qwen3TTSText
 from voice_clone.families.qwen3_tts.options import OPTIONS
 from voice_clone.families.qwen3_tts.prefill import prefill_length
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
@@ -82,7 +82,7 @@ class Qwen3TTSTalker:
             before = 1 + len(prompt.reference_codes) - len(prompt.reference_ids)
             text = Qwen3TTSText(self._tokenizer, self._config.talker.text_vocab_size, limit, before)
             prompt = replace(prompt, text_ids=text.take(text.draft(opening, last=False)).ids)
-        request = build_request(prompt, knobs, options, self._config, limit)
+        request = build_request(prompt, knobs, options, self._config, self.generator.max_length)
         return StreamPlan(request, prompt.reference_codes, text=text)
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
@@ -113,14 +113,14 @@ def _opening(open_text: NDArray[Any] | None) -> str | None:
 
 
 def build_request(
-    prompt: Prompt, knobs: Mapping[str, Any], options: Mapping[str, Any], config: Qwen3TTSConfig, limit: Limit
+    prompt: Prompt, knobs: Mapping[str, Any], options: Mapping[str, Any], config: Qwen3TTSConfig, max_length: int
 ) -> TalkerRequest[Prompt]:
     """A request with the caller's knobs and options over the checkpoint's defaults.
 
     Args:
         knobs: those of `voice_clone.stages.KNOBS` that are given, `seed` among them.
         options: checked by `check_options`.
-        limit: the frames that its text is granted.
+        max_length: positions of a slot.
 
     Raises:
         InvalidArgument: a value is out of range.
@@ -128,7 +128,8 @@ def build_request(
     fields = SamplingParameters.__dataclass_fields__
     given = {name: value for name, value in {**knobs, **options}.items() if name in fields}
     sampling = replace(SamplingParameters.from_defaults(config.sampling, seed=0), **given)
-    return TalkerRequest(prompt, sampling, *limit(len(prompt.text_ids)))
+    limit = frame_limit(prompt, knobs.get("max_frames"), config, max_length, len(prompt.text_ids))
+    return TalkerRequest(prompt, sampling, *limit)
 
 
 def frame_limit(
