@@ -7,9 +7,13 @@ import hashlib
 import json
 import random
 import secrets
+import subprocess
+import sys
 import threading
 import time
+import wave
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -265,6 +269,18 @@ def test_nobody_speaks_it(writer: Writer) -> None:
     began = time.monotonic()
     assert "stream_not_found: " in writer.append("words")
     assert time.monotonic() - began > 25
+
+
+def test_plain_tritonclient(server: TritonServer, voice: str, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "client" / "examples" / "plain_text_stream.py"
+    command = [sys.executable, str(script), "qwen3_tts", voice, str(tmp_path / "out.wav"), server.url]
+    subprocess.run(command, input="The boats came home.\nNobody saw them.\n", text=True, check=True, timeout=120)
+    with wave.open(str(tmp_path / "out.wav")) as wav:
+        assert wav.getnframes() >= 1920
+    done = subprocess.run(
+        [*command[:3], "nobody", *command[4:]], input="Hi.\n", text=True, capture_output=True, timeout=120
+    )
+    assert done.returncode == 1 and "speaker_not_found" in done.stderr
 
 
 class TestClient:

@@ -24,6 +24,7 @@ from voice_clone_client import (
     Overloaded,
     PermissionDenied,
     QuotaExceeded,
+    StreamNotFound,
     Unsupported,
     VoiceCloneError,
     VoiceExists,
@@ -99,6 +100,7 @@ class HTTPFailure(HTTPException):
 _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     InvalidArgument: (400, _INVALID, "invalid_argument"),
     VoiceNotFound: (404, _INVALID, "voice_not_found"),
+    StreamNotFound: (404, _INVALID, "stream_not_found"),
     VoiceExists: (409, _INVALID, "voice_exists"),
     PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway has no valid token
     QuotaExceeded: (429, _LIMIT, "too_many_voices"),  # waiting does not help: no Retry-After
