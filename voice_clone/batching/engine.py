@@ -121,7 +121,7 @@ class Engine(Generic[R]):
         """What a stream does now; None if there is none."""
         with self._changed:
             stream = self._by_id.get(stream_id)
-            return stream and stream.view
+            return None if stream is None else stream.view
 
     def cancel(self, stream_id: str, error: VoiceCloneError | None = None) -> bool:
         """End a stream at the next frame boundary, with `error` if it did not leave; returns whether there was one."""
