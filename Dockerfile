@@ -39,7 +39,7 @@ ARG ONNX_RUNTIME=onnxruntime-gpu
 WORKDIR /src
 COPY pyproject.toml LICENSE ./
 COPY voice_clone ./voice_clone
-RUN pip wheel --no-cache-dir --wheel-dir /wheels "${TORCH}" "${ONNX_RUNTIME}==1.19.2" ".[server]"
+RUN pip wheel --no-cache-dir --wheel-dir /wheels "${TORCH}" "${ONNX_RUNTIME}==1.19.2" ".[server,postgresql]"
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 RUN apt-get update \

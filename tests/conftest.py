@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -17,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 from tests.support.factories import CheckpointFactory
+from tests.support.postgres import Databases, PostgresServer, binaries, running_postgres
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from tools.families.qwen3_tts.onnx_comparison import Loaded
 from tools.families.qwen3_tts.onnx_export import export_all
@@ -90,6 +92,21 @@ def onnx_folder(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.T
             export_all(Loaded.of(checkpoint_folder("tiny", 0)), made)
             made.rename(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server, started for the first test that asks for it."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed (on Debian: apt-get install postgresql)")
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def databases(postgres: PostgresServer) -> Databases:
+    """Empty databases of that server."""
+    return Databases(postgres)
 
 
 @pytest.fixture(scope="session")

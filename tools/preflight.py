@@ -64,6 +64,8 @@ def occupied(voices: Path | None, repositories: Sequence[Path]) -> str | None:
     settings = Settings({}) if cache is None else _settings(cache)
     folder = voices or settings.voice_dir
     try:
+        if settings.secret("voice_store"):  # they are in a database
+            return None
         if settings.number("voice_dir_wait", 1.0) > 1.0:  # it shall wait for that server
             return None
     except VoiceCloneError as error:

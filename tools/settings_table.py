@@ -24,7 +24,12 @@ from tools.triton_server import MODELS, ROOT
 DOCUMENT = ROOT / "docs" / "settings.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
 VARIABLES_ONLY = {
-    "write_token": ("speaker_cache", "needed to change voices, see [security.md](security.md); as a variable only")
+    "voice_store": (
+        "speaker_cache",
+        "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",
+    ),
+    "voice_store_reader": ("talker, code2wav", "the same with a role that may only read; as a variable only"),
+    "write_token": ("speaker_cache", "needed to change voices, see [security.md](security.md); as a variable only"),
 }
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",

@@ -68,8 +68,8 @@ class Settings:
             raise InvalidArgument(f"the setting {name} is {value!r}; it must be an integer > 0")
         return int(value)
 
-    def number(self, name: str, default: float) -> float:
-        """The setting as a number > 0.
+    def number(self, name: str, default: float, least: float | None = None) -> float:
+        """The setting as a number > 0; with `least`, as a number >= that.
 
         Raises:
             InvalidArgument: it is something else.
@@ -78,9 +78,11 @@ class Settings:
         try:
             parsed = float(value)
         except ValueError:
-            parsed = 0.0
-        if not 0.0 < parsed < float("inf"):
-            raise InvalidArgument(f"the setting {name} is {value!r}; it must be a number > 0")
+            parsed = -1.0
+        fits = parsed > 0.0 if least is None else parsed >= least
+        if not fits or parsed == float("inf"):
+            bound = "> 0" if least is None else f">= {least:g}"
+            raise InvalidArgument(f"the setting {name} is {value!r}; it must be a number {bound}")
         return parsed
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:

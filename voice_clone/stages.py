@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 
 if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
@@ -223,8 +223,8 @@ class TalkerStage(Protocol[P]):
             InvalidArgument: a tensor is missing or wrong, a knob or an option is out of range or unknown.
         """
 
-    def known_prompts(self, voices: Path) -> Iterator[P]:
-        """A prompt with some text for each voice on disk, the latest first."""
+    def known_prompts(self, voices: KnownVoices) -> Iterator[P]:
+        """A prompt with some text for each registered voice, the latest first."""
 
 
 class DecoderStage(Protocol):
@@ -242,5 +242,5 @@ class DecoderStage(Protocol):
     def chunk_frames(self) -> tuple[int, ...]:
         """As of the talker: the lengths that are warmed up."""
 
-    def known_references(self, voices: Path) -> Iterator[NDArray[Any]]:
-        """The reference frames of each voice on disk, the latest first."""
+    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
+        """The reference frames of each registered voice, the latest first."""

@@ -1,8 +1,9 @@
 """A process that forks speaker caches and lets them be killed. Run by test_speaker_crash.
 
-Reads jobs from standard input, one JSON a line: {"directory", "log", "kill_at", "seed", "operations"}. For each it
-forks a child that works on the directory, writes to `log` what it begins and what was acknowledged, and kills itself
-with SIGKILL just before its `kill_at`-th step on the file system (never, if that is 0). Answers the child's process id
+Reads jobs from standard input, one JSON a line: {"directory", "dsn", "log", "kill_at", "seed", "operations"}. For each
+it forks a child that works on the directory, or on the database of `dsn`, writes to `log` what it begins and what was
+acknowledged, and kills itself with SIGKILL just before its `kill_at`-th step on the file system, or its `kill_at`-th
+statement of a change (never, if that is 0). Answers the child's process id
 at once, and the number of its steps, or -1 if it was killed, when it has ended.
 """
 
@@ -19,6 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from tests.support.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import SpeakerNotFound
 from voice_clone.speakers.disk.files import Files
@@ -26,8 +29,8 @@ from voice_clone.speakers.disk.files import Files
 NAMES = ("Ada", "Bob", "Cid")
 
 
-class KillingFiles(Files):
-    """Counts steps, and kills its process at one of them: before each operation, in the middle of each write."""
+class Steps:
+    """Counts steps, and kills its process at one of them."""
 
     def __init__(self, kill_at: int) -> None:
         self.kill_at = kill_at
@@ -39,6 +42,28 @@ class KillingFiles(Files):
             self.steps += 1
             if self.steps == self.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillingStatements(Steps):
+    """Counts the statements of changes: before each, and after the last one, the commit."""
+
+    def install(self) -> None:
+        execute = psycopg.Connection.execute
+
+        def counted(connection: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+            idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            if query == "BEGIN" or not idle:
+                self._step()
+            found = execute(connection, query, *args, **kwargs)
+            if query == "COMMIT":
+                self._step()
+            return found
+
+        psycopg.Connection.execute = counted  # type: ignore[method-assign]
+
+
+class KillingFiles(Files, Steps):
+    """Counts the steps on files: before each operation, in the middle of each write."""
 
     def write(self, path: Path, data: bytes) -> None:
         self._step()
@@ -107,14 +132,18 @@ def work(job: dict[str, Any]) -> int:
     """The work of the child. Returns: the number of its steps."""
     log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     files = KillingFiles(job["kill_at"])
-    voices = Voices(Path(job["directory"]), FakeEncoder(), files, defaults=("qwen3_tts",))
+    counted: Steps = files
+    if job["dsn"] is not None:
+        counted = statements = KillingStatements(job["kill_at"])
+        statements.install()
+    voices = Voices(Path(job["directory"]), FakeEncoder(), files, job["dsn"], defaults=("qwen3_tts",))
     rng = random.Random(job["seed"])
     for step in range(job["operations"]):
         operation, name, seed = drawn(rng) if job["seed"] else scripted(step)
         os.write(log, json.dumps({"begin": operation, "name": name, "seed": seed}).encode() + b"\n")
         os.write(log, json.dumps({"name": name, **do(voices, operation, name, seed)}).encode() + b"\n")
     voices.cache.close()
-    return files.steps
+    return counted.steps
 
 
 def main() -> None:

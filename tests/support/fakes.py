@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import soundfile
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
 from voice_clone.speakers import CacheConfig, Extraction, FileStore, Reply, Request, SpeakerCache
 from voice_clone.speakers.disk.files import Files
+from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.speakers.postgres.store import PostgresStore
+from voice_clone.speakers.store.protocol import Store
 
 RATE = 16_000
 Array = NDArray[Any]
@@ -119,18 +123,31 @@ def clip(seed: int = 0, seconds: float = 1.0, rate: int = RATE) -> bytes:
 
 
 class Voices:
-    """A speaker cache under test; `restart` closes it and starts another on the same directory."""
+    """A speaker cache under test; `restart` closes it and starts another on the same store.
 
-    def __init__(self, directory: Path, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
+    Args:
+        directory: of the voices; unused with `dsn`.
+        dsn: of a database that holds them instead.
+        config: of `CacheConfig`, the families of uploads (`defaults`), and what the store takes.
+    """
+
+    def __init__(
+        self, directory: Path, encoder: Any = None, files: Files | None = None, dsn: str | None = None, **config: Any
+    ) -> None:
         self.directory = directory
+        self.dsn = dsn
         self.encoder = encoder or FakeEncoder()
+        self._of_store = {name: config.pop(name) for name in ("wait", "stale_seconds", "timeout") if name in config}
         self._config = config
-        self._directory_wait: float = config.pop("directory_wait", 0.0)
         self._defaults: tuple[str, ...] = config.pop("defaults", ("qwen3_tts",))
         self.cache = self._open(files)
 
     def _open(self, files: Files | None = None) -> SpeakerCache:
-        store = FileStore(self.directory, files, self._directory_wait)
+        store: Store
+        if self.dsn is None:
+            store = FileStore(self.directory, files, **self._of_store)
+        else:
+            store = PostgresStore(checked(self.dsn), **{"timeout": 20.0, **self._of_store})  # the machine may be busy
         return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self._defaults)
 
     def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
@@ -162,7 +179,14 @@ class Voices:
         return self.call("stats").result
 
     def on_disk(self) -> list[Path]:
-        """All files of the directory but those that the store keeps for itself."""
+        """All files of the directory but those that the store keeps for itself; of a database, all that has bytes."""
+        if self.dsn is not None:
+            with psycopg.connect(self.dsn) as connection:
+                found = connection.execute(
+                    "SELECT token FROM voice_clone.voice WHERE record IS NOT NULL UNION "
+                    "SELECT token FROM voice_clone.blob"
+                ).fetchall()
+            return [Path(str(token)) for (token,) in found]
         own = {self.directory / "lock", self.directory / "generation"}
         return sorted(path for path in self.directory.rglob("*") if path.is_file() and path not in own)
 

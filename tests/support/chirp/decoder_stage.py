@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from voice_clone.batching.payload import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.protocol import KnownVoices
 
 
 class ChirpDecoderStage:
@@ -34,7 +34,7 @@ class ChirpDecoderStage:
             needs_voice=True,
         )
 
-    def known_references(self, voices: Path) -> Iterator[NDArray[Any]]:
+    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
         """None: a voice of chirp has no reference frames."""
         return iter(())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.stages import Arrays, StreamPlan
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p")  # of the knobs; seed and max_frames are no defaults
@@ -62,7 +62,7 @@ class ChirpTalkerStage:
         # top_p below 1 takes the longest way through the sampler.
         return TalkerRequest(prompt, ChirpSampling(seed=0, top_p=0.9), max_frames)
 
-    def known_prompts(self, voices: Path) -> Iterator[Prompt]:
+    def known_prompts(self, voices: KnownVoices) -> Iterator[Prompt]:
         """None: the torch stack caches no prefixes."""
         return iter(())
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,22 @@ import pytest
 
 from tests.support.crash_worker import NAMES
 from tests.support.fakes import RATE, FakeEncoder, Voices, clip
+from tests.support.postgres import await_writers, empty
 from voice_clone.audio import decode
 from voice_clone.errors import SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts
 
 ROOT = Path(__file__).parents[3]
+STORES = ("files", "postgresql")  # all tests of this file run on both
 SCRIPTED = 9  # operations of the script
 
 
 class Worker:
     """The process that forks caches to be killed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, dsn: str | None) -> None:
         self._directory = directory
+        self._dsn = dsn
         self._runs = 0
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.crash_worker"],
@@ -45,7 +48,14 @@ class Worker:
         """One life of a cache, then the check of what it left. The steps it did, or -1 if it was killed."""
         self._runs += 1
         directory, log = self._directory / str(self._runs), self._directory / f"{self._runs}.log"
-        job = {"directory": str(directory), "log": str(log), "kill_at": kill_at, "seed": seed, "operations": operations}
+        job = {
+            "directory": str(directory),
+            "dsn": self._dsn,
+            "log": str(log),
+            "kill_at": kill_at,
+            "seed": seed,
+            "operations": operations,
+        }
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
@@ -55,8 +65,13 @@ class Worker:
             os.kill(pid, signal.SIGKILL)
         steps = int(self._process.stdout.readline())
         lines = log.read_text().splitlines() if log.exists() else []
-        check(directory, [json.loads(line) for line in lines if line.endswith("}")])
-        shutil.rmtree(directory)
+        if self._dsn is not None:
+            await_writers(self._dsn)
+        check(directory, self._dsn, [json.loads(line) for line in lines if line.endswith("}")])
+        if self._dsn is None:
+            shutil.rmtree(directory)
+        else:
+            empty(self._dsn)
         return steps
 
     def close(self) -> None:
@@ -67,13 +82,13 @@ class Worker:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
-    made = Worker(tmp_path)
+def worker(tmp_path: Path, new_dsn: Callable[[], str | None]) -> Iterator[Worker]:
+    made = Worker(tmp_path, new_dsn())
     yield made
     made.close()
 
 
-def check(directory: Path, log: list[dict[str, Any]]) -> None:
+def check(directory: Path, dsn: str | None, log: list[dict[str, Any]]) -> None:
     """Restart on what was left and compare with what was acknowledged."""
     acknowledged: dict[str, tuple[int, int] | None] = {}  # generation and clip
     pending: dict[str, Any] | None = None
@@ -91,9 +106,9 @@ def check(directory: Path, log: list[dict[str, Any]]) -> None:
             held = acknowledged.get(name)
             seed = line["seed"] if "seed" in line else (held or (0, 0))[1]
             acknowledged[name] = (line["generation"], seed)
-    voices = Voices(directory)
+    voices = Voices(directory, dsn=dsn)
     try:
-        left = {path.relative_to(directory).parts[0] for path in voices.on_disk()}
+        left = {path.parent.name for path in directory.rglob("*") if path.is_file() and path.parent != directory}
         assert left <= {"voices"}, "a temporary file or something in quarantine"
         assert not list(directory.rglob(".temporary-*"))
         imports = pending is not None and pending["begin"] == "import"
@@ -137,15 +152,26 @@ def made_of(seed: int) -> bytes:
     return pack_artifacts(FakeEncoder().encode("qwen3_tts", decoded.waveform, RATE, "x_vector").artifacts)
 
 
-def test_killed_at_every_step_of_upload_prepare_replace_delete_and_import(worker: Worker) -> None:  # B13, B3, C8, C10
+def test_killed_at_every_step_of_upload_prepare_replace_delete_and_import(
+    worker: Worker, store: str
+) -> None:  # B13, B3, C8, C10
+    _killed_at_steps(worker, every=1 if store == "files" else 6)
+
+
+@pytest.mark.long
+def test_killed_at_every_step_of_all(worker: Worker) -> None:
+    _killed_at_steps(worker, every=1)
+
+
+def _killed_at_steps(worker: Worker, every: int) -> None:
     steps = worker.run()
     assert steps > 40
-    for kill_at in range(1, steps + 1):
+    for kill_at in range(1, steps + 1, every):
         assert worker.run(kill_at=kill_at) == -1, "it was not killed: the steps are not what they were"
 
 
-def test_killed_at_random_steps_and_moments(worker: Worker) -> None:  # B13, B10
-    _random_cycles(worker, 20)
+def test_killed_at_random_steps_and_moments(worker: Worker, store: str) -> None:  # B13, B10
+    _random_cycles(worker, 20 if store == "files" else 8)
 
 
 @pytest.mark.long

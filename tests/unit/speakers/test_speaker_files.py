@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save, save_file
 
 from tests.support.fakes import Voices, clip
 from voice_clone.errors import VoiceCloneError
-from voice_clone.speakers.disk.latest import latest_artifacts
+from voice_clone.speakers.disk.latest import KnownInDirectory
 from voice_clone.speakers.disk.voice_file import digest
 from voice_clone.speakers.record import ArtifactId
 
@@ -120,7 +120,7 @@ def test_anything_may_lie_there(voices: Voices, case: str) -> None:
     for _ in range(2):
         voices.restart()
         assert voices.resolve("Ada").result["status"] == "restored"
-        assert len(list(latest_artifacts(voices.directory, ArtifactId("qwen3_tts", "x_vector")))) == 1
+        assert len(list(KnownInDirectory(voices.directory).latest(ArtifactId("qwen3_tts", "x_vector")))) == 1
         assert voices.upload("Bob", 2)["generation"] > voices.get("Ada")["generation"]
         voices.call("delete", name="Bob")
     assert {path.name for path in voices.directory.iterdir()} == {"lock", "generation", "voices", "quarantine"}
@@ -174,7 +174,7 @@ def test_mutated_files(make_voices: Make, files: int) -> None:
             seal(path, lambda record: mutated(rng, json.dumps(record).encode()).decode("utf-8", "replace"))
         else:
             path.write_bytes(mutated(rng, good))
-        list(latest_artifacts(voices.directory, ArtifactId("qwen3_tts", "icl")))
+        list(KnownInDirectory(voices.directory).latest(ArtifactId("qwen3_tts", "icl")))
         voices.cache.close()
         voices.restart()
         for name in [each["name"] for each in voices.call("list").result["speakers"]]:
@@ -213,7 +213,7 @@ def test_artifacts_of_a_type_that_numpy_does_not_have(voices: Voices) -> None:
     [path] = (voices.directory / "voices").iterdir()
     head = json.dumps({"a": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
     path.write_bytes(len(head).to_bytes(8, "little") + head + b"\0\0")
-    list(latest_artifacts(voices.directory, ArtifactId("qwen3_tts", "x_vector")))
+    list(KnownInDirectory(voices.directory).latest(ArtifactId("qwen3_tts", "x_vector")))
     voices.restart()
     assert voices.call("list").result["count"] == 0
 

@@ -16,6 +16,8 @@ from voice_clone.audio import decode
 from voice_clone.speakers import CacheConfig, FileStore, Request, SpeakerCache
 from voice_clone.speakers.memory import DecodedClips
 
+STORES = ("files", "postgresql")  # all tests of this file run on both
+
 Make = Callable[..., Voices]
 
 

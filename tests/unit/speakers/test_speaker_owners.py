@@ -11,6 +11,8 @@ from tests.support.fakes import Voices, clip, together
 from voice_clone.errors import InvalidArgument, QuotaExceeded, SpeakerExists, SpeakerNotFound
 from voice_clone.speakers import Reply
 
+STORES = ("files", "postgresql")  # all tests of this file run on both
+
 Make = Callable[..., Voices]
 
 

@@ -18,6 +18,8 @@ from voice_clone.errors import Overloaded, SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts
 from voice_clone.speakers.record import SpeakerRecord, clip_digest
 
+STORES = ("files", "postgresql")  # all tests of this file run on both
+
 Make = Callable[..., Voices]
 CLIPS = 40  # different ones in the stress
 

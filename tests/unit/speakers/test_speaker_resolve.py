@@ -23,6 +23,8 @@ from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNo
 from voice_clone.speakers import Extraction
 from voice_clone.speakers.encoding import pack_artifacts
 
+STORES = ("files", "postgresql")  # all tests of this file run on both
+
 Make = Callable[..., Voices]
 
 

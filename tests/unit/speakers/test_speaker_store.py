@@ -26,7 +26,7 @@ from tests.support.waiting import until
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.disk.latest import latest_artifacts
+from voice_clone.speakers.disk.latest import KnownInDirectory
 from voice_clone.speakers.record import ArtifactId
 
 Make = Callable[..., Voices]
@@ -363,7 +363,7 @@ def test_a_new_owner_waits_for_the_old_one_and_sees_all_that_it_did(
 ) -> None:
     old = make_voices()
     with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.INFO):
-        new = pool.submit(make_voices, directory_wait=30.0)
+        new = pool.submit(make_voices, wait=30.0)
         until(lambda: f"in use by process {os.getpid()} on " in caplog.text)
         old.upload("Ada")
         assert not new.done()
@@ -376,7 +376,7 @@ def test_a_new_owner_waits_no_longer_than_its_setting(make_voices: Make) -> None
     make_voices()
     began = time.monotonic()
     with pytest.raises(Overloaded, match=f"in use by process {os.getpid()} on "):
-        make_voices(directory_wait=0.2)
+        make_voices(wait=0.2)
     assert time.monotonic() - began >= 0.2
 
 
@@ -437,7 +437,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_it_is_
 def test_others_see_the_artifacts_of_the_speakers_on_disk(voices: Voices) -> None:
     """The last one written first; without the owner's lock, and whatever else lies there."""
     wanted = ArtifactId("qwen3_tts", "icl")
-    assert list(latest_artifacts(voices.directory / "absent", wanted)) == []
+    assert list(KnownInDirectory(voices.directory / "absent").latest(wanted)) == []
     for number, name in enumerate(("first", "second", "third")):
         voices.upload(name, audio=clip(number), reference_text="Hello.")
         [path] = [each for each in (voices.directory / "voices").iterdir() if each.stat().st_mtime > 1e9]
@@ -445,7 +445,7 @@ def test_others_see_the_artifacts_of_the_speakers_on_disk(voices: Voices) -> Non
     voices.upload("no transcript", audio=clip(3))
     (voices.directory / "voices" / f"{'0' * 64}.safetensors").write_bytes(b"nonsense")
     (voices.directory / "voices" / "folder.safetensors").mkdir()
-    found = list(latest_artifacts(voices.directory, wanted))
+    found = list(KnownInDirectory(voices.directory).latest(wanted))
     assert [record.name for record, _ in found] == ["third", "second", "first"]
     assert [set(each) for _, each in found] == [{"codec_codes", "speaker_embedding"}] * 3
     for (_, each), name in zip(found, ("third", "second", "first"), strict=True):

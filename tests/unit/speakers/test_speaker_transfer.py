@@ -29,6 +29,8 @@ from voice_clone.speakers.disk.bundle import pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.voice_file import digest
 
+STORES = ("files", "postgresql")  # all tests of this file run on both
+
 Make = Callable[..., Voices]
 
 
@@ -290,6 +292,7 @@ class Full(Files):
         super().sync_directory(path)
 
 
+@pytest.mark.files
 def test_an_import_on_a_disk_that_fails_at_any_step_is_all_or_nothing(make_voices: Make) -> None:
     source = filled(make_voices)
     bundle = source.call("export").artifacts

@@ -79,7 +79,7 @@ def test_the_image_has_torch_and_the_onnx_runtime_that_the_package_wants() -> No
     """engine = onnx works in the image as anywhere: its runtime is there, for a GPU or, by an argument, without."""
     arguments = defaults("packages")
     [line] = values("RUN", "packages")
-    assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", ".[server]"]
+    assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", ".[server,postgresql]"]
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
     [torch] = [str(each) for each in required("voice-clone") if each.name == "torch"]
     builds = re.findall(r"torch==[\w.+]+", DOCKERFILE + DOCUMENT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from voice_clone.families.fish_speech.networks.native_decoder import NativeCodec
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.protocol import KnownVoices
 
 
 class FishSpeechDecoder:
@@ -32,7 +32,7 @@ class FishSpeechDecoder:
         self.decoder = decoder
         self.form = form
 
-    def known_references(self, voices: Path) -> Iterator[NDArray[Any]]:
+    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
         """None: a stream is decoded without its reference, as the official code does it."""
         return iter(())
 

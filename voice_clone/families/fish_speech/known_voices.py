@@ -1,24 +1,23 @@
-"""The voices on disk, as far as what is computed of them can be made ready while a server starts."""
+"""The registered voices, as far as what is computed of them can be made ready while a server starts."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.fish_speech.prompt import CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
-from voice_clone.speakers.disk.latest import latest_artifacts
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
+from voice_clone.speakers.store.protocol import KnownVoices
 
 ARTIFACT = ArtifactId("fish_speech", IN_CONTEXT)
 
 
-def known_prompts(directory: Path, tokenizer: Tokenizer) -> Iterator[Prompt]:
+def known_prompts(voices: KnownVoices, tokenizer: Tokenizer) -> Iterator[Prompt]:
     """A prompt with some text of each voice with a transcript, the latest first."""
     text_ids = tokenizer.text_ids("a")
-    for record, artifacts in latest_artifacts(directory, ARTIFACT):
+    for record, artifacts in voices.latest(ARTIFACT):
         if CODES not in artifacts:  # another version made them: they are made anew when they are asked for
             continue
         with contextlib.suppress(InvalidArgument):  # they belong to another checkpoint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
 
@@ -73,7 +73,7 @@ class FishSpeechTalker:
         prompt = Prompt(ids, np.zeros((frames, self._config.codebooks), np.uint16), ids)
         return TalkerRequest(prompt, SamplingParameters(seed=0), max_frames)
 
-    def known_prompts(self, voices: Path) -> Iterator[Prompt]:
+    def known_prompts(self, voices: KnownVoices) -> Iterator[Prompt]:
         """Of each voice on disk with a transcript."""
         return known_prompts(voices, self._tokenizer)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDe
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.protocol import KnownVoices
 
 
 class Qwen3TTSDecoder:
@@ -33,7 +33,7 @@ class Qwen3TTSDecoder:
         self.decoder = decoder
         self.form = codec_format(codec)
 
-    def known_references(self, voices: Path) -> Iterator[NDArray[Any]]:
+    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
         """The codes of each voice on disk with a transcript."""
         return known_references(voices)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
 
@@ -99,7 +99,7 @@ class Qwen3TTSTalker:
         # top_p below 1 takes the longest way through the sampler.
         return TalkerRequest(prompt, SamplingParameters(seed=0, top_p=0.9, subtalker_top_p=0.9), max_frames)
 
-    def known_prompts(self, voices: Path) -> Iterator[Prompt]:
+    def known_prompts(self, voices: KnownVoices) -> Iterator[Prompt]:
         """Of each voice on disk with a transcript."""
         return known_prompts(voices, self._tokenizer)
 

@@ -20,21 +20,22 @@ MAX_VOICES = 1024  # that are looked at, whatever lies there
 log = logging.getLogger(__name__)
 
 
-def latest_artifacts(directory: Path, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
-    """These artifacts of every speaker on disk that has them, the newest file first.
+class KnownInDirectory:
+    """The `KnownVoices` of a directory. The owner replaces files as a whole and may do so meanwhile."""
 
-    The owner replaces files as a whole and may do so meanwhile. A file that cannot be read is skipped.
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
-    Yields: the record of the speaker, and its tensors under the names that the encoder gave them.
-    """
-    for path in _latest_first(directory / VOICES)[:MAX_VOICES]:
-        try:
-            header, tensors = voice_file.read_artifacts(path, artifact)
-        except (OSError, voice_file.Damaged) as error:
-            log.debug("skipped a voice on disk: %s", error)
-            continue
-        if tensors:
-            yield header.record, tensors
+    def latest(self, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
+        """As `KnownVoices.latest`."""
+        for path in _latest_first(self._directory / VOICES)[:MAX_VOICES]:
+            try:
+                header, tensors = voice_file.read_artifacts(path, artifact)
+            except (OSError, voice_file.Damaged) as error:
+                log.debug("skipped a voice on disk: %s", error)
+                continue
+            if tensors:
+                yield header.record, tensors
 
 
 def _latest_first(folder: Path) -> list[Path]:

@@ -25,6 +25,7 @@ from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.opening import open_known_voices
 from voice_clone.stages import DecoderStage, chunk_schedule, max_chunk_frames
 from voice_clone.triton.model import Model
 from voice_clone.triton.packing import unpack
@@ -114,7 +115,7 @@ def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: Settings) -> Non
     lengths = chunk_schedule(settings, stage.chunk_frames)
     batches = sorted({1, compute.max_decode_batch(settings)})
     code2wav.warm_up(lengths, batches, settings.number("warm_up_seconds", 20.0))
-    references = stage.known_references(settings.voice_dir)
+    references = stage.known_references(open_known_voices(settings))
     restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
     log.info("restored the decoder's state after the references of %d voices", restored)
 

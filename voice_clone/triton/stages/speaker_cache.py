@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from voice_clone.settings import Settings
-from voice_clone.speakers import CacheConfig, FileStore, SpeakerCache
+from voice_clone.speakers import CacheConfig, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
 from voice_clone.speakers.name import check_word
+from voice_clone.speakers.store.opening import open_store
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
@@ -47,7 +48,7 @@ class SpeakerCacheModel(Model):
             self._repository, [check_word("model_types", name) for name in names if name]
         )
         self._cache = SpeakerCache(
-            FileStore(settings.voice_dir, wait=settings.number("voice_dir_wait", 1.0)),
+            open_store(settings),
             self._encoders,
             config,
             self._encoders.model_types,

@@ -30,6 +30,7 @@ from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.settings import Settings
+from voice_clone.speakers.store.opening import open_known_voices
 from voice_clone.stages import TalkerStage, chunk_schedule, max_chunk_frames
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
@@ -127,6 +128,6 @@ def _warm_up(stage: TalkerStage[Any], settings: Settings) -> None:
     generator, prefill_chunk = stage.generator, compute.prefill_chunk(settings)
     seconds = warm_up(generator, stage.example, prefill_chunk, settings.number("warm_up_seconds", 10.0))
     log.info("warmed up in %.1f s", seconds)
-    voices = stage.known_prompts(settings.voice_dir)
+    voices = stage.known_prompts(open_known_voices(settings))
     restored = generator.restore(voices, settings.number("restore_seconds", 10.0))
     log.info("restored the prompts' prefixes of %d voices", restored)

@@ -11,6 +11,7 @@ from tests.support.fakes import Voices
 from voice_clone.families.qwen3_tts.known_voices import known_prompts, known_references
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speakers import Extraction
+from voice_clone.speakers.disk.latest import KnownInDirectory
 
 
 class OtherNames:
@@ -27,4 +28,5 @@ def test_voices_of_another_version_are_passed_over(tmp_path: Path, checkpoint_fo
     voices.restart(OtherNames())
     voices.upload("Bob", 2, reference_text="Hello there.")
     voices.cache.close()
-    assert len(list(known_references(tmp_path))) == len(list(known_prompts(tmp_path, tokenizer))) == 1
+    known = KnownInDirectory(tmp_path)
+    assert len(list(known_references(known))) == len(list(known_prompts(known, tokenizer))) == 1

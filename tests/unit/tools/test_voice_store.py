@@ -1,0 +1,51 @@
+"""tools/voice_store: tables, copies of a directory, checks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.support.fakes import Voices
+from tests.support.postgres import PostgresServer
+from tools import voice_store
+
+
+def test_the_voices_of_a_directory_are_copied_with_their_generations(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with psycopg.connect(postgres.dsn("postgres"), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE copied")
+        connection.execute("CREATE ROLE reader LOGIN")
+    dsn = postgres.dsn("copied")
+    monkeypatch.setenv("VOICE_CLONE_VOICE_STORE", dsn)
+
+    def tool(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["voice_store", *arguments])
+        return voice_store.main(), capsys.readouterr().out
+
+    assert tool("check")[0] == 1, "there are no tables yet"
+    assert tool("migrate", "--reader", "reader")[1].startswith("1 steps taken")
+    assert tool("migrate")[1].startswith("0 steps taken")
+    source = Voices(tmp_path)
+    for seed, name in enumerate(("Ada", "Bob", "Ada")):
+        source.upload(name, seed, reference_text="Hello.")
+    before = {name: (source.get(name), source.resolve(name).artifacts) for name in ("Ada", "Bob")}
+    source.cache.close()
+    assert tool("copy", str(tmp_path)) == (0, "2 voices copied, 0 were there, 0 are damaged\n")
+    assert tool("copy", str(tmp_path)) == (0, "0 voices copied, 2 were there, 0 are damaged\n")
+    assert tool("check") == (0, "2 voices, 0 damaged\n")
+    copied = Voices(tmp_path / "unused", dsn=dsn)
+    assert {name: (copied.get(name), copied.resolve(name).artifacts) for name in ("Ada", "Bob")} == before
+    assert copied.encoder.extractions == 0
+    assert copied.upload("New", 5)["generation"] > max(voice["generation"] for voice, _ in before.values())
+    copied.cache.close()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("UPDATE voice_clone.blob SET data = data || 'x' WHERE model_type = ''")
+    assert tool("check") == (1, "3 voices, 3 damaged\n")
+    with psycopg.connect(dsn.replace("postgres@", "reader@")) as connection:
+        connection.execute("SELECT FROM voice_clone.voice")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("DELETE FROM voice_clone.voice")

@@ -1,0 +1,107 @@
+"""The database in which a fleet keeps its voices.
+
+VOICE_CLONE_VOICE_STORE is its address, as for the servers. `migrate` needs a role that may make tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import psycopg
+
+from voice_clone.errors import VoiceCloneError
+from voice_clone.settings import Settings
+from voice_clone.speakers.disk.bundle import group_artifacts
+from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, verify
+from voice_clone.speakers.draft import Draft
+from voice_clone.speakers.postgres import schema
+from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.speakers.postgres.store import PostgresStore
+from voice_clone.speakers.record import SpeakerRecord
+from voice_clone.speakers.store.protocol import Store
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tools/voice_store", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    migrating = commands.add_parser("migrate", help="make the tables, or bring them up to this version")
+    migrating.add_argument("--app", help="a role that may then read and change voices: that of the servers")
+    migrating.add_argument("--reader", help="a role that may then read them: that of talker and code2wav")
+    copying = commands.add_parser("copy", help="copy the voices of a stopped server's directory, generations kept")
+    copying.add_argument("directory", type=Path)
+    commands.add_parser("check", help="read every voice, and compare each with its checksum")
+    arguments = parser.parse_args()
+    try:
+        settings = Settings({})
+        address = settings.secret("voice_store")
+        if not address:
+            parser.error("set VOICE_CLONE_VOICE_STORE to the address of the database")
+        conninfo = checked(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
+        if arguments.command == "migrate":
+            with psycopg.connect(conninfo, autocommit=True) as connection:
+                steps = schema.migrate(connection, arguments.app, arguments.reader)
+            print(f"{steps} steps taken; the tables are of version {schema.VERSION}")
+            return 0
+        if arguments.command == "copy":
+            return copy(arguments.directory, conninfo)
+        return check(conninfo)
+    except (VoiceCloneError, psycopg.Error) as error:
+        print(f"tools/voice_store: {error}", file=sys.stderr)
+        return 1
+
+
+def copy(directory: Path, conninfo: str) -> int:
+    """Copy voices; those of which the database has the same or a later generation are left out. Returns: 0, or 1."""
+    source, target = FileStore(directory), PostgresStore(conninfo)
+    try:
+        there = {record.key: record.generation for record in target.restore(lambda changes: None)}
+        copied = left_out = damaged = 0
+        for record in source.restore(lambda changes: None):
+            if there.get(record.key, -1) >= record.generation:
+                left_out += 1
+                continue
+            try:
+                target.adopt([_draft(source, record)])
+                copied += 1
+            except Damaged as error:
+                print(f"{record.name} is damaged and is not copied: {error}", file=sys.stderr)
+                damaged += 1
+    finally:
+        source.close()
+        target.close()
+    print(f"{copied} voices copied, {left_out} were there, {damaged} are damaged")
+    return 1 if damaged else 0
+
+
+def check(conninfo: str) -> int:
+    """Read all voices. Returns: 0, or 1 if one is damaged."""
+    store = PostgresStore(conninfo)
+    damaged = 0
+    try:
+        records = store.restore(lambda changes: None)
+        for record in records:
+            try:
+                store.read_all(record)
+            except Damaged as error:
+                print(f"{record.name} is damaged: {error}", file=sys.stderr)
+                damaged += 1
+    finally:
+        store.close()
+    print(f"{len(records)} voices, {damaged} damaged")
+    return 1 if damaged else 0
+
+
+def _draft(source: Store, record: SpeakerRecord) -> Draft:
+    """A speaker with all its bytes, verified."""
+    header, tensors = source.read_all(record)
+    verify(header, tensors)
+    audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
+    return Draft(header.record, audio, group_artifacts(header, tensors))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

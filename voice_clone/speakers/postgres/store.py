@@ -1,0 +1,269 @@
+"""Speakers in a PostgreSQL database, which the servers of a fleet share. See `schema` for the tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from voice_clone.errors import Overloaded
+from voice_clone.speakers.disk.voice_file import Damaged, Header, Tensors, file_tensors
+from voice_clone.speakers.disk.voice_file import digest as tensor_digest
+from voice_clone.speakers.draft import Draft
+from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.postgres import blobs, schema
+from voice_clone.speakers.postgres.blobs import CLIP, BlobName
+from voice_clone.speakers.postgres.claims import Claims
+from voice_clone.speakers.postgres.errors import Unreachable
+from voice_clone.speakers.postgres.freshness import Freshness
+from voice_clone.speakers.postgres.history import History, id_of, origin
+from voice_clone.speakers.postgres.sessions import Connection, Session, Sessions, Watchdog
+from voice_clone.speakers.postgres.transaction import Transaction, settle
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.store.protocol import Listener
+
+SESSIONS = 4  # connections for reading and writing, besides one for looks and one for locks
+START_SECONDS = 300.0  # to read all records
+TRANSFER_SECONDS = 10.0  # for which a read or a change waits for the database, besides the time for its bytes
+BYTES_A_SECOND = 4e6  # that a connection takes at least
+_BLOB = """
+    SELECT v.generation, b.data, b.digest FROM voice_clone.voice v LEFT JOIN voice_clone.blob b
+    ON b.token = v.token AND b.model_type = %s AND b.mode = %s AND b.fingerprint = %s
+    WHERE v.id = %s AND v.record IS NOT NULL
+"""
+_BLOBS = """
+    SELECT v.generation, v.record::text, b.model_type, b.mode, b.fingerprint, b.data, b.digest
+    FROM voice_clone.voice v LEFT JOIN voice_clone.blob b ON b.token = v.token
+    WHERE v.id = %s AND v.record IS NOT NULL
+"""
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+
+class PostgresStore:
+    """The `Store` of a fleet.
+
+    Args:
+        conninfo: the address, checked.
+        stale_seconds: for which memory serves while the database is away; 0: not at all.
+        timeout: seconds for which a look at the changes waits for the database.
+
+    Raises:
+        Overloaded: it cannot be reached.
+        Internal: it lacks tables.
+    """
+
+    def __init__(self, conninfo: str, stale_seconds: float = 60.0, timeout: float = 1.0) -> None:
+        self._timeout = timeout
+        self._watchdog = Watchdog()
+        self._sessions = Sessions(conninfo, self._watchdog, SESSIONS)
+        self._looking = Session(conninfo, self._watchdog, self._greet)
+        self._origin = ""  # of the connection for looks
+        self._history = History()
+        self._claims = Claims(Session(conninfo, self._watchdog), timeout, lambda: self._freshness.away)
+        self._stale_seconds = stale_seconds
+        self._closed = False
+        try:
+            with self._looking.use(TRANSFER_SECONDS) as connection:
+                schema.check(connection)
+        except BaseException:
+            self._looking.end()
+            self._watchdog.close()
+            raise
+
+    def restore(self, listener: Listener) -> list[SpeakerRecord]:
+        """As `Store.restore`."""
+        with self._looking.use(START_SECONDS) as connection:
+            records = self._history.start(connection, listener)
+        self._freshness = Freshness(self._look, self._stale_seconds)
+        return records
+
+    def refresh(self) -> None:
+        """As `Store.refresh`."""
+        self._freshness.ensure()
+
+    def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
+        """As `Store.write`."""
+        return self._put(drafts, approve, keep_generations=False)
+
+    def adopt(self, drafts: Sequence[Draft]) -> list[SpeakerRecord]:
+        """Write speakers of another store under their generations."""
+        return self._put(drafts, lambda: None, keep_generations=True)
+
+    def amend(
+        self,
+        artifact: ArtifactId,
+        info: ArtifactInfo,
+        tensors: Tensors,
+        approve: Callable[[], SpeakerRecord],
+        renew: bool = False,
+    ) -> SpeakerRecord:
+        """As `Store.amend`. Artifacts of two encoders are kept, those of a third one go."""
+        data = save(dict(tensors))
+
+        def change(transaction: Transaction) -> SpeakerRecord:
+            older = approve()
+            newer = older.with_artifacts(artifact, info, beside=True)
+            if renew:
+                newer = newer.of_generation(transaction.next)
+            kept = [each[artifact].fingerprint for each in (newer.artifacts, newer.beside) if artifact in each]
+            transaction.amend(newer, BlobName(*artifact, info.fingerprint), data, kept)
+            return newer
+
+        return self._change(len(data), lambda connection: None, change, by_flight=True)
+
+    def remove(self, approve: Callable[[], SpeakerRecord]) -> SpeakerRecord:
+        """As `Store.remove`."""
+
+        def change(transaction: Transaction) -> SpeakerRecord:
+            record = approve()
+            transaction.remove(record.key)
+            return record
+
+        return self._change(0, lambda connection: None, change)
+
+    def set_aside(self, approve: Callable[[], SpeakerRecord], reason: str) -> None:
+        """Leaves the speaker as it is: what one server cannot read may be sound, and is all that there is of it."""
+        log.error("a voice in the store cannot be read and is left as it is: %s", reason)
+
+    def read_audio(self, record: SpeakerRecord) -> bytes | None:
+        """As `Store.read_audio`."""
+        return self._read(record, CLIP)
+
+    def read_artifacts(
+        self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
+    ) -> dict[str, NDArray[Any]] | None:
+        """As `Store.read_artifacts`."""
+        data = self._read(record, BlobName(*artifact, fingerprint))
+        return None if data is None else blobs.tensors_of(data)
+
+    def read_all(self, record: SpeakerRecord) -> tuple[Header, dict[str, NDArray[Any]]]:
+        """As `Store.read_all`; without the artifacts of the other encoder."""
+        self._check_reachable()
+        with self._sessions.one(TRANSFER_SECONDS + (record.file_size or 0) / BYTES_A_SECOND) as connection:
+            rows: list[Any] = connection.execute(_BLOBS, (id_of(record.key),), binary=True).fetchall()
+        if not rows or rows[0][0] != record.generation:
+            raise Superseded
+        now = SpeakerRecord.from_json(rows[0][1])
+        found = {BlobName(*row[2:5]): blobs.checked(*row[5:]) for row in rows if row[2] is not None}
+        wanted = {artifact: BlobName(*artifact, info.fingerprint) for artifact, info in now.artifacts.items()}
+        if not found.keys() >= set(wanted.values()):
+            raise Damaged("artifacts of the record are missing")
+        artifacts = {artifact: blobs.tensors_of(found[name]) for artifact, name in wanted.items()}
+        tensors = file_tensors(found.get(CLIP), artifacts)
+        shown = replace(now, beside={})
+        return Header(shown, {name: tensor_digest(tensor) for name, tensor in tensors.items()}), tensors
+
+    def claim(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> AbstractContextManager[bool]:
+        """As `Store.claim`."""
+        return self._claims.claim(record.key, record.generation, *artifact, fingerprint)
+
+    def counters(self) -> dict[str, Any]:
+        """As `Store.counters`."""
+        return {
+            "kind": "postgresql",
+            "reachable": not self._freshness.away,
+            "age_seconds": round(self._freshness.age, 3),
+            "looks": self._freshness.looks,
+            "look_failures": self._freshness.failures,
+            "resets": self._history.resets,
+            "claims_refused": self._claims.refused,
+        }
+
+    def close(self) -> None:
+        """As `Store.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        if hasattr(self, "_freshness"):
+            self._freshness.close()
+        self._claims.close()
+        self._sessions.close()
+        self._looking.end()
+        self._watchdog.close()
+
+    def _greet(self, connection: Connection) -> None:
+        self._origin = origin(connection)
+
+    def _look(self) -> None:
+        try:
+            with self._looking.use(self._timeout) as connection:
+                self._history.look(connection, self._origin)
+        except Unreachable:
+            self._sessions.drop()
+            raise
+
+    def _put(self, drafts: Sequence[Draft], approve: Callable[[], None], keep_generations: bool) -> list[SpeakerRecord]:
+        tokens = [uuid4() for _ in drafts]
+        data = [blobs.blobs_of(each.record, each.audio, each.artifacts) for each in drafts]
+
+        def prepare(connection: Connection) -> None:
+            for token, each in zip(tokens, data, strict=True):
+                blobs.insert(connection, token, each)
+
+        def change(transaction: Transaction) -> list[SpeakerRecord]:
+            approve()
+            records = []
+            for token, draft in zip(tokens, drafts, strict=True):
+                number = draft.record.generation if keep_generations else transaction.next
+                records.append(draft.record.of_generation(number))
+                transaction.put(records[-1], token)
+            return records
+
+        size = sum(len(part) for each in data for part in each.values())
+        return self._change(size, prepare, change)
+
+    def _change(
+        self,
+        size: int,
+        prepare: Callable[[Connection], None],
+        change: Callable[[Transaction], Result],
+        by_flight: bool = False,
+    ) -> Result:
+        """One transaction. `prepare` writes its `size` bytes before the others are kept from writing."""
+        self._check_reachable()
+        token, committing = uuid4(), False
+        try:
+            with self._sessions.one(TRANSFER_SECONDS + size / BYTES_A_SECOND) as connection:
+                connection.execute("BEGIN")
+                prepare(connection)
+                transaction = Transaction(connection)
+                if not self._history.absorb(connection):
+                    raise Unreachable("the voice store has just changed; nothing was changed, try again")
+                result = change(transaction)
+                transaction.finish(token)
+                with self._history.committing([row.change for row in transaction.rows], by_flight):
+                    committing = True
+                    connection.execute("COMMIT")
+                    self._history.add(transaction.rows)
+        except Unreachable:
+            if not committing or not settle(self._sessions, token):
+                raise
+            self._history.add(transaction.rows)
+        return result
+
+    def _read(self, record: SpeakerRecord, name: BlobName) -> bytes | None:
+        self._check_reachable()
+        size = record.file_size or 0 if name == CLIP else 0
+        with self._sessions.one(TRANSFER_SECONDS + size / BYTES_A_SECOND) as connection:
+            found: list[Any] = connection.execute(
+                _BLOB, (*name, id_of(record.key)), prepare=True, binary=True
+            ).fetchall()
+        if not found or found[0][0] != record.generation:
+            raise Superseded
+        [(_, data, digest)] = found
+        return None if data is None else blobs.checked(data, digest)
+
+    def _check_reachable(self) -> None:
+        """Refuse at once what cannot be done."""
+        if self._closed:
+            raise Overloaded("the voice store is closed; the server is stopping")
+        if self._freshness.away:
+            raise Unreachable("the voice store cannot be reached; nothing was changed, try again later")

@@ -1,0 +1,113 @@
+"""One change of the database, from the lock on the counter to the commit."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from voice_clone.errors import Overloaded
+from voice_clone.speakers.postgres import blobs
+from voice_clone.speakers.postgres.blobs import BlobName
+from voice_clone.speakers.postgres.history import Row, id_of
+from voice_clone.speakers.postgres.sessions import Connection, Sessions
+from voice_clone.speakers.record import SpeakerRecord
+from voice_clone.speakers.store.protocol import InDoubt
+
+DOUBT_SECONDS = 10.0  # for which the database is asked whether it committed
+_KEPT = 10_000  # changes whose tokens are remembered
+_DELETE_BLOBS = "DELETE FROM voice_clone.blob WHERE token = (SELECT token FROM voice_clone.voice WHERE id = %s)"
+_PUT = """
+    INSERT INTO voice_clone.voice (id, generation, change, token, record) VALUES (%s, %s, %s, %s, %s::jsonb)
+    ON CONFLICT (id) DO UPDATE SET (generation, change, token, record)
+    = (EXCLUDED.generation, EXCLUDED.change, EXCLUDED.token, EXCLUDED.record)
+"""
+# What a newer program wrote into the record stays.
+_AMEND = """
+    UPDATE voice_clone.voice SET generation = %s, change = %s, record = (record - 'beside') || %s::jsonb
+    WHERE id = %s RETURNING token, record::text
+"""
+_DELETE_OTHERS = """
+    DELETE FROM voice_clone.blob WHERE token = %s AND model_type = %s AND mode = %s AND NOT fingerprint = ANY(%s)
+"""
+
+
+class Transaction:
+    """Changes of speakers. While it is open, nobody else changes any; the connection must be in a transaction.
+
+    Attributes:
+        rows: the changes.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        [(counter,)] = connection.execute("SELECT change FROM voice_clone.counter FOR UPDATE").fetchall()
+        assert isinstance(counter, int)
+        self._last = counter
+        self.rows: list[Row] = []
+
+    @property
+    def next(self) -> int:
+        """The number of the next change, and of a generation that begins with it."""
+        return self._last + 1
+
+    def put(self, record: SpeakerRecord, token: UUID) -> None:
+        """Write a speaker whose blobs have this token; an older one goes."""
+        change, key = max(self.next, record.generation), id_of(record.key)
+        self._connection.execute(_DELETE_BLOBS, (key,), prepare=True)
+        text = record.to_json()
+        self._connection.execute(_PUT, (key, record.generation, change, token, text), prepare=True)
+        self._count(Row(key, change, text))
+
+    def amend(self, record: SpeakerRecord, name: BlobName, data: bytes, kept: Sequence[str]) -> None:
+        """Write artifacts of a speaker, and its record; of these artifacts, only the `kept` fingerprints stay."""
+        key, change, written = id_of(record.key), self.next, json.loads(record.to_json())
+        patch = {field: written[field] for field in ("generation", "artifacts", "beside") if field in written}
+        parameters = (record.generation, change, json.dumps(patch), key)
+        [(token, text)] = self._connection.execute(_AMEND, parameters, prepare=True).fetchall()
+        assert isinstance(token, UUID) and isinstance(text, str)
+        blobs.insert(self._connection, token, {name: data})
+        self._connection.execute(_DELETE_OTHERS, (token, name.model_type, name.mode, list(kept)), prepare=True)
+        self._count(Row(key, change, text))
+
+    def remove(self, key: str) -> None:
+        """Delete a speaker with its blobs."""
+        found, change = id_of(key), self.next
+        self._connection.execute(_DELETE_BLOBS, (found,), prepare=True)
+        self._connection.execute(
+            "UPDATE voice_clone.voice SET change = %s, token = NULL, record = NULL WHERE id = %s", (change, found)
+        )
+        self._count(Row(found, change, None))
+
+    def finish(self, token: UUID) -> None:
+        """Write what must be there when the transaction is committed."""
+        run = self._connection.execute
+        run("UPDATE voice_clone.counter SET change = %s", (self._last,), prepare=True)
+        run("INSERT INTO voice_clone.written (token, change) VALUES (%s, %s)", (token, self._last), prepare=True)
+        run("DELETE FROM voice_clone.written WHERE change < %s", (self._last - _KEPT,), prepare=True)
+
+    def _count(self, row: Row) -> None:
+        self.rows.append(row)
+        self._last = row.change
+
+
+def settle(sessions: Sessions, token: UUID) -> bool:
+    """Whether the transaction of this token was committed, once it is over.
+
+    A transaction whose connection is lost may still be on its way. It holds the counter until it is over.
+
+    Raises:
+        InDoubt: the database does not tell in time.
+    """
+    until = time.monotonic() + DOUBT_SECONDS
+    while time.monotonic() < until:
+        try:
+            with sessions.one(until - time.monotonic()) as connection:
+                connection.execute("BEGIN")
+                connection.execute("SELECT FROM voice_clone.counter FOR UPDATE")
+                found = connection.execute("SELECT FROM voice_clone.written WHERE token = %s", (token,))
+                return bool(found.rowcount)
+        except Overloaded:
+            time.sleep(0.1)
+    raise InDoubt("the voice store went away in the middle of the change; look whether it was made, then try again")
