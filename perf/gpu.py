@@ -1,10 +1,12 @@
-"""The GPU path in one run: CUDA graphs equal eager steps, then both are timed, other implementations beside them.
+"""The GPU path in one run: CUDA graphs equal eager steps, both are timed, then the whole server is tried.
 
     equal     graphs against eager: streams side by side, greedy, each step from the same past. fp32 codes must be
               equal; hidden states and waveforms must agree within the bounds below, at each precision
     frame     talker and code predictor, prefill included, over the number of frames
     code2wav  the codec decoder, over the number of frames
     first     from the request to the first samples, of all streams together, of a voice that is known
+
+    server    perf/gpu_server.py: the same through Triton, `--no-server` leaves it out
 
 Speech is in-context cloning, greedy, of a fixed number of frames, 80 ms each. The engines take turns.
 The official package and faster-qwen3-tts, where it is installed, speak one stream at a time.
@@ -27,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from perf import report
+from perf import gpu_server, report
 from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent
 from perf.reference import CLIP, TRANSCRIPT
 from tools import guard
@@ -80,6 +82,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--no-peers", action="store_true", help="only ours")
+    parser.add_argument("--no-server", action="store_true", help="not through Triton")
+    parser.add_argument("--callers", nargs="+", type=int, default=[1, 64], help="at once, through Triton")
+    parser.add_argument("--rates", nargs="*", type=float, default=[1.0, 20.0], help="requests a second, through Triton")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.device == "cuda" and not torch.cuda.is_available():
@@ -91,6 +96,7 @@ def main() -> int:
             make_checkpoint(given.shape, 0, folder)
         folder = make_endless(folder, scratch / "endless")
         found = {precision: measure(folder, precision, given) for precision in given.precision}
+        served = None if given.no_server else gpu_server.measure(folder, scratch, given)
     if given.device == "cuda":
         print(
             f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, median of {given.runs}, "
@@ -98,9 +104,12 @@ def main() -> int:
         )
     for precision, figures in found.items():
         show(precision, figures)
+    if served is not None:
+        gpu_server.show(served)
     settings = {"device": given.device, "shape": given.shape, "frames": given.frames, "runs": given.runs}
-    report.write(given.json, {**settings, "figures": found})
-    return 0 if all(figures["passed"] for figures in found.values()) else 1
+    report.write(given.json, {**settings, "figures": found, "server": served})
+    passed = all(figures["passed"] for figures in found.values()) and not (served and served["failed"])
+    return 0 if passed else 1
 
 
 def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from perf import gpu
 from tests.support.factories import CheckpointFactory
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 
-SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers"]
+SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers", "--no-server"]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
