@@ -93,7 +93,11 @@ async def _voices(url: str, runs: int, frames: int) -> dict[str, Any]:
         registered = 1e3 * (time.perf_counter() - began)
         for run in range(runs + 1):
             sent = {"reference_audio": fresh_clip(10**3 + run), "reference_text": TRANSCRIPT}
-            ways = {"in context": {"voice": VOICE}, "x-vector": {"voice": VOICE, "x_vector_only": True}, "cold": sent}
+            ways: dict[str, dict[str, Any]] = {
+                "in context": {"voice": VOICE},
+                "x-vector": {"voice": VOICE, "x_vector_only": True},
+                "cold": sent,
+            }
             for kind, voice in ways.items():
                 spent, _ = await first_audio(client, frames, **voice)
                 if run:  # the first of each does not count
