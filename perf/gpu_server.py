@@ -6,7 +6,7 @@ restored    of the voice, in the first request after a restart
 callers     so many at once, again and again, and requests at random times: perf/load's figures
 left        callers that hang up after a few chunks: each speech ends as cancelled, and the next one is whole
 as a CPU    the same greedy speech in fp32 by a server on the device and by one on the CPU: RMS of the difference over
-            the RMS. One other code would make it 0.1 or more.
+            the RMS. Other codes would make other speech.
 """
 
 from __future__ import annotations
