@@ -10,6 +10,8 @@ import pytest
 from perf import gpu
 from tests.support.factories import CheckpointFactory
 
+KINDS = ("in context", "x-vector", "cold")
+
 
 @pytest.mark.long
 def test_the_whole_command(
