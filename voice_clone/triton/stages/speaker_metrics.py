@@ -6,6 +6,11 @@
     voice_clone_speaker_cache_voices                                   registered voices
     voice_clone_speaker_cache_extraction_seconds                       histogram
 
+Where voices are in a database:
+
+    voice_clone_speaker_cache_store_age_seconds                        since memory was known to be exact
+    voice_clone_speaker_cache_store_{look_failures,resets,claims_refused}_total
+
 They follow the counters of the cache once a second: a request never waits for them.
 """
 
@@ -20,6 +25,7 @@ from voice_clone.triton.telemetry import Metric
 
 PREFIX = "voice_clone_speaker_cache_"
 POOLS = ("registered", "inline")
+STORE_COUNTERS = ("look_failures", "resets", "claims_refused")
 
 
 class SpeakerMetrics:
@@ -39,6 +45,12 @@ class SpeakerMetrics:
                 text = f"{name} of artifacts in memory"
                 self._gauges[name, pool] = Metric(f"{PREFIX}{name}", text, "gauge", {"pool": pool})
         self._gauges["speakers", ""] = Metric(f"{PREFIX}voices", "registered voices", "gauge")
+        if "age_seconds" in stats()["store"]:
+            text = "seconds since memory was known to be as the voice store"
+            self._gauges["age_seconds", "store"] = Metric(f"{PREFIX}store_age_seconds", text, "gauge")
+            for name in STORE_COUNTERS:
+                text = f"{name} of the voice store"
+                self._counters[name, "store"] = Metric(f"{PREFIX}store_{name}_total", text, "counter")
         self._seconds = Metric(f"{PREFIX}extraction_seconds", "seconds of an extraction", "histogram", None, BUCKETS)
         self._shown: dict[tuple[str, str], float] = {}
         self._closing = threading.Event()
@@ -75,4 +87,6 @@ class SpeakerMetrics:
 
 
 def _value(stats: Mapping[str, Any], name: str, pool: str) -> float:
+    if pool == "store":
+        return float(stats["store"][name])
     return float(stats["pools"][pool][name] if pool else stats[name])
