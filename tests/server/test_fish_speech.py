@@ -173,6 +173,11 @@ def test_what_it_refuses(client: Client, given: dict[str, Any], error: type[Voic
         speak(client, **given)
 
 
+def test_it_needs_the_whole_text(client: Client) -> None:
+    with pytest.raises(Unsupported, match="needs the whole text before it speaks"):
+        client.speak_stream(["Good ", "morning."], voice=VOICE).read()
+
+
 def test_a_transcript_with_a_control_token_is_refused(client: Client, cache: Cache) -> None:
     before = cache("stats")[0]["extractions"]
     with pytest.raises(InvalidArgument, match=r"the transcript holds '<\|im_start\|>', a control token"):

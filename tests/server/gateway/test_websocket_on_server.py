@@ -149,3 +149,22 @@ def test_a_long_text_over_http_is_the_same(gateway: Gateway, voice: str, http: h
         messages, audio = messages_until(connection, "session.done")
     assert messages[-1]["total_sentences"] == 7
     assert_same(answer.content, audio)
+
+
+def test_a_text_goes_to_the_model_as_it_is_written(gateway: Gateway, voice: str, client: Client) -> None:
+    """In one piece, of as many frames as the whole text has; and a new piece behind a flush."""
+    text = "The ship came in at dawn. Dr. Grey saw it first, from the hill."
+    config = {"streaming_mode": "token_level", "x_vector_only": True, "seed": 11, "max_new_tokens": 40}
+    with session(gateway, voice, **config) as connection:
+        for begin in range(0, len(text), 4):
+            say(connection, "input.text", text=text[begin : begin + 4])
+        say(connection, "input.flush")
+        first, heard = messages_until(connection, "audio.done")
+        say(connection, "input.text", text=" And then the bells rang.")
+        say(connection, "input.done")
+        rest, more = messages_until(connection, "session.done")
+    whole = client.speak(text, voice=voice, seed=11, max_frames=40, x_vector_only=True).read()[0]
+    assert_same(heard, pcm16(whole))
+    assert first[-1]["info"]["characters"] == len(text)
+    assert [message["sentence_index"] for message in [*first, *rest] if message["type"] == "audio.start"] == [0, 1]
+    assert rest[-1]["total_sentences"] == 2 and len(more) > 0
