@@ -4,20 +4,21 @@
     perf/written_text --url HOST:8001 --rate 10,30,100
 
 Two ways: `appended`, each token straight into the running speech; and `sentences`, each sentence spoken when it is
-complete, one after the other. A word counts as a token. All times are seconds from the first token; a `stall` is a
-chunk that came after playback had run dry. Lengths of speeches are fixed at four words a second, as speech has.
+complete, one after the other. A piece of text is as long as a token of the checkpoint is on average. All times are
+seconds from the first piece; a `stall` is a chunk that came after playback had run dry. Lengths of speeches are fixed
+at four words a second, as speech has.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,48 +36,48 @@ TEXT = (
     "The boats lay still on the silver water, and nobody spoke."
 )
 FRAMES_A_WORD = 12.5 / 4
-FRAMES_A_SECOND = 12.5
 COLUMNS = ("tokens/s", "way", "first audio p50", "max", "stalls p50", "stalled s p50")
 
-Way = Callable[[Client, float, int, Playback], None]
+Write = Callable[[], Iterator[str]]
+Way = Callable[[Client, Write, int, Playback], None]
 
 
-def written(rate: float, text: str = TEXT) -> Iterator[str]:
-    """The words of a text, so many a second, the first one at once."""
+def written(tokens: int, rate: float) -> Iterator[str]:
+    """The text in so many pieces, `rate` of them a second, the first one at once."""
     began = time.monotonic()
-    for number, word in enumerate(re.findall(r"\S+\s*", text)):
+    for number in range(tokens):
         time.sleep(max(0.0, began + number / rate - time.monotonic()))
-        yield word
+        yield TEXT[len(TEXT) * number // tokens : len(TEXT) * (number + 1) // tokens]
 
 
 def frames_of(text: str) -> int:
     return round(FRAMES_A_WORD * len(text.split()))
 
 
-def appended(client: Client, rate: float, seed: int, playback: Playback) -> None:
+def appended(client: Client, write: Write, seed: int, playback: Playback) -> None:
     """Token by token."""
     more: dict[str, Any] = {"voice": "listener", "x_vector_only": True, "seed": seed, "max_frames": frames_of(TEXT)}
-    with client.speak_stream(written(rate), **more) as speech:
+    with client.speak_stream(write(), **more) as speech:
         for chunk in speech:
             playback.add(time.monotonic(), len(chunk.samples) / chunk.sample_rate)
 
 
-def sentences(client: Client, rate: float, seed: int, playback: Playback) -> None:
+def sentences(client: Client, write: Write, seed: int, playback: Playback) -> None:
     """Sentence by sentence: each begins when it is complete and the one before was heard by its client."""
     complete: list[str] = []
     changed = threading.Condition()
 
-    def write() -> None:
+    def split() -> None:
         text = ""
-        for word in written(rate):
-            text += word
-            if text.rstrip().endswith("."):
+        for piece in write():
+            text += piece
+            while "." in text:
+                sentence, _, text = text.partition(".")
                 with changed:
-                    complete.append(text)
+                    complete.append(f"{sentence.strip()}.")
                     changed.notify()
-                text = ""
 
-    threading.Thread(target=write, daemon=True).start()
+    threading.Thread(target=split, daemon=True).start()
     for number in range(TEXT.count(".")):
         with changed:
             changed.wait_for(lambda number=number: len(complete) > number)  # type: ignore[misc]
@@ -88,16 +89,16 @@ def sentences(client: Client, rate: float, seed: int, playback: Playback) -> Non
 WAYS: dict[str, Way] = {"appended": appended, "sentences": sentences}
 
 
-def measure(client: Client, rates: list[float], repeats: int) -> list[dict[str, Any]]:
+def measure(client: Client, tokens: int, rates: list[float], repeats: int) -> list[dict[str, Any]]:
     """Every rate and way in turn, so that a machine's moods are shared."""
     found: dict[tuple[float, str], list[Playback]] = {(rate, way): [] for rate in rates for way in WAYS}
     for seed in range(repeats + 1):
         for (rate, way), playbacks in found.items():
             playback = Playback(time.monotonic())
-            WAYS[way](client, rate, seed, playback)
+            WAYS[way](client, partial(written, tokens, rate), seed, playback)
             if seed:  # the first round warms up
                 playbacks.append(playback)
-    levels = []
+    levels: list[dict[str, Any]] = []
     for (rate, way), playbacks in found.items():
         first = [playback.first_audio or 0.0 for playback in playbacks]
         levels.append(
@@ -138,14 +139,21 @@ def main() -> int:
     rates = [float(rate) for rate in arguments.rate.split(",")]
     with _server(arguments) as url, Client(url) as client:
         client.upload("listener", fresh_clip(1), reference_text=TRANSCRIPT, wait=True)
-        levels = measure(client, rates, arguments.repeats)
+        everything = client.speak_stream([TEXT], voice="listener", x_vector_only=True, max_frames=2000)
+        everything.read()
+        tokens = int((everything.info or {})["read"])
+        levels = measure(client, tokens, rates, arguments.repeats)
     rows = [
         (level["rate"], level["way"], first["p50"], first["max"], level["stalls"], level["stalled"])
         for level in levels
         for first in (level["first_audio"],)
     ]
     print(report.table(COLUMNS, rows))
-    given = {"repeats": arguments.repeats, "checkpoint": arguments.checkpoint and arguments.checkpoint.name}
+    given = {
+        "repeats": arguments.repeats,
+        "text_tokens": tokens,
+        "checkpoint": arguments.checkpoint and arguments.checkpoint.name,
+    }
     report.write(arguments.output, {"arguments": given, "levels": levels})
     return 0
 

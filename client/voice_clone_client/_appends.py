@@ -9,7 +9,7 @@ from typing import Any
 from tritonclient.grpc import InferResult
 
 from . import _requests
-from .errors import from_status
+from .errors import Unsupported, from_status
 
 MOST = 256  # characters of a piece: they never have more tokens than the server takes at once
 RETRY_SECONDS = 0.2  # after the server has said that too much of the text is unread
@@ -71,6 +71,8 @@ def still_taken(message: Any) -> bool:
     Raises:
         VoiceCloneError: the piece was refused.
     """
+    if "unexpected inference input" in message.error_message:  # Triton's words for a talker that takes no appends
+        raise Unsupported("this model needs the whole text before it speaks")
     if message.error_message:
         raise from_status("INVALID_ARGUMENT", message.error_message)
     info = InferResult(message.infer_response).as_numpy("info") if message.infer_response.outputs else None
