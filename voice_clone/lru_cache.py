@@ -1,14 +1,20 @@
-"""An LRU cache bounded in bytes and idle time, for what is computed of a voice once and used by its next speeches."""
+"""An LRU cache bounded in bytes and idle time, for what is computed of a voice once and used by its next speeches.
+
+A voice that is deleted is forgotten: what was computed of it goes, and does not come back. A speech that looked its
+voice up before a voice was forgotten may be of that voice, so what it computes is not kept any more. No list of deleted
+voices is needed for that.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +22,50 @@ from numpy.typing import NDArray
 V = TypeVar("V")
 
 
+class Origin(NamedTuple):
+    """The voice of a speech.
+
+    Attributes:
+        voice: as speaker_cache calls it, also when it is forgotten; empty: it is none that speaker_cache knows.
+        found: when it was looked up, or a moment before: seconds on this machine's monotonic clock.
+    """
+
+    voice: str
+    found: float
+
+    @classmethod
+    def unknown(cls) -> Origin:
+        """Of what comes from a caller that names no voice."""
+        return cls("", time.monotonic())
+
+    @classmethod
+    def from_json(cls, value: Any) -> Origin:
+        """What became of an origin in JSON; that of an unknown voice where it is none."""
+        try:
+            voice, found = value
+            return cls(str(voice), min(float(found), time.monotonic()) if math.isfinite(found) else -math.inf)
+        except (TypeError, ValueError, OverflowError):
+            return cls.unknown()
+
+
+class Kept(NamedTuple):
+    """What a process keeps of voices: entries, their bytes, and the voices as speaker_cache calls them."""
+
+    entries: int
+    nbytes: int
+    voices: frozenset[str]
+
+
 @dataclass
 class _Entry(Generic[V]):
     value: V
     nbytes: int
     used: float
+    voices: set[str] = field(default_factory=set)  # that it was computed of, or used by
 
 
 class LRUCache(Generic[V]):
-    """A map bounded in bytes and idle time; the least recently used entry is evicted first. For one thread.
+    """A map bounded in bytes and idle time; the least recently used entry is evicted first. Thread-safe.
 
     Args:
         max_bytes: of all values together; a larger value is not cached.
@@ -40,41 +81,64 @@ class LRUCache(Generic[V]):
         self._clock = clock
         self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()  # least recently used first
         self.nbytes = 0
+        self._forgotten = -math.inf  # when a voice was, for the last time; on the clock of `Origin.found`
+        self._lock = threading.RLock()
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._entries
 
-    def get(self, key: bytes) -> V | None:
+    def get(self, key: bytes, origin: Origin) -> V | None:
         """The value, now the most recently used; None if it is not cached."""
-        self.sweep()
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        self._entries.move_to_end(key)
-        entry.used = self._clock()
-        return entry.value
+        with self._lock:
+            self.sweep()
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            entry.used = self._clock()
+            entry.voices.add(origin.voice)
+            return entry.value
 
-    def put(self, key: bytes, value: V, nbytes: int) -> None:
-        """Cache a value as the most recently used, if it can fit; it replaces an older one of the key."""
-        if key in self._entries:
-            self._drop(key)
-        if nbytes > self.max_bytes:
-            return
-        while self.nbytes + nbytes > self.max_bytes:
-            self._drop(next(iter(self._entries)))
-        self._entries[key] = _Entry(value, nbytes, self._clock())
-        self.nbytes += nbytes
+    def put(self, key: bytes, value: V, nbytes: int, origin: Origin) -> None:
+        """Cache a value as the most recently used, if it can fit; it replaces an older one of the key. Nothing happens
+        if a voice was forgotten since this one was looked up.
+        """
+        with self._lock:
+            if origin.found <= self._forgotten:
+                return
+            voices = {origin.voice}
+            if key in self._entries:
+                voices |= self._entries[key].voices
+                self._drop(key)
+            if nbytes > self.max_bytes:
+                return
+            while self.nbytes + nbytes > self.max_bytes:
+                self._drop(next(iter(self._entries)))
+            self._entries[key] = _Entry(value, nbytes, self._clock(), voices)
+            self.nbytes += nbytes
+
+    def forget(self, voices: Collection[str]) -> Kept:
+        """Drop all that was computed of these voices, or used by them. Returns what is left, for none of them, too."""
+        with self._lock:
+            if voices:
+                self._forgotten = time.monotonic()
+            for key in [key for key, entry in self._entries.items() if not entry.voices.isdisjoint(voices)]:
+                self._drop(key)
+            known = frozenset().union(*(entry.voices for entry in self._entries.values())) - {""}
+            return Kept(len(self._entries), self.nbytes, known)
 
     def sweep(self) -> None:
         """Evict what was not used for `idle_seconds`."""
-        oldest = self._clock() - self._idle_seconds
-        while self._entries and next(iter(self._entries.values())).used < oldest:
-            self._drop(next(iter(self._entries)))
+        with self._lock:
+            oldest = self._clock() - self._idle_seconds
+            while self._entries and next(iter(self._entries.values())).used < oldest:
+                self._drop(next(iter(self._entries)))
 
     def clear(self) -> None:
         """Evict all."""
-        self._entries.clear()
-        self.nbytes = 0
+        with self._lock:
+            self._entries.clear()
+            self.nbytes = 0
 
     def _drop(self, key: bytes) -> None:
         self.nbytes -= self._entries.pop(key).nbytes

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
+from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest
@@ -223,7 +224,7 @@ class TalkerStage(Protocol[P]):
             InvalidArgument: a tensor is missing or wrong, a knob or an option is out of range or unknown.
         """
 
-    def known_prompts(self, voices: KnownVoices) -> Iterator[P]:
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, P]]:
         """A prompt with some text for each registered voice, the latest first."""
 
 
@@ -242,5 +243,5 @@ class DecoderStage(Protocol):
     def chunk_frames(self) -> tuple[int, ...]:
         """As of the talker: the lengths that are warmed up."""
 
-    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
+    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
         """The reference frames of each registered voice, the latest first."""

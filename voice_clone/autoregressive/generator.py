@@ -34,6 +34,7 @@ from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRe
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
+from voice_clone.lru_cache import Origin
 
 P = TypeVar("P")
 
@@ -77,6 +78,7 @@ class _Stream:
     limit: Finish  # the finish after so many
     ending: Finish = field(default="stop", init=False)  # the finish where the model says so
     recent: deque[int]  # codebook 0 of the latest frames
+    origin: Origin
     read: int = 0  # prompt positions prefilled
     frames: int = 0  # made so far
     newest: npt.NDArray[np.int32] | None = None  # the last of them
@@ -125,18 +127,16 @@ class Generator(Generic[P]):
             deterministic: neighbours change no bit of a stream; costs the work of all slots in every step.
             runaway_frames: ends a stream that repeats itself for so many frames after its text ends; None: never.
             runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
-            prefix_bytes: memory for the prefixes of voices, which their next prompts need not read again; for a
-                repeatable stack alone.
+            prefix_bytes: memory for prefixes that need not be read again; for a repeatable stack alone.
         """
         self.talker = talker
-        self.slots = slots
+        self.slots, self.max_length = slots, max_length
         self.payload = PayloadForm(talker.codebooks)
-        self.max_length = max_length
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
         self._streams: dict[int, _Stream] = {}
         self._model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
-        self._prefixes = PromptPrefixes(self._model.cache, prefix_bytes if talker.stack.repeatable else 0)
+        self.prefixes = PromptPrefixes(self._model.cache, prefix_bytes if talker.stack.repeatable else 0)
         self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
         if runner is not None:
             self._step = StaticStep(self._model, runner, deterministic)
@@ -159,32 +159,32 @@ class Generator(Generic[P]):
             self._step.prepare()
 
     @torch.inference_mode()
-    def restore(self, prompts: Iterable[P], seconds: float) -> int:
+    def restore(self, prompts: Iterable[tuple[Origin, P]], seconds: float) -> int:
         """Read the prefixes of prompts, the most wanted first, as many as fit and as `seconds` allow. For use without
         streams.
 
         Returns: how many.
         """
         deadline = time.monotonic() + seconds
-        learned: list[Prefix] = []
-        for prompt in prompts:
+        learned: list[tuple[Prefix, Origin]] = []
+        for origin, prompt in prompts:
             if time.monotonic() > deadline:
                 break
             try:
                 prefix = self.talker.prefix(prompt)
-                if not self._prefixes.has_room(prefix):
+                if not self.prefixes.has_room(prefix):
                     break
-                self.start(0, TalkerRequest(prompt, _Greedy(), 1))
+                self.start(0, TalkerRequest(prompt, _Greedy(), 1, origin=origin))
                 if unread := prefix.length - self._streams[0].read:
                     self.prefill(0, unread)
-                learned.append(prefix)
+                learned.append((prefix, origin))
             except InvalidArgument:  # a prompt of another checkpoint
                 pass
             except Exception:  # whatever a file holds, the others serve
                 log.exception("the prompt of a known voice could not be read")
             self._streams.pop(0, None)
-        for prefix in reversed(learned):  # the most wanted one is then the last to be evicted
-            self._prefixes.read(prefix, 0)
+        for prefix, origin in reversed(learned):  # the most wanted one is then the last to be evicted
+            self.prefixes.read(prefix, 0, origin)
         self._model.cache.clear()
         return len(learned)
 
@@ -212,11 +212,11 @@ class Generator(Generic[P]):
         self._model.used[slot] = False
         draws = Draws(request.sampling.seed, self.talker.draws)
         prefix = self.talker.prefix(prompt)
-        known = self._prefixes.read(prefix, slot)
+        known = self.prefixes.read(prefix, slot, request.origin)
         limit: Finish = "budget" if request.budgeted else "length"
         recent: deque[int] = deque(maxlen=self.talker.recent_codes)
         sampling = knobs_of(request.sampling)
-        self._streams[slot] = _Stream(prefix, text, sampling, draws, max_frames, limit, recent, known)
+        self._streams[slot] = _Stream(prefix, text, sampling, draws, max_frames, limit, recent, request.origin, known)
         return length - known
 
     @torch.inference_mode()
@@ -245,7 +245,7 @@ class Generator(Generic[P]):
         self._model.hidden[slot] = self.talker.stack.prefill(self._model.cache, slot, embeds, stream.read)
         before, stream.read = stream.read, stream.read + count
         if before < stream.prefix.length <= stream.read:
-            self._prefixes.store(stream.prefix, slot)
+            self.prefixes.store(stream.prefix, slot, stream.origin)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int]) -> list[Frame]:
@@ -275,7 +275,7 @@ class Generator(Generic[P]):
     def reset(self) -> None:
         """Drop all streams, in whatever state, and everything that they have written."""
         self._streams = {}
-        self._prefixes.clear()
+        self.prefixes.clear()
         self._model.cache.clear()
 
     def _frame(self, stream: _Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame:

@@ -4,16 +4,18 @@ Role, language, speaker and the transcript of the reference stand before the tex
 reference. Their keys and values are the same in every prompt of a voice, so they are copied instead of computed. The
 key is the digest of everything that they are computed from: a voice that is replaced has another one.
 
-An entry holds keys and values (no audio, no name) until newer ones need the memory.
+An entry holds keys and values (no audio, no name) until newer ones need the memory, or its voice is forgotten.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from torch import Tensor
 
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.talker import Prefix
-from voice_clone.lru_cache import LRUCache
+from voice_clone.lru_cache import Kept, LRUCache, Origin
 
 
 class PromptPrefixes:
@@ -35,20 +37,24 @@ class PromptPrefixes:
         """Bytes of all keys and values."""
         return self._cached.nbytes
 
-    def read(self, prefix: Prefix, slot: int) -> int:
+    def forget(self, voices: Collection[str]) -> Kept:
+        """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
+        return self._cached.forget(voices)
+
+    def read(self, prefix: Prefix, slot: int, origin: Origin) -> int:
         """Write a cached prefix to a slot; returns the number of positions: all of the prefix, or 0."""
-        entry = self._cached.get(prefix.key)
+        entry = self._cached.get(prefix.key, origin)
         if entry is None:
             return 0
         keys, values = self._positions(prefix, slot)
         keys[:], values[:] = entry
         return prefix.length
 
-    def store(self, prefix: Prefix, slot: int) -> None:
+    def store(self, prefix: Prefix, slot: int, origin: Origin) -> None:
         """Cache the prefix that a slot has read, if it can fit."""
         if self._bytes(prefix) <= self._cached.max_bytes:
             keys, values = self._positions(prefix, slot)
-            self._cached.put(prefix.key, (keys.clone(), values.clone()), self._bytes(prefix))
+            self._cached.put(prefix.key, (keys.clone(), values.clone()), self._bytes(prefix), origin)
 
     def has_room(self, prefix: Prefix) -> bool:
         """Whether it is cached, or fits without an eviction."""

@@ -8,7 +8,7 @@ Shapes: B streams, N frames, K codebooks, C hidden size, V vocabulary of codeboo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters, Sampling
 from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.lru_cache import Origin
 
 P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
@@ -35,12 +36,14 @@ class TalkerRequest(Generic[P]):
         max_frames: the stream ends after so many frames.
         budgeted: they are what the family grants the text. A stream that uses them up has missed its end; one that
             has all frames that its caller asked for has not.
+        origin: the voice of the prompt.
     """
 
     prompt: P
     sampling: Sampling
     max_frames: int
     budgeted: bool = False
+    origin: Origin = field(default_factory=Origin.unknown)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import VoiceCloneError
+from voice_clone.lru_cache import Origin
 
 Primed = Literal["hit", "miss", "none"]
 
@@ -28,6 +29,7 @@ class Chunk:
         failure: the stream ends with this error instead of samples.
         voice: with chunk 0 alone, for a decoder that needs the voice.
         from_talker: a talker sends the stream, inside an ensemble: no error but with the final chunk.
+        origin: of the context.
         arrived: `time.monotonic()`.
     """
 
@@ -39,6 +41,7 @@ class Chunk:
     failure: VoiceCloneError | None = None
     voice: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     from_talker: bool = False
+    origin: Origin = field(default_factory=Origin.unknown)
     arrived: float = field(default_factory=time.monotonic)
 
 

@@ -18,6 +18,7 @@ from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.layers.streaming import StreamState
+from voice_clone.lru_cache import Kept, Origin
 
 PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
 
@@ -46,7 +47,7 @@ class Code2Wav:
         primed_bytes, primed_seconds: bounds of the cached states after references; see `PrimedStates`.
         clock: seconds, monotonic.
 
-    For one thread.
+    For one thread, but for `forget`.
     """
 
     def __init__(
@@ -86,6 +87,12 @@ class Code2Wav:
     def primed_bytes(self) -> int:
         """Memory of the cached states after references."""
         return self._primed.nbytes
+
+    def forget(self, voices: Collection[str]) -> Kept:
+        """Drop the cached states after references of these voices; returns what is left. Open streams go on. Any thread
+        may call it.
+        """
+        return self._primed.cached.forget(voices)
 
     def is_open(self, stream_id: str) -> bool:
         """Whether a stream has a state."""
@@ -164,7 +171,7 @@ class Code2Wav:
             frames = [self._form.payload.join([np.zeros(self._form.payload.width)] * length)] * batch
             run(self._form.batch(frames, self._device), self._decoder.new_state(batch))
 
-    def prepare(self, context: NDArray[Any]) -> None:
+    def prepare(self, context: NDArray[Any], origin: Origin) -> None:
         """Compute and cache the state after a reference with which a stream is about to begin.
 
         Raises:
@@ -174,28 +181,28 @@ class Code2Wav:
         if self._form.needs_voice:
             return
         if len(context) and context not in self._primed and self._primed.room(self._state_bytes):
-            self._primed.put(context, self._after(context), used=False)
+            self._primed.put(context, self._after(context), origin, used=False)
 
-    def restore(self, references: Iterable[NDArray[Any]], seconds: float) -> int:
+    def restore(self, references: Iterable[tuple[Origin, NDArray[Any]]], seconds: float) -> int:
         """Compute the states after known references, the most wanted first, as many as fit and as `seconds` allow.
 
         Returns: how many.
         """
         deadline = time.monotonic() + seconds
-        done: list[tuple[NDArray[Any], StreamState]] = []
+        done: list[tuple[Origin, NDArray[Any], StreamState]] = []
         room = 0 if self._form.needs_voice else self._primed.room(self._state_bytes)
-        for frames in references:
+        for origin, frames in references:
             if len(done) == room or time.monotonic() > deadline:
                 break
             try:
                 self._check(frames, "the reference")
-                done.append((frames, self._after(frames)))
+                done.append((origin, frames, self._after(frames)))
             except InvalidArgument:  # a reference of another checkpoint
                 pass
             except Exception:  # whatever a file holds, the others serve
                 log.exception("the state after a known reference could not be computed")
-        for frames, state in reversed(done):  # the most wanted one is then the last to be evicted
-            self._primed.put(frames, state)
+        for origin, frames, state in reversed(done):  # the most wanted one is then the last to be evicted
+            self._primed.put(frames, state, origin)
         return len(done)
 
     def _stream(self, chunk: Chunk) -> _Stream:
@@ -210,24 +217,24 @@ class Code2Wav:
                 raise InvalidArgument(
                     f"chunk {chunk.index} belongs to a stream that is not open; a stream begins with chunk 0"
                 )
-            stream = self._streams[chunk.stream_id] = self._open(chunk.context, chunk.voice)
+            stream = self._streams[chunk.stream_id] = self._open(chunk.context, chunk.voice, chunk.origin)
         elif chunk.index != stream.next_index:
             raise InvalidArgument(f"chunk {chunk.index} of this stream came where chunk {stream.next_index} was due")
         return stream
 
-    def _open(self, context: NDArray[Any], voice: Mapping[str, NDArray[Any]]) -> _Stream:
+    def _open(self, context: NDArray[Any], voice: Mapping[str, NDArray[Any]], origin: Origin) -> _Stream:
         if len(self._streams) >= self.max_streams:
             raise Overloaded(f"{self.max_streams} streams are open already; try again later")
         if self._form.needs_voice:
             return self._open_with_voice(context, voice)
         if context.size == 0:
             return _Stream(self._decoder.new_state(1), "none", used=self._clock())
-        found = self._primed.get(context)
+        found = self._primed.get(context, origin)
         if found is not None:
             state, known = found
             return _Stream(state, "hit" if known else "miss", used=self._clock())
         state = self._after(context)
-        self._primed.put(context, state)
+        self._primed.put(context, state, origin)
         return _Stream(state, "miss", used=self._clock())
 
     def _open_with_voice(self, context: NDArray[Any], voice: Mapping[str, NDArray[Any]]) -> _Stream:

@@ -1,8 +1,9 @@
 """Decoder states after a voice's reference frames, cached because they depend on the voice alone.
 
 An entry holds the decoder's key-value caches and convolution histories after the reference (some megabytes; no audio,
-no text, no name). It is evicted when it was not used for `idle_seconds`, or when newer ones need the memory. No entry
-is written to disk. The key is the digest of the frames: a voice that is replaced has other frames, and another key.
+no text, no name). It is evicted when it was not used for `idle_seconds`, when newer ones need the memory, or when its
+voice is forgotten. No entry is written to disk. The key is the digest of the frames: a voice that is replaced has other
+frames, and another key.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.layers.streaming import StreamState
-from voice_clone.lru_cache import LRUCache, digest
+from voice_clone.lru_cache import LRUCache, Origin, digest
 
 
 @dataclass
@@ -28,40 +29,43 @@ class PrimedStates:
     """The states after reference frames.
 
     Args: as of `LRUCache`.
+
+    Attributes:
+        cached: all of them; any thread may make it forget a voice.
     """
 
     def __init__(self, max_bytes: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cache: LRUCache[_Primed] = LRUCache(max_bytes, idle_seconds, clock)
+        self.cached: LRUCache[_Primed] = LRUCache(max_bytes, idle_seconds, clock)
 
     def __contains__(self, frames: NDArray[Any]) -> bool:
-        return digest(frames) in self._cache
+        return digest(frames) in self.cached
 
     @property
     def nbytes(self) -> int:
         """Bytes of all states."""
-        return self._cache.nbytes
+        return self.cached.nbytes
 
-    def get(self, frames: NDArray[Any]) -> tuple[StreamState, bool] | None:
+    def get(self, frames: NDArray[Any], origin: Origin) -> tuple[StreamState, bool] | None:
         """The state after `frames` [n, width], from which one stream may continue, and whether an earlier stream has
         used it; None if it is not cached.
         """
-        primed = self._cache.get(digest(frames))
+        primed = self.cached.get(digest(frames), origin)
         if primed is None:
             return None
         used, primed.used = primed.used, True
         return primed.state.fork(), used
 
-    def put(self, frames: NDArray[Any], state: StreamState, used: bool = True) -> None:
+    def put(self, frames: NDArray[Any], state: StreamState, origin: Origin, used: bool = True) -> None:
         """Cache the state after `frames`, if it can fit; the caller may continue from `state` itself.
 
         `used`: false if the stream for which it was computed will still ask for it.
         """
-        self._cache.put(digest(frames), _Primed(state.fork(), used), state.nbytes)
+        self.cached.put(digest(frames), _Primed(state.fork(), used), state.nbytes, origin)
 
     def room(self, size: int) -> int:
         """How many states of `size` bytes fit."""
-        return self._cache.max_bytes // size
+        return self.cached.max_bytes // size
 
     def sweep(self) -> None:
         """Evict what was not used for long."""
-        self._cache.sweep()
+        self.cached.sweep()

@@ -41,6 +41,7 @@ from voice_clone.errors import (
     Overloaded,
     VoiceCloneError,
 )
+from voice_clone.lru_cache import Origin
 
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
 GONE = "the client gave the stream up"
@@ -88,7 +89,7 @@ class Code2WavWorker:
         self._max_queue = max_queue
         self._observer = observer
         self._waiting = ChunkQueue(frame_seconds, clock)
-        self._references: deque[NDArray[Any]] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
+        self._references: deque[tuple[NDArray[Any], Origin]] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
         self._abandoned: set[str] = set()  # streams whose client has left
         self._alive: set[str] = set()  # streams that gave a sign of life since the last sweep
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
@@ -109,10 +110,10 @@ class Code2WavWorker:
             self._waiting.put(Entry(chunk, ticket, len(chunk.payload)))
             self._changed.notify()
 
-    def prepare(self, context: NDArray[Any]) -> None:
+    def prepare(self, context: NDArray[Any], origin: Origin) -> None:
         """A stream is about to begin with these reference frames [n, width]; returns at once."""
         with self._changed:
-            self._references.append(context)
+            self._references.append((context, origin))
             self._changed.notify()
 
     def keep(self, stream_id: str) -> None:
@@ -250,9 +251,9 @@ class Code2WavWorker:
         with self._changed:
             if self._waiting or not self._references:
                 return
-            context = self._references.popleft()
+            context, origin = self._references.popleft()
         try:
-            self._code2wav.prepare(context)
+            self._code2wav.prepare(context, origin)
         except VoiceCloneError as error:  # the first chunk will get the error
             log.info("a reference could not be prepared: %s", error)
         except Exception as error:  # likewise; the streams of this batch must not fail

@@ -13,7 +13,7 @@ from voice_clone.speakers.background import Background
 from voice_clone.speakers.draft import check_consent, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Resolved
-from voice_clone.speakers.memory import Memory, States
+from voice_clone.speakers.memory import Elsewhere, Memory, Nowhere, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.record import SpeakerRecord
@@ -48,6 +48,7 @@ class SpeakerCache:
         model_types: answers the families whose artifacts are made at upload; called at each use. The first is the
             default of a request that names no family.
         on_extraction: called with the seconds of each extraction.
+        elsewhere: the other processes that keep what they computed of voices.
 
     Raises:
         Overloaded, Internal: the store cannot be read; it is closed.
@@ -60,11 +61,13 @@ class SpeakerCache:
         config: CacheConfig | None = None,
         model_types: Callable[[], Iterable[str]] = tuple,
         on_extraction: Callable[[float], None] = lambda seconds: None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        self._elsewhere = elsewhere or Nowhere()
         self._config = config = config or CacheConfig()
         self._model_types = model_types
         self._metrics = Metrics(on_extraction)
-        self._memory = Memory(config)
+        self._memory = Memory(config, self._elsewhere)
         self._store = store
         try:
             immutable = config.policy == "immutable"
@@ -235,12 +238,14 @@ class SpeakerCache:
             "generation": generation,
             "extraction_ms": resolved.extraction_ms,
             "fingerprint": resolved.fingerprint,
+            "origin": resolved.origin if resolved.record is None else resolved.record.origin.voice,
         }
 
     def _stats(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        return Reply({**self.counters(), "model_types": list(self._model_types())})
+        kept = self._elsewhere.kept()
+        return Reply({**self.counters(), "model_types": list(self._model_types()), "kept": kept})
 
     def _export(self, request: Request) -> Reply:
         check_options(request.options, "include_audio")

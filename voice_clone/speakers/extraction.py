@@ -24,7 +24,7 @@ from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
-from voice_clone.speakers.memory import Failure, Memory
+from voice_clone.speakers.memory import Failure, Memory, inline_origin
 from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
@@ -46,6 +46,7 @@ class Resolved:
         artifacts: safetensors bytes.
         extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
         unsaved: why the store did not take them, if it did not; then they are in memory alone.
+        origin: of an inline clip, see `memory.inline_origin`.
     """
 
     status: Literal["hit", "restored", "miss"]
@@ -55,6 +56,7 @@ class Resolved:
     fingerprint: str
     extraction_ms: float = 0.0
     unsaved: VoiceCloneError | None = None
+    origin: str = ""
 
 
 class Extractor:
@@ -124,7 +126,7 @@ class Extractor:
             key = CacheKey(artifact.model_type, digest, 0, fingerprint, artifact.mode)
             found = self._memory.artifacts.get("inline", key)
             if found is not None:
-                return Resolved("hit", None, artifact, found, key.fingerprint)
+                return Resolved("hit", None, artifact, found, key.fingerprint, origin=inline_origin(digest))
         work = partial(self._extract_inline, clip, digest, artifact, use_cache)
         flight = self._memory.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
         resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
@@ -233,8 +235,7 @@ class Extractor:
         clip = self._stored_clip(record, artifact)
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
         newer = self._registry.publish(record, artifact, tensors, info, renew=True, guard=lambda: not flight.over)
-        self._memory.artifacts.discard("registered", record.key)
-        self._memory.failures.get(record.key, {}).pop(artifact, None)
+        self._memory.drop(record)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache=True)
 
     def _extract_inline(
@@ -245,7 +246,7 @@ class Extractor:
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
             self._memory.artifacts.put("inline", key, packed)
-        return Resolved("miss", None, artifact, packed, info.fingerprint, info.extraction_ms)
+        return Resolved("miss", None, artifact, packed, *info, origin=inline_origin(digest))
 
     def _keep(
         self,
@@ -285,8 +286,7 @@ class Extractor:
         except Damaged as error:
             if not set(record.artifacts) - {artifact}:  # the file holds nothing else of use
                 self._registry.set_aside(record, str(error))
-                self._memory.artifacts.discard("registered", record.key)
-                self._memory.failures.pop(record.key, None)
+                self._memory.drop(record)
             raise Internal(f"the stored clip of the voice {record.name!r} is damaged; upload it again") from None
         if audio is None:
             raise Unsupported(

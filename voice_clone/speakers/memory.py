@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported
@@ -19,6 +19,7 @@ from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.flight import Flights
 from voice_clone.speakers.lru import ArtifactCache
 from voice_clone.speakers.modes import NATURAL, mode_of_record
+from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
 from voice_clone.speakers.request import CacheConfig
 
@@ -30,15 +31,40 @@ class Failure(NamedTuple):
     again: bool
 
 
+class Elsewhere(Protocol):
+    """The other processes of the server that keep what they computed of voices."""
+
+    def forget(self, voices: Collection[str]) -> None:
+        """Make them drop it, by `SpeakerRecord.origin` or `inline_origin`. Never raises."""
+
+    def kept(self) -> Mapping[str, Any]:
+        """What each of them keeps, fit for JSON."""
+
+
+class Nowhere:
+    """No other processes."""
+
+    def forget(self, voices: Collection[str]) -> None:
+        """See `Elsewhere`."""
+
+    def kept(self) -> Mapping[str, Any]:
+        """See `Elsewhere`."""
+        return {}
+
+
 class Memory:
     """Artifacts, flights and failures of one process. All of it may be forgotten at any time.
+
+    Args:
+        elsewhere: the other processes.
 
     Attributes:
         failures: why the last extraction after an upload failed, by speaker key.
         clips: decoded clips of uploads, until their first extraction.
     """
 
-    def __init__(self, config: CacheConfig) -> None:
+    def __init__(self, config: CacheConfig, elsewhere: Elsewhere) -> None:
+        self._elsewhere = elsewhere
         self.artifacts = ArtifactCache(config.max_bytes, config.max_entries, config.inline_share)
         self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
         self.failures: dict[str, dict[ArtifactId, Failure]] = {}
@@ -46,11 +72,24 @@ class Memory:
 
     def forget(self, record: SpeakerRecord) -> None:
         """Drop all that belongs to a speaker that was deleted or replaced, and its clip among the inline ones."""
+        self.flights.abandon(record.key)
+        self.drop(record)
+        parse_name.cache_clear()
+
+    def drop(self, record: SpeakerRecord) -> None:
+        """Drop what came of this generation of a speaker, in all processes; its flights go on."""
+        self.failures.pop(record.key, None)
         self.artifacts.discard("registered", record.key)
+        voices = [record.origin.voice]
         if record.audio_digest is not None:
             self.artifacts.discard("inline", record.audio_digest)
-        self.failures.pop(record.key, None)
-        self.flights.abandon(record.key)
+            voices.append(inline_origin(record.audio_digest))
+        self._elsewhere.forget(voices)
+
+
+def inline_origin(digest: str) -> str:
+    """As `SpeakerRecord.origin`, of a clip that is not registered."""
+    return f"inline-{digest}"
 
 
 class DecodedClips:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from voice_clone.audio import Clip
+from voice_clone.lru_cache import Origin
 from voice_clone.speakers.name import check_word, parse_name
 from voice_clone.speakers.report import ClipReport, ClipWarning, speaking_rate, warnings_of
 
@@ -84,6 +86,11 @@ class SpeakerRecord:
     shared: bool = False
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
     beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> Origin:
+        """What other processes file that under which they compute of this speaker; found now."""
+        return Origin(str(self.generation), time.monotonic())
 
     @property
     def key(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.errors import Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound
+from voice_clone.errors import Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import parse_name
@@ -172,9 +172,14 @@ class Registry:
                 held.enter_context(self._changing(key))
             with self._lock:
                 approve()
+                replaced = self._records.keys() & keys
                 self._creating.update({draft.record.key: draft.record.owner for draft in drafts})
             try:
-                return self._store.write(drafts, approve)
+                written = self._store.write(drafts, approve)
+                for key in replaced:
+                    with contextlib.suppress(VoiceCloneError):  # the next delete tries again
+                        self._store.purge(key)
+                return written
             finally:
                 with self._lock:
                     for key in keys:
@@ -215,9 +220,20 @@ class Registry:
             yield self.current(record)
 
     def remove(self, name: str, owner: str | None = None) -> SpeakerRecord:
-        """Delete a speaker, in the store and in memory. `owner` and errors: as `find`. Returns: its last record."""
-        with self._changing(parse_name(name).key):
-            return self._store.remove(lambda: self.find(name, owner))
+        """Delete a speaker, in the store and in memory. `owner` and errors: as `find`. Returns: its last record.
+
+        What was set aside under its name goes, too; for the operator even if there is no such speaker.
+        """
+        key = parse_name(name).key
+        with self._changing(key):
+            try:
+                record = self._store.remove(lambda: self.find(name, owner))
+            except SpeakerNotFound:
+                if owner is None:
+                    self._store.purge(key)
+                raise
+            self._store.purge(key)
+            return record
 
     def set_aside(self, record: SpeakerRecord, reason: str) -> None:
         """Drop a speaker of which nothing can be read. What it has in flight fails on its own.

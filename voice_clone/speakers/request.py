@@ -20,8 +20,10 @@ that `get`, `list` and `resolve` find those that are shared. Without it the call
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
     resolve  one of name, audio, speaker_embedding; model_type?; reference_text? with audio; options mode,
              cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss", "model_type", "mode",
-             "generation", "embedding_source", "extraction_ms", "fingerprint", "name"?, "reference_text"?}.
-    stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first.
+             "generation", "embedding_source", "extraction_ms", "fingerprint", "origin", "name"?,
+             "reference_text"?}. What is computed of the artifacts is filed under `origin`, and dropped by it.
+    stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first; "kept":
+             {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
     export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
     import   audio: a bundle; options reextract, policy, max_owned. {"speakers": [speaker, ...], "count": n}
 """

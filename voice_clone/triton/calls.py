@@ -35,10 +35,18 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
             error = from_message(message)
             if isinstance(error, Internal) and _SERVER_NOT_READY in message:  # then `is_model_ready` would be harmful
                 raise Overloaded("the server is shutting down")
-            if isinstance(error, Internal) and not pb_utils.is_model_ready(model):
+            if isinstance(error, Internal) and not is_ready(model):
                 raise Unsupported(f"this server has no model {model}")
             if isinstance(error, Internal):
                 log.error("the call of %s failed: %s", model, message)
             raise error
         outputs = {tensor.name(): tensor.as_numpy().copy() for tensor in answer.output_tensors()} or outputs
     return outputs
+
+
+def is_ready(model: str) -> bool:
+    """Whether the server has the model and has loaded it. Triton 2.51 raises for a name that it does not know."""
+    try:
+        return bool(pb_utils.is_model_ready(model))
+    except pb_utils.TritonModelException:
+        return False

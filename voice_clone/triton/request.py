@@ -24,15 +24,23 @@ class Request:
 
     def __init__(self, request: Any, required: Iterable[str]) -> None:
         self._inputs: dict[str, Array] = {t.name(): t.as_numpy().copy() for t in request.inputs()}
-        for name in required:
-            if name not in self._inputs:
-                raise InvalidArgument(f"{name} is missing")
+        self.require(*required)
         # Some are forwarded headers, whose names keep the case in which they were sent.
         try:
             given: dict[str, Any] = json.loads(request.parameters() or "{}")
         except UnicodeDecodeError:
             raise InvalidArgument("the request's parameters must be UTF-8 text") from None
         self._parameters = {name.lower(): value for name, value in given.items()}
+
+    def require(self, *names: str) -> None:
+        """Check that these inputs are given.
+
+        Raises:
+            InvalidArgument: one of them is missing.
+        """
+        for name in names:
+            if name not in self._inputs:
+                raise InvalidArgument(f"{name} is missing")
 
     def parameter(self, name: str) -> Any:
         """A request parameter: a bool, an int, a float or a text. `name` is in lower case."""

@@ -15,6 +15,7 @@ from voice_clone import compute
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.decoder import CodecFormat
+from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 
@@ -34,7 +35,7 @@ class ChirpDecoderStage:
             needs_voice=True,
         )
 
-    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
+    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
         """None: a voice of chirp has no reference frames."""
         return iter(())
 

@@ -18,6 +18,7 @@ from voice_clone.autoregressive.loading import load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.stages import Arrays, StreamPlan
@@ -62,7 +63,7 @@ class ChirpTalkerStage:
         # top_p below 1 takes the longest way through the sampler.
         return TalkerRequest(prompt, ChirpSampling(seed=0, top_p=0.9), max_frames)
 
-    def known_prompts(self, voices: KnownVoices) -> Iterator[Prompt]:
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
         """None: the torch stack caches no prefixes."""
         return iter(())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.lru_cache import Origin
 
 MAX_LENGTH = 96
 HOW = SamplingParameters(seed=7)
@@ -42,12 +44,17 @@ def positions_of(config: Qwen3TTSConfig, count: int) -> int:
     return count * 2 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim * 4
 
 
-def unread(generator: Generator, prompt: Prompt) -> int:
+def unread(generator: Generator, prompt: Prompt, origin: Origin | None = None) -> int:
     """Positions that a stream with this prompt has to read; they are read."""
-    count = generator.start(0, TalkerRequest(prompt, HOW, 4))
+    count = generator.start(0, TalkerRequest(prompt, HOW, 4, origin=origin or Origin.unknown()))
     generator.prefill(0, count)
     generator.free(0)
     return count
+
+
+def known(prompt: Prompt) -> tuple[Origin, Prompt]:
+    """The prompt of some voice on disk."""
+    return Origin.unknown(), prompt
 
 
 VOICES: list[dict[str, Any]] = [
@@ -120,12 +127,12 @@ def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(
     generator = generator_of(talker, config, positions_of(config, 2 * length) + 1)
     for prompt in (one, two, one, three):
         unread(generator, prompt)
-    assert generator._prefixes.nbytes == positions_of(config, 2 * length)
+    assert generator.prefixes.nbytes == positions_of(config, 2 * length)
     known = [prefill_length(prompt) - unread(generator, prompt) for prompt in (one, three, two)]
     assert known == [length, length, 0]
     small = generator_of(talker, config, positions_of(config, length) - 1)
     assert unread(small, one) == unread(small, one) == prefill_length(one)
-    assert small._prefixes.nbytes == 0
+    assert small.prefixes.nbytes == 0
 
 
 def test_a_reset_forgets(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
@@ -133,14 +140,14 @@ def test_a_reset_forgets(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
     generator = generator_of(talker, config, 1 << 20)
     unread(generator, prompt)
     generator.reset()
-    assert generator._prefixes.nbytes == 0 and unread(generator, prompt) == prefill_length(prompt)
+    assert generator.prefixes.nbytes == 0 and unread(generator, prompt) == prefill_length(prompt)
 
 
 def test_only_of_native_code(config: Qwen3TTSConfig) -> None:
     """Elsewhere the bits of a position depend on how many are read with it."""
     generator, prompt = generator_of(make_talker(config, 0), config, 1 << 20), make_prompt(config, 1)
     assert unread(generator, prompt) == unread(generator, prompt) == prefill_length(prompt)
-    assert generator.restore(iter([prompt]), 60.0) == 0
+    assert generator.restore([known(prompt)], 60.0) == 0
 
 
 def test_voices_are_restored_beforehand(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
@@ -149,9 +156,25 @@ def test_voices_are_restored_beforehand(talker: NativeTalker, config: Qwen3TTSCo
     foreign = replace(prompts[0], speaker_embedding=prompts[0].speaker_embedding[:-1])
     length = voice_length(prompts[0])
     generator = generator_of(talker, config, positions_of(config, 2 * length))
-    assert generator.restore(iter([foreign, *prompts]), 60.0) == 2
+    assert generator.restore(map(known, [foreign, *prompts]), 60.0) == 2
     assert generator.live == frozenset()
     unread(generator, prompts[3])
-    known = [prefill_length(prompt) - unread(generator, prompt) for prompt in prompts[:2]]
-    assert known == [length, 0]
-    assert generator_of(talker, config, 1 << 20).restore(iter(prompts), 1e-9) == 0
+    read = [prefill_length(prompt) - unread(generator, prompt) for prompt in prompts[:2]]
+    assert read == [length, 0]
+    assert generator_of(talker, config, 1 << 20).restore(map(known, prompts), 1e-9) == 0
+
+
+def test_a_forgotten_voice_leaves_no_prefix(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
+    """Neither the one that is there, nor one of a stream that found the voice before."""
+    prompt, generator = make_prompt(config, 1), generator_of(talker, config, 1 << 20)
+    whole = prefill_length(prompt)
+    generator.restore([(Origin("7", 0.0), prompt)], 60.0)
+    assert unread(generator, prompt, Origin("8", time.monotonic())) < whole
+    early = Origin("9", time.monotonic())
+    count = generator.start(1, TalkerRequest(prompt, HOW, 4, origin=early))  # it reads while its voice is deleted
+    assert generator.prefixes.forget(()).voices == {"7", "8", "9"}
+    assert generator.prefixes.forget(["8"]) == (0, 0, frozenset())
+    generator.prefill(1, count)
+    assert unread(generator, prompt, early) == whole and generator.prefixes.forget(()).entries == 0
+    assert unread(generator, prompt, Origin("10", time.monotonic())) == whole
+    assert generator.prefixes.forget(()).voices == {"10"}

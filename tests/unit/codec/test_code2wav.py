@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,18 @@ from voice_clone.codec.code2wav import PIECE_FRAMES, Code2Wav
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.streaming import StreamState
+from voice_clone.lru_cache import Origin
 
 STATE_BYTES = CodecDecoder(SMALL).new_state(1).nbytes
 
 
 def make(decoder: CodecDecoder, **given: Any) -> Code2Wav:
     return Code2Wav(decoder, FORM, **given)
+
+
+def known(frames: NDArray[Any]) -> tuple[Origin, NDArray[Any]]:
+    """A reference of some voice on disk."""
+    return Origin.unknown(), frames
 
 
 def decode_one(code2wav: Code2Wav, chunk: Chunk) -> Decoded:
@@ -328,7 +336,7 @@ def test_warm_up_leaves_nothing_behind(decoder: CodecDecoder, monkeypatch: pytes
 
 def test_a_reference_prepared_for_a_stream_gives_it_the_same_audio(decoder: CodecDecoder) -> None:
     code2wav, codes, context = make(decoder), random_codes(6, 0), random_codes(40, 1)
-    code2wav.prepare(context)
+    code2wav.prepare(context, Origin.unknown())
     assert code2wav.streams == 0 and code2wav.primed_bytes == STATE_BYTES
     first = decode_one(code2wav, Chunk("a", 0, codes, context, True))
     later = decode_one(code2wav, Chunk("b", 0, codes, context, True))
@@ -342,12 +350,12 @@ def test_a_known_reference_is_not_prepared_again(decoder: CodecDecoder, monkeypa
     code2wav, none_fits = make(decoder), make(decoder, primed_bytes=STATE_BYTES - 1)
     assert primed(code2wav, 1) == "miss"
     monkeypatch.setattr(decoder, "prime", None)
-    code2wav.prepare(random_codes(5, 1))
-    code2wav.prepare(NO_CODES)
-    none_fits.prepare(random_codes(5, 1))
+    code2wav.prepare(random_codes(5, 1), Origin.unknown())
+    code2wav.prepare(NO_CODES, Origin.unknown())
+    none_fits.prepare(random_codes(5, 1), Origin.unknown())
     assert primed(code2wav, 1) == "hit"
     with pytest.raises(InvalidArgument, match="context_codes"):
-        code2wav.prepare(random_codes(5, 1) + 32)
+        code2wav.prepare(random_codes(5, 1) + 32, Origin.unknown())
 
 
 def test_restored_references_are_known(decoder: CodecDecoder) -> None:
@@ -355,15 +363,33 @@ def test_restored_references_are_known(decoder: CodecDecoder) -> None:
     code2wav = make(decoder, primed_bytes=3 * STATE_BYTES)
     foreign = random_codes(5, 9) + 32
     references = [foreign, *(random_codes(5, voice) for voice in (1, 2, 3, 4))]
-    assert code2wav.restore(iter(references), seconds=60.0) == 3
+    assert code2wav.restore(map(known, references), seconds=60.0) == 3
     assert [primed(code2wav, voice) for voice in (3, 2, 1)] == ["hit"] * 3
     code2wav = make(decoder, primed_bytes=3 * STATE_BYTES)
-    code2wav.restore(references, seconds=60.0)
+    code2wav.restore(map(known, references), seconds=60.0)
     assert [primed(code2wav, voice) for voice in (5, 2, 1)] == ["miss", "hit", "hit"]
     assert primed(code2wav, 3) == "miss"
 
 
 def test_restoring_ends_in_time(decoder: CodecDecoder) -> None:
     code2wav = make(decoder)
-    assert code2wav.restore([random_codes(5, voice) for voice in range(3)], seconds=-1.0) == 0
+    assert code2wav.restore([known(random_codes(5, voice)) for voice in range(3)], seconds=-1.0) == 0
     assert code2wav.primed_bytes == 0
+
+
+def test_a_forgotten_voice_leaves_no_state(decoder: CodecDecoder) -> None:
+    """Neither the one that is there, nor one of a stream that found the voice before; the streams themselves go on."""
+    code2wav, context, codes = make(decoder), random_codes(9, 1), random_codes(6, 2)
+    [first, *_] = chunks_of("s", codes, [6], context)
+    before = replace(first, stream_id="before", origin=Origin("7", time.monotonic()))
+    late = replace(first, stream_id="late", origin=Origin("7", time.monotonic()))
+    expected = decode_one(code2wav, before).waveform
+    assert code2wav.forget(()).voices == {"7"}
+    assert code2wav.forget(["8"]).entries == 1
+    assert code2wav.forget(["7"]) == (0, 0, frozenset()) and code2wav.primed_bytes == 0
+    decoded = decode_one(code2wav, late)
+    assert decoded.primed == "miss" and np.array_equal(decoded.waveform, expected)
+    code2wav.prepare(context, late.origin)
+    assert code2wav.forget(()).entries == 0
+    again = replace(first, stream_id="again", origin=Origin("9", time.monotonic()))
+    assert decode_one(code2wav, again).primed == "miss" and code2wav.forget(()).voices == {"9"}

@@ -22,6 +22,7 @@ from voice_clone.codec.observer import Report
 from voice_clone.codec.worker import MAX_REFERENCES, Code2WavWorker
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.lru_cache import Origin
 
 WAIT = 20.0
 FRAME_SECONDS = 0.08
@@ -460,8 +461,8 @@ def test_random_ends_leave_nothing(decoder: CodecDecoder, bench: Callable[..., B
 def test_a_reference_is_prepared_when_nothing_else_is_to_do(bench: Callable[..., Bench]) -> None:
     one, context, codes = bench(), random_codes(20, 1), random_codes(3, 0)
     one.hold()
-    one.worker.prepare(context)
-    one.worker.prepare(context + 1000)  # a bad chunk; the error comes with the last one
+    one.worker.prepare(context, Origin.unknown())
+    one.worker.prepare(context + 1000, Origin.unknown())  # a bad chunk; the error comes with the last one
     before = one.submit(Chunk("other", 0, codes, NO_CODES, True))
     one.release()
     assert isinstance(before[0].wait(), Decoded)
@@ -482,7 +483,7 @@ def test_a_reference_that_breaks_the_decoder_costs_no_stream(
     monkeypatch.setattr(one.code2wav, "prepare", broken)
     one.hold()
     [first] = one.submit(Chunk("a", 0, codes[:2], NO_CODES, False))
-    one.worker.prepare(random_codes(20, 1))
+    one.worker.prepare(random_codes(20, 1), Origin.unknown())
     one.release()
     assert isinstance(first.wait(), Decoded)
     [last] = one.submit(Chunk("a", 1, codes[2:], NO_CODES, True))
@@ -493,10 +494,10 @@ def test_a_reference_that_breaks_the_decoder_costs_no_stream(
 def test_references_that_wait_are_bounded(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     one = bench()
     prepared: list[int] = []
-    monkeypatch.setattr(one.code2wav, "prepare", lambda context: prepared.append(int(context[0, 0])))
+    monkeypatch.setattr(one.code2wav, "prepare", lambda context, origin: prepared.append(int(context[0, 0])))
     one.hold()
     for number in range(MAX_REFERENCES + 5):
-        one.worker.prepare(np.full((1, 4), number, np.int32))
+        one.worker.prepare(np.full((1, 4), number, np.int32), Origin.unknown())
     one.release()
     until(lambda: len(prepared) == MAX_REFERENCES)
     assert prepared == list(range(5, MAX_REFERENCES + 5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -451,3 +452,36 @@ def test_others_see_the_artifacts_of_the_speakers_on_disk(voices: Voices) -> Non
     for (_, each), name in zip(found, ("third", "second", "first"), strict=True):
         resolved = load(voices.resolve(name).artifacts or b"")
         np.testing.assert_array_equal(each["codec_codes"], resolved["codec_codes"])
+
+
+def quarantined(voices: Voices) -> list[str]:
+    return sorted(path.name.split(".")[0] for path in (voices.directory / "quarantine").iterdir())
+
+
+def test_quarantine_keeps_nothing_of_a_deleted_voice(voices: Voices) -> None:
+    """Not of one that was uploaded again, nor of one that exists in quarantine alone."""
+
+    def damage(name: str) -> None:
+        voices.upload(name, 1)
+        key = hashlib.sha256(name.lower().encode()).hexdigest()
+        voices.cache.close()
+        (voices.directory / "voices" / f"{key}.safetensors").write_bytes(b"torn")
+        voices.restart()
+
+    for name in ("Ada", "Bob", "Cid"):
+        damage(name)
+    (voices.directory / "quarantine" / "something else").mkdir()
+    assert len(quarantined(voices)) == 4
+    voices.upload("Ada", 2)
+    assert len(quarantined(voices)) == 4  # what replaces nothing removes nothing
+    voices.call("delete", name="Ada")
+    assert len(quarantined(voices)) == 3
+    with pytest.raises(SpeakerNotFound):
+        voices.call("delete", {"owner": "mallory"}, name="Bob")
+    assert len(quarantined(voices)) == 3
+    with pytest.raises(SpeakerNotFound):
+        voices.call("delete", name="bob")
+    assert len(quarantined(voices)) == 2
+    voices.upload("Cid", 3)
+    voices.upload("Cid", 4)
+    assert quarantined(voices) == ["something else"]

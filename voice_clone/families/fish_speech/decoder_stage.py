@@ -18,6 +18,7 @@ from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES,
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
 from voice_clone.layers.graphs import GraphRunner
+from voice_clone.lru_cache import Origin
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
@@ -32,7 +33,7 @@ class FishSpeechDecoder:
         self.decoder = decoder
         self.form = form
 
-    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
+    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
         """None: a stream is decoded without its reference, as the official code does it."""
         return iter(())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +16,6 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
 from voice_clone.stages import Prepared
 
 MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
-KNOWN_TRANSCRIPTS = 128  # of registered voices, whose tokens are cached
 
 Ids = NDArray[np.int32]
 
@@ -35,7 +33,6 @@ class FishSpeechPrompt:
         self._config = config
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
-        self._known_reference_ids = functools.lru_cache(maxsize=KNOWN_TRANSCRIPTS)(self._reference_ids)
 
     def draft(self, speech: SpeechRequest) -> Ids:
         """The tokens of the text."""
@@ -59,8 +56,7 @@ class FishSpeechPrompt:
         codes = voice.artifacts[CODES]
         if codes.ndim != 2 or codes.shape[1] != self._config.codebooks:
             raise Internal("the artifacts of this voice belong to another checkpoint")
-        of_reference = self._known_reference_ids if speech.voice else self._reference_ids
-        reference_ids = of_reference(voice.transcript)
+        reference_ids = self._reference_ids(voice.transcript)
         info = {
             "mode": voice.mode,
             "text_tokens": len(draft),

@@ -23,6 +23,7 @@ from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
@@ -73,7 +74,7 @@ class FishSpeechTalker:
         prompt = Prompt(ids, np.zeros((frames, self._config.codebooks), np.uint16), ids)
         return TalkerRequest(prompt, SamplingParameters(seed=0), max_frames)
 
-    def known_prompts(self, voices: KnownVoices) -> Iterator[Prompt]:
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
         """Of each voice on disk with a transcript."""
         return known_prompts(voices, self._tokenizer)
 

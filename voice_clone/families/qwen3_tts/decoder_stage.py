@@ -19,6 +19,7 @@ from voice_clone.families.qwen3_tts.known_voices import known_references
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
 from voice_clone.layers.graphs import GraphRunner
+from voice_clone.lru_cache import Origin
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
@@ -33,7 +34,7 @@ class Qwen3TTSDecoder:
         self.decoder = decoder
         self.form = codec_format(codec)
 
-    def known_references(self, voices: KnownVoices) -> Iterator[NDArray[Any]]:
+    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
         """The codes of each voice on disk with a transcript."""
         return known_references(voices)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from voice_clone.stages import Prepared, check_reference, max_chunk_frames
 
 EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
 MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
-KNOWN_TRANSCRIPTS = 128  # of registered voices, whose tokens are cached
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +50,6 @@ class Qwen3TTSPrompt:
         self._config = config
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
-        self._known_reference_ids = functools.lru_cache(maxsize=KNOWN_TRANSCRIPTS)(self._reference_ids)
 
     def draft(self, speech: SpeechRequest) -> Draft:
         """Language, options and text of a request."""
@@ -78,8 +75,8 @@ class Qwen3TTSPrompt:
         if voice is not None and transcript is not None:
             codes = voice.artifacts[CODES]
             check_reference(len(codes), self._max_reference_frames)
-            of_reference = self._known_reference_ids if speech.voice else self._reference_ids
-            reference_ids = of_reference(transcript) if transcript else reference_ids
+            if transcript:
+                reference_ids = self._ids("reference_text", transcript, self._tokenizer.reference_ids)
         tensors = {
             "role_ids": self._tokenizer.role_ids,
             "text_ids": draft.text_ids,
@@ -100,9 +97,6 @@ class Qwen3TTSPrompt:
 
     def _known_ids(self, text: str) -> NDArray[np.int32]:
         return self._tokenizer.appended.append(self._tokenizer.begin_text(), text).ids
-
-    def _reference_ids(self, transcript: str) -> NDArray[np.int32]:
-        return self._ids("reference_text", transcript, self._tokenizer.reference_ids)
 
     def _ids(self, name: str, text: str, tokenize: Callable[[str], NDArray[np.int32]]) -> NDArray[np.int32]:
         if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:

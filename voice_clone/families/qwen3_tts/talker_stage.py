@@ -28,6 +28,7 @@ from voice_clone.families.qwen3_tts.prefill import prefill_length
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
@@ -99,7 +100,7 @@ class Qwen3TTSTalker:
         # top_p below 1 takes the longest way through the sampler.
         return TalkerRequest(prompt, SamplingParameters(seed=0, top_p=0.9, subtalker_top_p=0.9), max_frames)
 
-    def known_prompts(self, voices: KnownVoices) -> Iterator[Prompt]:
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
         """Of each voice on disk with a transcript."""
         return known_prompts(voices, self._tokenizer)
 

@@ -23,7 +23,7 @@ from voice_clone.appended_text.tokens import AppendedTokens, Tail
 from voice_clone.checkpoint_config import read_json
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
-from voice_clone.tokenizer_file import read_tokenizer
+from voice_clone.tokenizer_file import keep_no_words, read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
@@ -128,6 +128,7 @@ def _build(folder: Path) -> tokenizers.Tokenizer:
     except Exception:  # the library raises plain Exception
         raise CheckpointError(f"{MERGES_FILE}: its merges are malformed or do not fit {VOCABULARY_FILE}") from None
     tokenizer = tokenizers.Tokenizer(model)
+    keep_no_words(tokenizer)
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

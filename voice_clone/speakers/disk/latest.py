@@ -37,6 +37,14 @@ class KnownInDirectory:
             if tensors:
                 yield header.record, tensors
 
+    def origins(self) -> set[str]:
+        """As `KnownVoices.origins`."""
+        found = set()
+        for path in _latest_first(self._directory / VOICES):
+            with contextlib.suppress(OSError, voice_file.Damaged):
+                found.add(voice_file.read_header(path).record.origin.voice)
+        return found
+
 
 def _latest_first(folder: Path) -> list[Path]:
     found: list[tuple[int, str]] = []

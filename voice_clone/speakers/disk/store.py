@@ -4,7 +4,7 @@
 <directory>/generation    a number not below any generation in use
 <directory>/import        while an import is being finished: the names of its files (see `together`)
 <directory>/voices/       <SHA-256 of the speaker's key>.safetensors: names never become paths
-<directory>/quarantine/   files that could not be read, kept for inspection
+<directory>/quarantine/   files that could not be read, kept until a voice of that name is deleted
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ class FileStore:
         self._together = Together(directory, self._voices, self._files)
         self._together_lock = threading.Lock()
         self._users = threading.Condition()
-        self._active = 0
-        self._closed = False
+        self._active, self._closed = 0, False
         self._generations = Generations(directory / GENERATION, self._files)
         self._listener: Listener = lambda changes: None
 
@@ -86,11 +85,11 @@ class FileStore:
         with disk_errors("read"):
             for entry in list(os.scandir(self._voices)):
                 if not entry.is_file(follow_symlinks=False):
-                    self._set_aside(Path(entry.path), "it is no file")
+                    self._quarantined.try_to_take(Path(entry.path), "it is no file")
             own = [self._directory / name for name in (GENERATION, LIST)]
             for path in (*own, *map(self._temporary, (GENERATION, LIST))):
                 if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
-                    self._set_aside(path, "it is no file")
+                    self._quarantined.try_to_take(path, "it is no file")
             self._together.restore()
             if self._together.unfinished:
                 self._together.finish()
@@ -158,6 +157,11 @@ class FileStore:
             with self._told(Change(record.key, None, by_flight=True)):
                 self._confirm(self._quarantine)
                 self._confirm(self._voices)
+
+    def purge(self, key: str) -> None:
+        """As `Store.purge`: what quarantine has."""
+        with self._changing(), disk_errors("changed"):
+            self._quarantined.erase(self._path(key))
 
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
         """As `Store.read_audio`."""
@@ -259,15 +263,8 @@ class FileStore:
         except OSError as error:  # the file may be intact: leave it
             log.warning("%s cannot be read and is skipped: %s", path.name, error.strerror)
         except Damaged as error:
-            self._set_aside(path, str(error))
+            self._quarantined.try_to_take(path, str(error))
         return None
-
-    def _set_aside(self, path: Path, reason: str) -> None:
-        """Move something to quarantine; where that is impossible it stays, and nothing else happens."""
-        try:
-            self._quarantined.take(path, reason)
-        except OSError as failure:
-            log.warning("%r is of no use (%s), and could not be set aside: %s", path.name, reason, failure.strerror)
 
     def _confirm(self, directory: Path) -> None:
         try:

@@ -17,6 +17,7 @@ from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 
 SECONDS = 10.0  # for which the database is waited for
 _IDS = "SELECT id FROM voice_clone.voice WHERE record IS NOT NULL ORDER BY change DESC LIMIT %s"
+_ORIGINS = "SELECT record->>'generation' FROM voice_clone.voice WHERE record IS NOT NULL"
 _ONE = """
     SELECT v.record::text, b.fingerprint, b.data, b.digest FROM voice_clone.voice v
     JOIN voice_clone.blob b USING (token) WHERE v.id = %s AND b.model_type = %s AND b.mode = %s
@@ -48,6 +49,21 @@ class KnownInDatabase:
                 yield from _read(rows, artifact)
         except VoiceCloneError as error:
             log.warning("nothing more is made ready from the voice store: %s", error)
+        finally:
+            session.close()
+            watchdog.close()
+
+    def origins(self) -> set[str]:
+        """As `KnownVoices.origins`.
+
+        Raises:
+            VoiceCloneError: the database cannot be asked.
+        """
+        watchdog = Watchdog()
+        session = Session(self._conninfo, watchdog)
+        try:
+            with session.use(SECONDS) as connection:
+                return {found for (found,) in connection.execute(_ORIGINS).fetchall()}
         finally:
             session.close()
             watchdog.close()

@@ -133,6 +133,9 @@ class PostgresStore:
         """Leaves the speaker as it is: what one server cannot read may be sound, and is all that there is of it."""
         log.error("a voice in the store cannot be read and is left as it is: %s", reason)
 
+    def purge(self, key: str) -> None:
+        """Nothing is ever set aside."""
+
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
         """As `Store.read_audio`."""
         return self._read(record, CLIP)

@@ -87,6 +87,9 @@ class Store(Protocol):
     def set_aside(self, approve: Callable[[], SpeakerRecord], reason: str) -> None:
         """Take a speaker out of use of which nothing can be read any more."""
 
+    def purge(self, key: str) -> None:
+        """Remove, for good, what was set aside of a speaker."""
+
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
         """The uploaded clip; None if there is none.
 
@@ -126,3 +129,6 @@ class KnownVoices(Protocol):
 
         Yields: the record of the speaker, and its tensors under the names that the encoder gave them.
         """
+
+    def origins(self) -> set[str]:
+        """`SpeakerRecord.origin` of every speaker."""

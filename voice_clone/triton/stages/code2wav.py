@@ -2,12 +2,14 @@
 
 in    stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT32 [1], final BOOL [1]
       voice  STRING [1]  where config.pbtxt has it, on chunk 0: what the decoder needs of the voice, packed
+      forget STRING [1]  instead of all else: see `kept_voices`
 out   audio FP32 [-1], sample_rate INT32 [1], chunk_index INT32 [1], final BOOL [1], info STRING [1]
 
 A talker whose stream fails sends a last chunk: `final`, and `info` with the error's message as `error` (TalkerSink says
 why errors travel so). A chunk without frames that is not final is a heartbeat: it only asks whether the client is still
 there, and gets no response. The first heartbeat brings the reference, so that the decoder's state after it is computed
-before the first chunk comes.
+before the first chunk comes. `info` of what brings the reference may have an `origin`, which stays here: what is
+computed of the reference is filed under it.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
+from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.opening import open_known_voices
 from voice_clone.stages import DecoderStage, chunk_schedule, max_chunk_frames
+from voice_clone.triton.erasure.kept_voices import KeptVoices
 from voice_clone.triton.model import Model
 from voice_clone.triton.packing import unpack
 from voice_clone.triton.request import Request
@@ -75,11 +79,15 @@ class Code2WavModel(Model):
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings),
         )
+        self._kept = KeptVoices(code2wav.forget, open_known_voices(settings).origins)
 
     def handle(self, request: Request, responder: Responder) -> None:
-        """Queue a chunk, or answer a heartbeat."""
+        """Queue a chunk, or answer a heartbeat, or forget voices."""
+        if self._kept.answer(request, responder):
+            return
+        request.require("stream_id", "codes", "context_codes", "chunk_index", "final", "info")
         stream_id, payload, context = request.text("stream_id"), request.array("codes"), request.array("context_codes")
-        assert stream_id is not None and payload is not None and context is not None  # Request has checked it
+        assert stream_id is not None and payload is not None and context is not None
         final, from_talker = bool(request.number("final")), of_talker(stream_id)
         if not final and len(payload) == 0:  # a heartbeat
             if responder.cancelled():
@@ -87,7 +95,7 @@ class Code2WavModel(Model):
             else:
                 self._worker.keep(stream_id)
                 if context.size:
-                    self._worker.prepare(context)
+                    self._worker.prepare(context, _origin(request))
             responder.end()
             return
         info: dict[str, Any] = {}
@@ -102,11 +110,13 @@ class Code2WavModel(Model):
                 raise
             failure = error
         index = request.number("chunk_index")
-        chunk = Chunk(stream_id, index, payload, context, final, failure, voice, from_talker)
+        origin = Origin.from_json(info.pop("origin", None))
+        chunk = Chunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
         self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate))
 
     def close(self) -> None:
         """Decode what waits, then stop."""
+        self._kept.close()
         self._worker.close()
         self._observer.close()
 
@@ -118,6 +128,14 @@ def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: Settings) -> Non
     references = stage.known_references(open_known_voices(settings))
     restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
     log.info("restored the decoder's state after the references of %d voices", restored)
+
+
+def _origin(request: Request) -> Origin:
+    """Of a heartbeat, which must not fail."""
+    try:
+        return Origin.from_json(request.json_object("info").get("origin"))
+    except VoiceCloneError:
+        return Origin.unknown()
 
 
 class _ChunkTicket:

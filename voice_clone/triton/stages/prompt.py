@@ -4,7 +4,10 @@ in    text, voice, reference_audio, reference_text, language, text_stream  STRIN
       x_vector_only BOOL [1], options STRING [1]: a JSON object. All optional; see `SpeechRequest`. The request
       parameter `owner` says for whom the caller acts.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
-      prompt_info  STRING [1]  JSON: `stream_id`, and what the first and the last chunk tell of the voice and the text
+      prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
+                               deleted), and what the first and the last chunk tell of the voice and the text
+
+It keeps nothing of a voice.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from voice_clone.errors import Unsupported
+from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages import PromptStage
@@ -50,20 +54,22 @@ class PromptModel(Model):
         if speech.text_stream is not None and not self._stage.appends:
             raise Unsupported("this model needs the whole text before it speaks; send it as text, without text_stream")
         draft = self._stage.draft(speech)
-        voice, source = self._resolve(speech)
+        found = time.monotonic()
+        voice, source, origin = self._resolve(speech)
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
             "stream_id": speech.text_stream or uuid.uuid4().hex,
+            "origin": Origin(origin, found),
             **source,
             **prepared.info,
             "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
         }
         return {"prompt": pack(prepared.tensors), "prompt_info": json.dumps(info)}
 
-    def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any]]:
-        """The voice by speaker_cache, and where it came from; no voice for a ready embedding."""
+    def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], str]:
+        """The voice by speaker_cache, what is told of it, and its origin; no voice for a ready embedding."""
         if speech.speaker_embedding is not None:
-            return None, {"cache": "none"}
+            return None, {"cache": "none"}, ""
         inputs = {
             "operation": "resolve",
             "model_type": self.family,
@@ -73,7 +79,8 @@ class PromptModel(Model):
             "options": None if speech.owner is None else json.dumps({"owner": speech.owner}),
         }
         reply = call("speaker_cache", inputs)
-        return read_reply(speech, json.loads(reply["result"][0]), reply["artifacts"][0])
+        result = json.loads(reply["result"][0])
+        return *read_reply(speech, result, reply["artifacts"][0]), result["origin"]
 
 
 def read_speech(request: Request) -> SpeechRequest:

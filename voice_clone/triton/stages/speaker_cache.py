@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from voice_clone.settings import Settings
 from voice_clone.speakers import CacheConfig, SpeakerCache
 from voice_clone.speakers import Request as CacheRequest
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.store.opening import open_store
+from voice_clone.triton.calls import call
+from voice_clone.triton.erasure.forgetting import Forgetting
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
@@ -47,12 +50,14 @@ class SpeakerCacheModel(Model):
         self._encoders = TritonVoiceEncoders(
             self._repository, [check_word("model_types", name) for name in names if name]
         )
+        self._forgetting = Forgetting(self._repository, tell)
         self._cache = SpeakerCache(
             open_store(settings),
             self._encoders,
             config,
             self._encoders.model_types,
             on_extraction=lambda seconds: self._metrics.extracted(seconds),
+            elsewhere=self._forgetting,
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
 
@@ -78,3 +83,16 @@ class SpeakerCacheModel(Model):
         """Publish the last figures and release the voices."""
         self._metrics.close()
         self._cache.close()
+        self._forgetting.close()
+
+
+def tell(model: str, voices: Collection[str]) -> Mapping[str, Any]:
+    """Make a model forget voices; answers what it keeps.
+
+    Raises:
+        Unsupported: the model is not loaded.
+        Exception: anything else that is wrong.
+    """
+    outputs = call(model, {"forget": json.dumps(list(voices))}, decoupled=True)
+    kept: Mapping[str, Any] = json.loads(outputs["info"][0])
+    return kept

@@ -6,6 +6,7 @@ in    prompt, prompt_info  STRING [1]  as `<family>_prompt` makes them
       cancel               STRING [1]  instead of all else: the client of the stream of this id has left
       append, text         STRING [1], index INT32 [1], last BOOL [1]  instead of all else, where config.pbtxt has them:
                                        a piece of the text of the stream of this id; see `TextStreams`
+      forget               STRING [1]  instead of all else: see `kept_voices`
 out   stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT32 [1], final BOOL [1]
       voice                STRING [1]  where config.pbtxt has it: what the decoder needs of the voice, packed
 
@@ -32,6 +33,7 @@ from voice_clone.batching.statistics import Statistics
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.opening import open_known_voices
 from voice_clone.stages import TalkerStage, chunk_schedule, max_chunk_frames
+from voice_clone.triton.erasure.kept_voices import KeptVoices
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
@@ -76,6 +78,7 @@ class TalkerModel(Model):
             statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
         )
+        self._kept = KeptVoices(generator.prefixes.forget, open_known_voices(settings).origins)
         self._texts = TextStreams(
             self._engine,
             most_open=max(1, generator.slots - 1),  # one slot is left to those who have their whole text
@@ -86,7 +89,9 @@ class TalkerModel(Model):
         self._server_stop = ServerStop(endpoint, self._drain) if endpoint else None
 
     def handle(self, request: Request, responder: Responder) -> None:
-        """Queue a stream, append to its text, or cancel it."""
+        """Queue a stream, append to its text, cancel it, or forget voices."""
+        if self._kept.answer(request, responder):
+            return
         appended = request.text("append")
         if appended is not None:
             piece = Piece(request.number("index"), request.text("text") or "", bool(request.number("last")))
@@ -112,6 +117,7 @@ class TalkerModel(Model):
 
     def close(self) -> None:
         """Let the running streams end."""
+        self._kept.close()
         if self._server_stop is not None:
             self._server_stop.close()
         self._texts.close()

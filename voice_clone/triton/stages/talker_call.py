@@ -6,12 +6,13 @@ import math
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
+from voice_clone.lru_cache import Origin
 from voice_clone.stages import KNOBS, StreamPlan, TalkerStage, check_reference
 from voice_clone.triton.packing import pack, unpack
 from voice_clone.triton.stages.stream_id import with_secret
@@ -29,12 +30,14 @@ class TalkerStream:
         context: reference frames [n, width] that go with the first chunk.
         info: what the stages so far tell of it.
         voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
+        origin: of the context.
     """
 
     stream_id: str
     context: NDArray[Any]
     info: Mapping[str, Any]
     voice: bytes | None = None
+    origin: Origin = field(default_factory=Origin.unknown)
     secret_id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,9 +82,12 @@ def read_call(
     knobs.setdefault("seed", secrets.randbits(64))
     plan = stage.plan(unpack("prompt", packed), knobs, inputs.json_object("options"))
     check_reference(len(plan.context), max_reference_frames)
+    origin = Origin.from_json(info.pop("origin", None))
+    plan = replace(plan, request=replace(plan.request, origin=origin))
     known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
-    return plan, TalkerStream(stream_id, plan.context, known, voice), _deadline(inputs.parameter("deadline_ms"), info)
+    stream = TalkerStream(stream_id, plan.context, known, voice, origin)
+    return plan, stream, _deadline(inputs.parameter("deadline_ms"), info)
 
 
 def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:

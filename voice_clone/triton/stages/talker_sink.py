@@ -50,7 +50,8 @@ class TalkerSink:
     request, and the talker's is made once. So between two chunks the talker sends heartbeats: chunks without frames
     that are not final. Each makes a request of code2wav, which sends no response to it, and which cancels the stream if
     the client has left. A heartbeat has the index of the next chunk; a direct caller of the talker skips it. One before
-    the first chunk carries the reference, so that code2wav is ready for it when the prompt has been read.
+    the first chunk carries the reference, so that code2wav is ready for it when the prompt has been read. `info` of
+    what carries a reference has its `origin`, which code2wav keeps to itself.
 
     Errors. A stream that fails before anything was sent is answered with the error. Later it ends with a last chunk
     that has no frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request
@@ -119,7 +120,8 @@ class TalkerSink:
         if self._clock() - self._last_sent >= HEARTBEAT_SECONDS:
             context = self._no_frames if self._used else self._stream.context
             try:
-                self._send(self._no_frames, context, False, "")
+                info = json.dumps({"origin": self._stream.origin}) if context.size else ""
+                self._send(self._no_frames, context, False, info)
             except Exception:
                 log.exception("a heartbeat could not be sent")
                 return True
@@ -160,5 +162,6 @@ class TalkerSink:
             milliseconds["chunk_gap_ms"] = timing.gap
         rounded: dict[str, Any] = {name: round(ms, 3) for name, ms in milliseconds.items()}
         end = {} if chunk.finish is None else {"finish_reason": chunk.finish}
-        positions = {"prompt_positions": chunk.prompt_positions}
-        return {**self._stream.info, **positions, "frames": chunk.frames, **rounded, **end}
+        known = {"prompt_positions": chunk.prompt_positions, "frames": chunk.frames}
+        origin = {"origin": self._stream.origin} if chunk.index == 0 else {}
+        return {**self._stream.info, **origin, **known, **rounded, **end}

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
 from voice_clone.json_text import parse_object
 from voice_clone.speakers import Extraction
-from voice_clone.triton.calls import call
+from voice_clone.triton.calls import call, is_ready
 
 SUFFIX = "_voice_encoder"
 _FINGERPRINT, _MODES, _LIMITS = "fingerprint", "modes", "limits"
@@ -60,7 +59,7 @@ class TritonVoiceEncoders:
             return iter(self._model_types)
         folders = self._repository.glob(f"*{SUFFIX}")
         names = sorted(folder.name for folder in folders if folder.is_dir())
-        return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and _is_ready(name))
+        return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and is_ready(name))
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """As `Encoder`."""
@@ -79,11 +78,3 @@ def _fingerprint(outputs: Mapping[str, NDArray[Any]]) -> str:
     for name in sorted(name for name in outputs if name.endswith(_FINGERPRINT)):
         digest.update(name.encode() + b"=" + outputs[name][0] + b"\n")
     return digest.hexdigest()
-
-
-def _is_ready(model: str) -> bool:
-    """Whether the server has the model and has loaded it. Triton 2.51 raises for a name that it does not know."""
-    try:
-        return bool(pb_utils.is_model_ready(model))
-    except pb_utils.TritonModelException:
-        return False

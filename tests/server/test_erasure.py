@@ -1,0 +1,196 @@
+"""A deleted voice leaves nothing that a process of the real server would use."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from voice_clone_client import Client, VoiceNotFound
+
+from tests.conftest import CheckpointFactory
+from tests.support.fish import make_fish
+from tests.support.process_memory import OVERWRITTEN, found_in_server
+from tools.triton_server import TritonServer
+
+FAMILIES = ("qwen3_tts", "fish_speech")
+SETTINGS = {
+    "VOICE_CLONE_WARM_UP_SECONDS": "0.1",
+    "VOICE_CLONE_MAX_STREAMS": "4",
+    **OVERWRITTEN,
+}
+TEXT = "The harbour was quiet."
+
+
+@pytest.fixture(scope="module")
+def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server of both families."""
+    folder = tmp_path_factory.mktemp("erasure")
+    checkpoints = [checkpoint_folder("tiny", 0), make_fish(folder / "checkpoint", dtype="bf16")]
+    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+        yield server
+        assert server.ready(), "a test made the server unready"
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def client(server: TritonServer) -> Iterator[Client]:
+    with Client(server.url) as client:
+        yield client
+
+
+def speak(client: Client, family: str, voice: str, **given: Any) -> dict[str, Any]:
+    """The info of a short speech."""
+    speech = client.speak("Good morning.", voice=voice, model=family, seed=1, max_frames=6, **given)
+    speech.read()
+    return dict(speech.info or {})
+
+
+def kept(client: Client) -> dict[str, int]:
+    """Of how many voices each model keeps something."""
+    return {model: told["voices"] for model, told in client.stats()["kept"].items()}
+
+
+NOTHING = {"fish_speech_code2wav": 0, "fish_speech_talker": 0, "qwen3_tts_code2wav": 0, "qwen3_tts_talker": 0}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("way", ["delete", "replace", "rebuild"])
+def test_the_first_speech_afterwards_is_cold_everywhere(
+    client: Client, reference_clip: bytes, family: str, way: str
+) -> None:
+    assert kept(client) == NOTHING
+    client.upload("Ada", reference_clip, reference_text=TEXT, wait=True)
+    first, second = speak(client, family, "Ada"), speak(client, family, "Ada")
+    assert second["prompt_positions"] < first["prompt_positions"]
+    assert first["primed"] == ("miss" if family == "qwen3_tts" else "none")
+    assert second["primed"] == ("hit" if family == "qwen3_tts" else "none")
+    holders = {f"{family}_talker"} | ({f"{family}_code2wav"} if family == "qwen3_tts" else set())
+    assert kept(client) == {model: int(model in holders) for model in NOTHING}
+    before = client.stats()["extractions"]
+    if way == "delete":
+        client.delete("Ada")
+    elif way == "replace":
+        client.upload("Ada", speaker_embedding=np.zeros(64, np.float32) + 1.0, model="qwen3_tts")
+    else:
+        client.prepare("Ada", force=True)
+        before += 1
+    assert kept(client) == NOTHING
+    client.upload("Bea", reference_clip, reference_text=TEXT, wait=True)
+    assert client.stats()["extractions"] == before + len(FAMILIES)
+    again = speak(client, family, "Bea")
+    assert (again["prompt_positions"], again["primed"]) == (first["prompt_positions"], first["primed"])
+    for voice in client.list():
+        client.delete(voice.name)
+    assert kept(client) == NOTHING
+
+
+def test_a_clip_that_was_spoken_with_before_it_was_registered(client: Client, reference_clip: bytes) -> None:
+    """What was computed of it goes with the voice."""
+    given: dict[str, Any] = {"reference_audio": reference_clip, "reference_text": TEXT, "seed": 1, "max_frames": 4}
+    client.speak("Good morning.", **given).read()
+    client.upload("Ada", reference_clip, reference_text=TEXT, wait=True)
+    assert speak(client, "qwen3_tts", "Ada")["primed"] == "hit"
+    client.delete("Ada")
+    assert kept(client) == NOTHING
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_deleted_while_it_speaks(client: Client, reference_clip: bytes, family: str) -> None:
+    """The speech goes on to its end; nothing that it computed stays."""
+    for _ in range(3):
+        client.upload("Ada", reference_clip, reference_text=TEXT, wait=True)
+        speech = client.speak("Good morning.", voice="Ada", model=family, seed=1, max_frames=40)
+        next(iter(speech))
+        client.delete("Ada")
+        assert kept(client) == NOTHING
+        assert sum(len(chunk.samples) for chunk in speech) > 0
+        assert kept(client) == NOTHING
+
+
+def test_deletes_and_speeches_at_random(client: Client, reference_clip: bytes) -> None:
+    """Uploads, speeches and deletes of a few voices at once, with and without the same clip."""
+    faults: list[str] = []
+
+    def live(number: int) -> None:
+        family = FAMILIES[number % 2]
+        for _ in range(4):
+            try:
+                client.upload(f"Voice {number}", reference_clip, reference_text=f"{TEXT} {number % 3}")
+                threads = [threading.Thread(target=say, args=(f"Voice {number}", family)) for _ in range(2)]
+                for thread in threads:
+                    thread.start()
+                client.delete(f"Voice {number}")
+                for thread in threads:
+                    thread.join()
+            except Exception as error:
+                faults.append(f"{type(error).__name__}: {error}")
+
+    def say(voice: str, family: str) -> None:
+        try:
+            speak(client, family, voice)
+        except VoiceNotFound:
+            pass
+        except Exception as error:
+            faults.append(f"{type(error).__name__}: {error}")
+
+    lives = [threading.Thread(target=live, args=(number,)) for number in range(4)]
+    for thread in lives:
+        thread.start()
+    for thread in lives:
+        thread.join()
+    assert not faults, faults
+    assert kept(client) == NOTHING
+
+
+@pytest.mark.parametrize("model", sorted(NOTHING))
+@pytest.mark.parametrize("text", ["", "{", "{}", '"7"', "[7]", "[" * 2000])
+def test_a_wrong_list_is_refused(server: TritonServer, model: str, text: str) -> None:
+    caller = triton.InferenceServerClient(server.url)
+    answers: list[Any] = []
+    came = threading.Event()
+
+    def take(result: Any, error: Any) -> None:
+        answers.append(str(error))
+        came.set()
+
+    caller.start_stream(take)
+    wanted = triton.InferInput("forget", [1], "BYTES")
+    wanted.set_data_from_numpy(np.array([text.encode()], np.object_))
+    caller.async_stream_infer(model, [wanted])
+    assert came.wait(20) and "forget must be a list" in answers[0]
+    caller.stop_stream()
+    caller.close()
+
+
+@pytest.mark.long
+def test_texts_of_a_deleted_voice_in_the_memory_of_the_server(
+    server: TritonServer, client: Client, reference_clip: bytes
+) -> None:
+    """Transcript and consent. What remains after the delete is freed: buffers of Triton's connections, and of its
+    messages between the processes. So other voices overwrite it.
+    """
+    texts = [secrets.token_hex(12) for _ in range(2)]
+    sought = [text.encode() for text in texts]
+
+    def live(name: str, text: str, consent: str) -> None:
+        client.upload(name, reference_clip, reference_text=f"{TEXT} {text}", consent=consent, wait=True)
+        for family in FAMILIES:
+            speak(client, family, name)
+        client.get(name), client.list(), client.export(name)
+
+    assert found_in_server(server, sought) == {}
+    live("Ada", *texts)
+    held = found_in_server(server, sought)
+    client.delete("Ada")
+    left = found_in_server(server, sought)
+    for number in range(20):
+        live("Bea", f"{number:024}", f"{number:024}")
+    client.delete("Bea")
+    later = found_in_server(server, sought)
+    assert {"speaker_cache", "qwen3_tts_prompt"} <= held.keys()
+    assert sum(later.values()) < sum(left.values()) < sum(held.values()), (held, left, later)

@@ -1,0 +1,43 @@
+"""A process that registers and deletes a voice whose texts come from its standard input, and stops at each stage."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.support.fakes import FakeEncoder, clip
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.speakers import FileStore, Request, SpeakerCache
+
+
+def stage(name: str) -> None:
+    """Tell that a stage is reached, and wait."""
+    os.write(1, name.encode() + b"\n")
+    os.read(0, 1)
+
+
+def live(cache: SpeakerCache, tokenizer: Tokenizer) -> None:
+    """All that is done with a voice."""
+    text = os.read(0, 100).decode().strip()
+    fields = {"reference_text": f"The harbour {text}", "consent": f"by {text}", "description": f"of {text}"}
+    cache.call("upload", Request(name="Ada", audio=clip(1), options={"wait": True}, **fields))
+    for operation in ("get", "export", "prepare"):
+        cache.call(operation, Request(name="Ada"))
+    cache.call("list", Request())
+    cache.call("resolve", Request(name="Ada", model_type="qwen3_tts"))
+    tokenizer.reference_ids(fields["reference_text"])
+
+
+def main() -> None:
+    """Arguments: the folder of the voices, and a checkpoint."""
+    store, families = FileStore(Path(sys.argv[1])), ["qwen3_tts"]
+    cache, tokenizer = SpeakerCache(store, FakeEncoder(), model_types=lambda: families), Tokenizer(Path(sys.argv[2]))
+    live(cache, tokenizer)
+    stage("held")
+    cache.call("delete", Request(name="Ada"))
+    stage("deleted")
+
+
+if __name__ == "__main__":
+    main()

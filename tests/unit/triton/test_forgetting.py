@@ -1,0 +1,125 @@
+"""speaker_cache tells the models that a voice is gone; a model that was loading meanwhile sees it for itself."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fakes import Voices
+from tests.support.waiting import until
+from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.lru_cache import LRUCache, Origin
+from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.triton.erasure import forgetting, kept_voices
+from voice_clone.triton.erasure.forgetting import Forgetting
+from voice_clone.triton.erasure.kept_voices import KeptVoices
+
+KEPT = {"entries": 1, "bytes": 10, "voices": ["7"]}
+
+
+class Models:
+    """Models that answer, are not loaded, fail, or hang."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[str]]] = []
+        self.faults: dict[str, Exception] = {}
+        self.hanging = threading.Event()
+
+    def ask(self, model: str, voices: Collection[str]) -> Mapping[str, Any]:
+        if model.startswith("slow"):
+            self.hanging.wait()
+        if model in self.faults:
+            raise self.faults[model]
+        self.told.append((model, list(voices)))
+        return KEPT
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for name in ("a_talker", "a_code2wav", "a_prompt", "b_talker", "speaker_cache"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def test_all_that_are_loaded_are_told_before_it_returns(repository: Path) -> None:
+    models = Models()
+    models.faults["b_talker"] = Unsupported("it is not loaded")
+    told = Forgetting(repository, models.ask)
+    told.forget(["7", "inline-x"])
+    assert sorted(models.told) == [("a_code2wav", ["7", "inline-x"]), ("a_talker", ["7", "inline-x"])]
+    assert told.kept() == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
+    told.close()
+
+
+def test_who_fails_is_told_again_and_holds_up_nobody_else(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(forgetting, "PATIENCE", 0.2)
+    monkeypatch.setattr(forgetting, "PAUSE", 0.01)
+    (repository / "slow_talker").mkdir()
+    models = Models()
+    models.faults["a_talker"] = Internal("it is busy")
+    told = Forgetting(repository, models.ask)
+    told.forget(["7"])
+    assert {model for model, _ in models.told} == {"a_code2wav", "b_talker"}
+    assert "a_talker has not said yet" in caplog.text and "slow_talker has not said yet" in caplog.text
+    models.faults.clear()
+    models.hanging.set()
+    until(lambda: {("a_talker", ("7",)), ("slow_talker", ("7",))} <= {(m, tuple(v)) for m, v in models.told})
+    told.close()
+
+
+class FakeRequest:
+    def __init__(self, forget: str | None) -> None:
+        self._forget = forget
+
+    def text(self, name: str) -> str | None:
+        assert name == "forget"
+        return self._forget
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.sent: list[tuple[dict[str, Any], bool]] = []
+
+    def send(self, outputs: dict[str, Any], final: bool = False) -> None:
+        self.sent.append((json.loads(outputs["info"]), final))
+
+
+def test_a_request_to_forget(tmp_path: Path) -> None:
+    cache: LRUCache[int] = LRUCache(100)
+    kept, answers = KeptVoices(cache.forget, KnownInDirectory(tmp_path).origins), Answers()
+    for voice in ("1", "2"):
+        cache.put(voice.encode(), 1, 10, Origin(voice, time.monotonic()))
+    assert not kept.answer(FakeRequest(None), answers)  # type: ignore[arg-type]
+    assert kept.answer(FakeRequest("[]"), answers)  # type: ignore[arg-type]
+    assert kept.answer(FakeRequest('["1"]'), answers)  # type: ignore[arg-type]
+    assert answers.sent == [
+        ({"entries": 2, "bytes": 20, "voices": ["1", "2"]}, True),
+        ({"entries": 1, "bytes": 10, "voices": ["2"]}, True),
+    ]
+    for wrong in ("", "{", '"1"', "[1]", "[" * 5000):
+        with pytest.raises(InvalidArgument):
+            kept.answer(FakeRequest(wrong), answers)  # type: ignore[arg-type]
+    kept.close()
+
+
+def test_voices_deleted_while_a_model_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read them, and nobody could tell it."""
+    monkeypatch.setattr(kept_voices, "LOOK_AGAIN", 0.05)
+    voices, cache = Voices(tmp_path), LRUCache[int](100)
+    stays, goes, replaced = (voices.upload(name, 1)["generation"] for name in ("Ada", "Bob", "Cid"))
+    for voice in (stays, goes, replaced, "inline-x"):
+        cache.put(str(voice).encode(), 1, 10, Origin(str(voice), time.monotonic()))
+    voices.call("delete", name="Bob")
+    voices.upload("Cid", 2)
+    kept = KeptVoices(cache.forget, KnownInDirectory(tmp_path).origins)
+    until(lambda: cache.forget(()).voices == {str(stays), "inline-x"})
+    kept.close()
+    voices.cache.close()
