@@ -63,7 +63,7 @@ class KnownInDatabase:
         session = Session(self._conninfo, watchdog)
         try:
             with session.use(SECONDS) as connection:
-                return {found for (found,) in connection.execute(_ORIGINS).fetchall()}
+                return {str(found) for (found,) in connection.execute(_ORIGINS).fetchall()}
         finally:
             session.close()
             watchdog.close()
