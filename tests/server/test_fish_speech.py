@@ -70,6 +70,16 @@ def client(server: TritonServer) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def http(server: TritonServer, folder: Path) -> Iterator[httpx2.Client]:
+    """A client of a gateway."""
+    with (
+        Gateway(server.url, folder / "gateway-log") as gateway,
+        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
+    ):
+        yield http
+
+
 @pytest.fixture
 def cache(server: TritonServer) -> Iterator[Cache]:
     cache = Cache(server)
@@ -250,13 +260,9 @@ def test_a_delete_purges_both(server: TritonServer, client: Client, cache: Cache
 
 
 @pytest.mark.parametrize("form", ["wav", "flac", "pcm", "mp3", "opus"])
-def test_the_gateway_speaks_it_in_every_format(server: TritonServer, expected: Any, folder: Path, form: str) -> None:
-    with (
-        Gateway(server.url, folder / f"gateway-{form}") as gateway,
-        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
-    ):
-        body = {"input": TEXT, "voice": VOICE, "seed": 2, "max_new_tokens": FRAMES, "model": "fish_speech"}
-        answer = http.post("/v1/audio/speech", json={**body, "response_format": form})
+def test_the_gateway_speaks_it_in_every_format(http: httpx2.Client, expected: Any, form: str) -> None:
+    body = {"input": TEXT, "voice": VOICE, "seed": 2, "max_new_tokens": FRAMES, "model": "fish_speech"}
+    answer = http.post("/v1/audio/speech", json={**body, "response_format": form})
     assert answer.status_code == 200, answer.text
     wanted = expected(seed=2).samples
     heard = decode(form, answer.content, RATE)
@@ -267,15 +273,10 @@ def test_the_gateway_speaks_it_in_every_format(server: TritonServer, expected: A
         assert heard.rate == RATE and np.abs(heard.samples - wanted).max() <= 2 / 32768
 
 
-def test_killed_and_restarted_it_has_the_voice_of_both(
-    checkpoints: list[Path], expected: Any, tmp_path: Path, reference_clip: bytes, reference_text: str
-) -> None:
-    server = TritonServer(checkpoints, tmp_path / "voices", log=tmp_path / "log", environment=SETTINGS)
-    with server, Client(server.url) as client:
-        client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
-        server.kill()
-    again = TritonServer(checkpoints, tmp_path / "voices", log=tmp_path / "log", environment=SETTINGS)
-    with again, Client(again.url) as client:
+def test_killed_and_restarted_it_has_the_voice_of_both(server: TritonServer, expected: Any) -> None:
+    server.kill()
+    server.start()
+    with Client(server.url) as client:
         for family, rate in (("fish_speech", RATE), ("qwen3_tts", 24000)):
             speech = client.speak(TEXT, voice=VOICE, model=family, seed=2, max_frames=FRAMES)
             samples, found = speech.read()
@@ -283,4 +284,3 @@ def test_killed_and_restarted_it_has_the_voice_of_both(
             if family == "fish_speech":
                 np.testing.assert_array_equal(samples, expected(seed=2).samples)
         assert client.stats()["extractions"] == 0
-        again.kill()

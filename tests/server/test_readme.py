@@ -137,7 +137,8 @@ def test_curl(server: TritonServer) -> None:
 
 
 def test_perf_analyzer(server: TritonServer, ada: None) -> None:
-    report = run(here(block("docs/operations.md", "bash", "perf/perf_analyzer"), server), ROOT)
+    command = here(block("docs/operations.md", "bash", "perf/perf_analyzer"), server)
+    report = run(command.replace("--request-count 20", "--request-count 4"), ROOT)
     assert "Request concurrency: 2" in report
     for model in ("qwen3_tts_prompt", "qwen3_tts_talker", "qwen3_tts_code2wav"):
         assert f"{model}, version: 1" in report

@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, Overloaded, VoiceCloneError
 
 from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, asking
-from tests.support.factories import CheckpointFactory
 from tests.support.server_metrics import gauges
 from tests.support.talker_calls import Call
 from tests.support.waiting import until
@@ -38,24 +38,45 @@ SMALL = 60  # frames; the shipped clip has 65
 Start = Callable[..., TritonServer]
 
 
+# Without the encoders, whose processes cost most of a start: for speeches with a ready embedding.
+SPEECH_ALONE = ["--model-control-mode=explicit", "--load-model=qwen3_tts", "--load-model=speaker_cache"]
+
+
+@contextmanager
+def running(
+    checkpoint: Path, folder: Path, models: Path = MODELS, options: Sequence[str] = (), **environment: str
+) -> Iterator[TritonServer]:
+    """A server whose speeches do not end by themselves; at the end it must stop with nothing in flight."""
+    server = TritonServer(
+        checkpoint,
+        folder / "voices",
+        models=models,
+        log=folder / "log",
+        options=options,
+        environment=environment,
+    )
+    with server:
+        yield server
+        until(lambda: not any(gauges(server).values()))
+        with Client(server.url, model="qwen3_tts") as client:
+            speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
+            assert list(speech)[-1].final
+        assert server.stop() == 0, "a request was never released"
+    assert "(version 1) has" not in (folder / "log").read_text(), "a request was not released"
+
+
 @pytest.fixture
 def start(endless_checkpoint: Path, tmp_path: Path) -> Iterator[Start]:
-    """Starts one server whose speeches do not end by themselves; at the end it must stop with nothing in flight."""
-    started: list[TritonServer] = []
+    """Starts one such server with settings of its own."""
+    with ExitStack() as stack:
+        yield lambda *given, **more: stack.enter_context(running(endless_checkpoint, tmp_path, *given, **more))
 
-    def begin(models: Path = MODELS, **environment: str) -> TritonServer:
-        log, voices = tmp_path / "log", tmp_path / "voices"
-        started.append(TritonServer(endless_checkpoint, voices, models=models, log=log, environment=environment))
-        return started[0].start()
 
-    yield begin
-    [server] = started
-    until(lambda: not any(gauges(server).values()))
-    with Client(server.url) as client:
-        speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
-        assert list(speech)[-1].final
-    assert server.stop() == 0, "a request was never released"
-    assert "(version 1) has" not in (tmp_path / "log").read_text(), "a request was not released"
+@pytest.fixture(scope="module")
+def plain(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """One with the default settings, shared by the tests that need no others."""
+    with running(endless_checkpoint, tmp_path_factory.mktemp("plain"), options=SPEECH_ALONE) as server:
+        yield server
 
 
 def refused(client: Client, **given: Any) -> VoiceCloneError:
@@ -88,14 +109,12 @@ def test_a_reference_that_code2wav_alone_refuses(
 
 
 def test_a_reference_that_is_too_long_is_refused_where_it_comes_in(
-    start: Start, checkpoint_folder: CheckpointFactory, tmp_path: Path, reference_clip: bytes, reference_text: str
+    start: Start, server: TritonServer, client: Client, voice: str, reference_clip: bytes, reference_text: str
 ) -> None:
-    with TritonServer(checkpoint_folder("tiny", 0), tmp_path / "other", log=tmp_path / "other-log") as other:
-        with Client(other.url) as client:
-            client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
-            bundle = client.export("Harbour")
-            prompt = Call(other, {"text": TEXT, "voice": "Harbour"}, model="qwen3_tts_prompt").next()
-        other.kill()
+    bundle = client.export(voice)  # of a server that takes it
+    first = Call(server, {"text": TEXT, "voice": voice}, model="qwen3_tts_prompt")
+    prompt = first.next()
+    first.close()
     server = start(VOICE_CLONE_MAX_CHUNK_FRAMES=str(SMALL))
     with Client(server.url) as client:
         with pytest.raises(InvalidArgument, match="such as qwen3_tts makes"):
@@ -110,7 +129,8 @@ def test_a_reference_that_is_too_long_is_refused_where_it_comes_in(
 
 
 def test_refusals_of_every_step(start: Start) -> None:
-    server = start(VOICE_CLONE_MAX_STREAMS="2", VOICE_CLONE_MAX_QUEUE="2", VOICE_CLONE_MAX_LENGTH="400")
+    settings = {"VOICE_CLONE_MAX_STREAMS": "2", "VOICE_CLONE_MAX_QUEUE": "2", "VOICE_CLONE_MAX_LENGTH": "400"}
+    server = start(options=SPEECH_ALONE, **settings)
     embedding = {"speaker_embedding": np.ones(64, np.float32)}
     cases: list[dict[str, Any]] = [
         {"text": "  ", **embedding},
@@ -126,7 +146,7 @@ def test_refusals_of_every_step(start: Start) -> None:
         {"max_frames": 5000, **embedding},
         {"text": "word " * 500, "non_streaming_mode": True, "max_frames": 390, **embedding},
     ]
-    with Client(server.url) as client:
+    with Client(server.url, model="qwen3_tts") as client:
         for given in cases:
             assert isinstance(refused(client, **given), VoiceCloneError), given
         inputs = {"text": TEXT, **embedding, "max_frames": np.array([300], np.int32)}
@@ -151,8 +171,8 @@ def test_refusals_of_every_step(start: Start) -> None:
 
 @pytest.mark.parametrize("limit", ["MAX_STATE_BYTES", "MAX_WAITING_CHUNKS"])
 def test_a_code2wav_without_room(start: Start, limit: str) -> None:
-    server = start(**{f"VOICE_CLONE_{limit}": "1"})
-    with Client(server.url) as client:
+    server = start(options=SPEECH_ALONE, **{f"VOICE_CLONE_{limit}": "1"})
+    with Client(server.url, model="qwen3_tts") as client:
 
         def speak(seed: int) -> str:
             try:
@@ -166,12 +186,11 @@ def test_a_code2wav_without_room(start: Start, limit: str) -> None:
     assert any("already" in each for each in said), said
 
 
-def test_nobody_else_can_put_chunks_into_a_speech(start: Start) -> None:
+def test_nobody_else_can_put_chunks_into_a_speech(plain: TritonServer) -> None:
     """A caller who knows its stream's id sends chunks of it to code2wav: they are of another stream."""
-    server = start()
-    direct = asking(server)
+    direct = asking(plain)
     codes = np.ones((2, CODEBOOKS), np.int32)
-    with Client(server.url) as client:
+    with Client(plain.url, model="qwen3_tts") as client:
         embedding = np.ones(64, np.float32)
         expected = [chunk.samples for chunk in client.speak(TEXT, speaker_embedding=embedding, seed=1, max_frames=60)]
         heard = []
@@ -186,10 +205,9 @@ def test_nobody_else_can_put_chunks_into_a_speech(start: Start) -> None:
         assert sum(map(len, heard)) == sum(map(len, expected))
 
 
-def test_chunks_that_copy_a_talkers_id(start: Start) -> None:
+def test_chunks_that_copy_a_talkers_id(plain: TritonServer) -> None:
     """They get their error with the final chunk, like a talker's, and harm nobody."""
-    server = start()
-    direct = asking(server)
+    direct = asking(plain)
     mark = f"mine.talker-{'0' * 32}"
     bad = np.full((2, CODEBOOKS), 10**6, np.int32)
     assert direct(mark, 0, bad) is None
@@ -201,9 +219,8 @@ def test_chunks_that_copy_a_talkers_id(start: Start) -> None:
 
 
 @pytest.mark.parametrize("text", [r"\ud800", r"invalid_argument: \udfff", r"cancelled: a\u0000b", "é" * 3000])
-def test_any_error_of_a_talker_is_answered(start: Start, text: str) -> None:
-    server = start()
-    direct = asking(server)
+def test_any_error_of_a_talker_is_answered(plain: TritonServer, text: str) -> None:
+    direct = asking(plain)
     answers: list[Any] = []
     thread = threading.Thread(
         target=lambda: answers.append(direct("x", 0, NO_CODES, final=True, info='{"error": "' + text + '"}'))
@@ -211,6 +228,6 @@ def test_any_error_of_a_talker_is_answered(start: Start, text: str) -> None:
     thread.start()
     thread.join(20.0)
     assert answers and isinstance(answers[0], str) and ": " in answers[0], "no answer"
-    call = Call(server, {"prompt": b"x", "prompt_info": '{"stream_id": "' + text + '"}'})
+    call = Call(plain, {"prompt": b"x", "prompt_info": '{"stream_id": "' + text + '"}'})
     assert "invalid_argument: " in call.next()
     call.close()

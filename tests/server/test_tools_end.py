@@ -34,9 +34,12 @@ TOOLS = {
 CASES = [("serve", number) for number in SIGNALS] + [
     (tool, number) for tool in ("inspect", "load") for number in (signal.SIGTERM, signal.SIGKILL)
 ]
+USUAL = (("serve", signal.SIGINT), ("serve", signal.SIGKILL), ("inspect", signal.SIGTERM))  # one of each kind of end
 
 
-@pytest.mark.parametrize(("tool", "number"), CASES)
+@pytest.mark.parametrize(
+    ("tool", "number"), [pytest.param(*case, marks=[] if case in USUAL else pytest.mark.long) for case in CASES]
+)
 def test_no_process_is_left(
     checkpoint_folder: CheckpointFactory, tmp_path: Path, tool: str, number: signal.Signals
 ) -> None:

@@ -24,8 +24,17 @@ TOOLS = {
 }
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("tool", TOOLS)
+USUAL = (("make_checkpoint", signal.SIGINT), ("export_onnx", signal.SIGKILL), ("build_repository", signal.SIGTERM))
+
+
+@pytest.mark.parametrize(
+    ("tool", "number"),
+    [
+        pytest.param(tool, number, marks=[] if (tool, number) in USUAL else pytest.mark.long)
+        for tool in TOOLS
+        for number in SIGNALS
+    ],
+)
 def test_a_stopped_tool_leaves_nothing(
     checkpoint_folder: CheckpointFactory, tmp_path: Path, tool: str, number: signal.Signals
 ) -> None:
