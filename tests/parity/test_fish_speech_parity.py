@@ -43,7 +43,11 @@ WAVEFORM_TOLERANCE = LOGITS_TOLERANCE = 1e-4
 KINDS = [(shape, seed) for shape in FISH_SHAPES for seed in SEEDS]
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=[f"{shape}-{seed}" for shape, seed in KINDS])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.long if kind[1] else []) for kind in KINDS],
+    ids=[f"{shape}-{seed}" for shape, seed in KINDS],
+)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     shape, seed = request.param
     return Checkpoint(make_fish(tmp_path_factory.mktemp("fish") / "checkpoint", shape, seed))

@@ -104,7 +104,14 @@ def greedy(repetition_penalty: float) -> SamplingParameters:
     return SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False, repetition_penalty=repetition_penalty)
 
 
-@pytest.fixture(scope="module", params=[(shape, seed) for shape in SHAPES for seed in range(2)], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((shape, seed), marks=pytest.mark.long if seed else [], id=f"{shape}-{seed}")
+        for shape in SHAPES
+        for seed in range(2)
+    ],
+)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     shape, seed = request.param
     return Pair(shape, seed, tmp_path_factory.mktemp("checkpoint") / "folder")

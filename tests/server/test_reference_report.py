@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import soundfile
 from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
+from tests.support.factories import CheckpointFactory
 from tests.support.phone_clips import RATE, SAMPLES, phone_clip
 from tools.triton_server import TritonServer
 
@@ -76,30 +79,34 @@ def test_a_phones_clip_through_the_client(client: Client) -> None:
 
 
 def test_the_next_server_has_the_reports_and_the_trimmed_clip(
-    private_server: TritonServer, reference_text: str
+    server: TritonServer, client: Client, checkpoint_folder: CheckpointFactory, tmp_path: Path, reference_text: str
 ) -> None:
-    private_server.start()
-    with Client(private_server.url) as client:
-        whole = client.upload("Whole", PADDED, reference_text=reference_text, wait=True)
-        cut = client.upload("Cut", PADDED, reference_text=reference_text, trim_silence=True, wait=True)
-        assert [warning.code for warning in whole.warnings] == ["leading_silence", "trailing_silence"]
-        assert cut.warnings == () and cut.report is not None and cut.duration is not None
-        assert stored(client, "Whole") == PADDED
-        clip, embedding = stored(client, "Cut"), client.speaker_embedding("Cut")
-        assert not np.array_equal(embedding, client.speaker_embedding("Whole"))
-        # Who has the stored clip has the voice, to the bit.
-        client.upload("Copy", clip, reference_text=reference_text, wait=True)
-        np.testing.assert_array_equal(client.speaker_embedding("Copy"), embedding)
-        client.delete("Copy")
-        first = round(cut.report["trimmed_start"] * RATE)
-        kept, _ = soundfile.read(io.BytesIO(clip), dtype="float32")
-        given, _ = soundfile.read(io.BytesIO(PADDED), dtype="float32")
-        np.testing.assert_array_equal(kept, given[first : first + len(kept)])
-    private_server.kill()
-    private_server.start()
-    with Client(private_server.url) as client:
+    """The next one gets what lies on the disk while the first still runs, as a SIGKILL would leave it."""
+    whole = client.upload("Whole", PADDED, reference_text=reference_text, wait=True)
+    cut = client.upload("Cut", PADDED, reference_text=reference_text, trim_silence=True, wait=True)
+    assert [warning.code for warning in whole.warnings] == ["leading_silence", "trailing_silence"]
+    assert cut.warnings == () and cut.report is not None and cut.duration is not None
+    assert stored(client, "Whole") == PADDED
+    clip, embedding = stored(client, "Cut"), client.speaker_embedding("Cut")
+    assert not np.array_equal(embedding, client.speaker_embedding("Whole"))
+    # Who has the stored clip has the voice, to the bit.
+    client.upload("Copy", clip, reference_text=reference_text, wait=True)
+    np.testing.assert_array_equal(client.speaker_embedding("Copy"), embedding)
+    client.delete("Copy")
+    first = round(cut.report["trimmed_start"] * RATE)
+    kept, _ = soundfile.read(io.BytesIO(clip), dtype="float32")
+    given, _ = soundfile.read(io.BytesIO(PADDED), dtype="float32")
+    np.testing.assert_array_equal(kept, given[first : first + len(kept)])
+    shutil.copytree(server._environment["VOICE_CLONE_VOICE_DIR"], tmp_path / "voices")
+    for name in ("Whole", "Cut"):
+        client.delete(name)
+    with (
+        TritonServer(checkpoint_folder("tiny", 0), tmp_path / "voices", log=tmp_path / "log") as second,
+        Client(second.url) as client,
+    ):
         assert client.get("Whole") == whole and client.get("Cut") == cut
         np.testing.assert_array_equal(client.speaker_embedding("Cut"), embedding)
         remade = client.prepare("Cut", force=True)
         assert remade.report == cut.report
         np.testing.assert_array_equal(client.speaker_embedding("Cut"), embedding)
+        second.kill()
