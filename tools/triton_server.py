@@ -22,6 +22,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
 from tools import guard
 from tools.families.recognition import families_of, models_of
@@ -34,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "model_repository"
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
 MAX_STARTS = 3  # of a server that aborts while it loads
+HELD_UP = "boost::interprocess::lock_exception"  # what it writes before it aborts for the reason that `start` names
 PORTS = range(15000, 32000)  # for servers of tests
 
 
@@ -89,11 +91,14 @@ class TritonServer:
 
     Attributes:
         families: the checkpoint of each loaded family, by its name; empty without checkpoints.
+        restarts: how often servers of this process aborted while they loaded and were started again.
 
     Raises:
         FamilyError: a checkpoint is of no family of the repositories or not whole, or two are of the same one.
         ServerFailed: there is no tritonserver.
     """
+
+    restarts: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -165,7 +170,7 @@ class TritonServer:
 
         If the process of a model is held up for a second while it loads, as when the machine is paused, Triton 2.51
         takes the process for dead and frees memory that it still reads; both crash. No request is lost yet: the server
-        is started again.
+        is started again, unless its log shows another reason.
 
         Raises:
             ServerFailed: the server exits or is not ready in time.
@@ -186,7 +191,8 @@ class TritonServer:
         starts = 1
         while not self.ready():
             status = self.process.poll()
-            if status == -signal.SIGABRT and starts < MAX_STARTS:
+            if status == -signal.SIGABRT and starts < MAX_STARTS and self._was_held_up(starts):
+                TritonServer.restarts += 1
                 print("tritonserver aborted while it loaded the models; starting it again", file=sys.stderr)
                 self._sweep()
                 self.process = self._launch()
@@ -196,6 +202,10 @@ class TritonServer:
             if time.monotonic() > deadline:
                 raise TimeoutError
             time.sleep(0.1)
+
+    def _was_held_up(self, starts: int) -> bool:
+        """Whether the log, where there is one, tells the known reason for each of these starts."""
+        return self._log is None or self._log.read_text(errors="replace").count(HELD_UP) >= starts
 
     def _launch(self) -> subprocess.Popen[bytes]:
         with contextlib.nullcontext() if self._log is None else self._log.open("ab") as output:

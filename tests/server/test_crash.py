@@ -36,12 +36,14 @@ class Writer(threading.Thread):
     that of the operation under way when the server died.
     """
 
-    def __init__(self, server: TritonServer, names: tuple[str, ...], states: dict[str, set[int | None]]) -> None:
+    def __init__(
+        self, server: TritonServer, names: tuple[str, ...], states: dict[str, set[int | None]], rng: random.Random
+    ) -> None:
         super().__init__()
         self._cache = Cache(server)
         self._names = names
         self._states = states  # seed of the clip; None: no such voice
-        self._random = random.Random()
+        self._random = rng
         self.acknowledged = 0
         self.importing: Import | None = None  # the one under way
 
@@ -102,7 +104,9 @@ def bundle(names: tuple[str, ...], seed: int) -> bytes:
     return exported
 
 
-def cycle(models: Path, folder: Path, states: dict[str, set[int | None]], lives: float, imports: list[Import]) -> int:
+def cycle(
+    models: Path, folder: Path, states: dict[str, set[int | None]], rng: random.Random, imports: list[Import]
+) -> int:
     """Start, check everything, work, kill. Returns the operations acknowledged.
 
     Args:
@@ -114,12 +118,12 @@ def cycle(models: Path, folder: Path, states: dict[str, set[int | None]], lives:
         check(server, folder, states)
         for names, seed in imports:
             assert len({states[name] == {seed} for name in names}) <= 1, "an import is there in part"
-        writers = [Writer(server, NAMES[i::2], states) for i in range(2)]
+        writers = [Writer(server, NAMES[i::2], states, random.Random(rng.random())) for i in range(2)]
         for writer in writers:
             writer.start()
         while not any(writer.acknowledged for writer in writers) and all(writer.is_alive() for writer in writers):
             time.sleep(0.001)
-        time.sleep(lives)
+        time.sleep(rng.uniform(0.05, 0.4))
         server.kill()
         for writer in writers:
             writer.join(30)
@@ -191,8 +195,9 @@ def test_killed_at_random_moments(tmp_path: Path, cycles: int) -> None:  # B13, 
     states: dict[str, set[int | None]] = {name: {None} for name in NAMES}
     acknowledged = 0
     imports: list[Import] = []
+    rng = random.Random(cycles)
     for _ in range(cycles):
-        acknowledged += cycle(models, tmp_path, states, random.uniform(0.05, 0.4), imports)
+        acknowledged += cycle(models, tmp_path, states, rng, imports)
     assert acknowledged >= cycles, "the server was always killed before it did anything"
     server = TritonServer(None, tmp_path / "voices", models=models, log=tmp_path / "log")
     with server:

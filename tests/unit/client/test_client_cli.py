@@ -199,6 +199,6 @@ def test_no_server(capsys: pytest.CaptureFixture[str]) -> None:
 def test_installed_command_has_a_version() -> None:
     script = Path(sys.executable).with_name("voice-clone")
     if not script.exists():
-        pytest.skip("the client is not installed in this environment")
+        pytest.skip("the client is not installed here (pip install ./client)")
     process = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=30)
     assert process.stdout.strip() == "0.1.0"

@@ -117,7 +117,7 @@ def test_libsndfile_reads_what_it_knows(name: str, rate: int, streaming: bool) -
     assert 0 <= frames - len(expected(rate)) <= slack
 
 
-@pytest.mark.skipif(shutil.which("ffprobe") is None, reason="ffprobe is not installed; PyAV checks the same")
+@pytest.mark.skipif(shutil.which("ffprobe") is None, reason="ffprobe is not installed (Debian: apt-get install ffmpeg)")
 @pytest.mark.parametrize("streaming", (True, False))
 @pytest.mark.parametrize("name", FORMATS)
 def test_ffprobe_agrees(name: str, streaming: bool, tmp_path: Path) -> None:

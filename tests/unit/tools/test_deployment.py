@@ -134,7 +134,10 @@ def test_the_documented_containers_are_those_of_the_dockerfile() -> None:
         assert mounts == {"/checkpoint", "/voices"} and all(f"_DIR={folder}" in environment for folder in mounts)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze to check the unit")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None,
+    reason="no systemd-analyze, which checks the unit (Debian: apt-get install systemd)",
+)
 def test_the_systemd_unit(tmp_path: Path) -> None:
     """Systemd knows all of it, and tools/serve all of its options; the folders are those of this checkout."""
     text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")

@@ -14,7 +14,9 @@ from tools.demo_voice.listening import Errors, Listener, _compare
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.synthesis import SAMPLE_RATE, speak
 
-needs_flite = pytest.mark.skipif(shutil.which("flite") is None, reason="flite, which speaks to them, is not installed")
+needs_flite = pytest.mark.skipif(
+    shutil.which("flite") is None, reason="no flite, which speaks to them (Debian: apt-get install flite)"
+)
 TEXT = "The old captain sold his boat."
 
 

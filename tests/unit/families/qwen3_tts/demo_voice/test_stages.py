@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every stage, run on very little."""
     if shutil.which("flite") is None:
-        pytest.skip("flite, which speaks the data, is not installed")
+        pytest.skip("no flite, which speaks the data (Debian: apt-get install flite)")
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # few sentences have fewer sounds than a book has codes

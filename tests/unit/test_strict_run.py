@@ -1,0 +1,34 @@
+"""With CI=true a skip is a failure, unless it is for want of a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.strict_run import fail_if_forbidden
+
+
+def skipped(reason: str) -> pytest.TestReport:
+    return pytest.TestReport("a test", ("file", 1, "test"), {}, "skipped", ("file", 1, f"Skipped: {reason}"), "setup")
+
+
+@pytest.mark.parametrize(
+    ("ci", "reason", "outcome"),
+    [
+        ("true", "no Chromium on this machine (Debian: apt-get install chromium)", "failed"),
+        ("true", "needs an NVIDIA GPU", "skipped"),
+        ("", "no Chromium on this machine (Debian: apt-get install chromium)", "skipped"),
+    ],
+)
+def test_a_skip(monkeypatch: pytest.MonkeyPatch, ci: str, reason: str, outcome: str) -> None:
+    monkeypatch.setenv("CI", ci)
+    report = skipped(reason)
+    fail_if_forbidden(report)
+    assert report.outcome == outcome and reason in str(report.longrepr)
+
+
+def test_an_expected_failure_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    report = skipped("it is known")
+    report.wasxfail = "it is known"
+    fail_if_forbidden(report)
+    assert report.outcome == "skipped"
