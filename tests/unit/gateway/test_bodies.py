@@ -68,7 +68,8 @@ def test_a_message_in_many_frames_ends_the_connection(triton: Server, serve: Ser
                 answer = connection.recv(10)
                 assert accepted and "a message is" in answer
             except ConnectionClosed as closed:
-                assert not accepted and closed.rcvd is not None and closed.rcvd.code == 1008
+                # While frames are still on their way the system resets the connection, and its last message may be lost.
+                assert not accepted and (closed.rcvd is None or closed.rcvd.code == 1008)
 
 
 @contextlib.contextmanager
