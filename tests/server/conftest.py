@@ -18,34 +18,6 @@ from tools.triton_server import TritonServer
 from voice_clone.onnx.session import ONNX_RUNTIME
 
 
-@pytest.fixture(scope="session", autouse=True)
-def logs() -> Iterator[dict[Path, int]]:
-    """The logs of all servers that were started in this run, and how much of each has been looked through."""
-    found: dict[Path, int] = {}
-    start = TritonServer.start
-
-    def noted(server: TritonServer, *given: float, **more: float) -> TritonServer:
-        if isinstance(server._log, Path):
-            found.setdefault(server._log, 0)
-        return start(server, *given, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TritonServer, "start", noted)
-        yield found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_tracebacks(logs: dict[Path, int], request: pytest.FixtureRequest) -> Iterator[None]:
-    """No server wrote a traceback during a file's tests, unless they provoke it: then the file has `TRACEBACKS`."""
-    yield
-    for log in [log for log in logs if log.exists()]:
-        text = log.read_text(errors="replace")
-        new, logs[log] = text[logs[log] :], len(text)
-        if not hasattr(request.module, "TRACEBACKS"):
-            found = [line for line in new.splitlines() if "Traceback" in line]
-            assert not found, found[0].replace("\\n", "\n")
-
-
 @contextmanager
 def running(checkpoint: Path, folder: Path, **environment: str) -> Iterator[TritonServer]:
     """A running server with an empty voice folder, which its tests must leave ready."""
