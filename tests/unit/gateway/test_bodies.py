@@ -68,7 +68,7 @@ def test_a_message_in_many_frames_ends_the_connection(triton: Server, serve: Ser
                 answer = connection.recv(10)
                 assert accepted and "a message is" in answer
             except ConnectionClosed as closed:
-                # While frames are still on their way the system resets the connection, and its last message may be lost.
+                # While frames are on their way the system resets the connection: its last message may be lost.
                 assert not accepted and (closed.rcvd is None or closed.rcvd.code == 1008)
 
 
