@@ -13,11 +13,13 @@ from safetensors.numpy import load
 from voice_clone.errors import InvalidArgument
 
 STREAM_ID = (16, 128)  # characters: too many to guess an id, and few enough to keep
+SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
+"""Of the voice of a speech."""
 
 
 @dataclass(frozen=True, eq=False)
 class SpeechRequest:
-    """Text, and exactly one source of the voice: `voice`, `reference_audio` or `speaker_embedding`.
+    """Text, and exactly one source of the voice.
 
     Attributes:
         text: what is said.
@@ -25,12 +27,14 @@ class SpeechRequest:
         reference_audio: an encoded audio file, or its data URL.
         reference_text: transcript of `reference_audio`; asks for in-context cloning.
         speaker_embedding: float32 [size that the family has].
+        voice_prompt: a bundle of one voice with its artifacts, as an export gives it.
         x_vector_only: True uses the speaker embedding alone, False insists on in-context cloning, None takes the
             best mode that the voice offers.
         language: a language of the checkpoint, or `Auto`.
         options: what only the family knows, by name; the family checks it.
         text_stream: an id that the caller made: more text follows by appends to the talker; `text` may be blank.
         owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.
+        cache: False neither uses nor keeps anything in memory that is computed of the voice.
 
     Raises:
         InvalidArgument: on construction, if something is missing or contradicts something else.
@@ -41,11 +45,13 @@ class SpeechRequest:
     reference_audio: bytes | None = None
     reference_text: str | None = None
     speaker_embedding: NDArray[np.float32] | None = None
+    voice_prompt: bytes | None = None
     x_vector_only: bool | None = None
     language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     owner: str | None = None
     text_stream: str | None = None
+    cache: bool = True
 
     def __post_init__(self) -> None:
         if self.owner is not None and not isinstance(self.owner, str):
@@ -56,10 +62,10 @@ class SpeechRequest:
                 raise InvalidArgument(f"text_stream must be a random id of {least} to {most} ASCII characters")
         elif not self.text.strip():
             raise InvalidArgument("text is blank; give at least one word to say")
-        given = [n for n in ("voice", "reference_audio", "speaker_embedding") if getattr(self, n) is not None]
+        given = [n for n in SOURCES if getattr(self, n) is not None]
         if len(given) != 1:
             what = " and ".join(given) or "none of them"
-            raise InvalidArgument(f"give exactly one of voice, reference_audio, speaker_embedding; got {what}")
+            raise InvalidArgument(f"give exactly one of {', '.join(SOURCES)}; got {what}")
         if self.reference_text is not None:
             self._check_reference_text()
         elif self.reference_audio is not None and self.x_vector_only is False:
@@ -75,7 +81,7 @@ class SpeechRequest:
     def _check_reference_text(self) -> None:
         if self.reference_audio is None:
             raise InvalidArgument(
-                "reference_text belongs to reference_audio; a registered voice has its own transcript"
+                "reference_text belongs to reference_audio; a voice and a voice_prompt have their own transcript"
             )
         if self.x_vector_only:
             raise InvalidArgument("x_vector_only uses no transcript; leave out either it or reference_text")
@@ -106,10 +112,11 @@ def read_reply(
     Raises:
         InvalidArgument: in-context cloning is insisted on, but the voice has no transcript.
     """
-    transcript = result.get("reference_text") if speech.voice is not None else speech.reference_text
+    transcript = speech.reference_text if speech.reference_audio is not None else result.get("reference_text")
     if speech.x_vector_only is False and transcript is None:
+        name = "this voice" if speech.voice is None else f"voice {speech.voice!r}"
         raise InvalidArgument(
-            f"voice {speech.voice!r} has no transcript, so it cannot be cloned in context; "
+            f"{name} has no transcript, so it cannot be cloned in context; "
             "register it again with reference_text, or leave x_vector_only out"
         )
     source = {"cache": result["status"]}

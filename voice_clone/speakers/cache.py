@@ -35,7 +35,7 @@ from voice_clone.speakers.transfer import Transfer
 log = logging.getLogger(__name__)
 OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together
-_NOT_UPLOAD = ("audio", "reference_text", "consent", "description", "speaker_embedding")
+_NOT_UPLOAD = ("audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt")
 
 
 class SpeakerCache:
@@ -194,9 +194,9 @@ class SpeakerCache:
     def _resolve(self, request: Request) -> Reply:
         check_options(request.options, "mode", "cache", "timeout")
         check_absent(request, "consent", "description")
-        sources = (request.name, request.audio, request.speaker_embedding)
+        sources = (request.name, request.audio, request.speaker_embedding, request.voice_prompt)
         if sum(source is not None for source in sources) != 1:
-            raise InvalidArgument("give exactly one of name, audio and speaker_embedding")
+            raise InvalidArgument("give exactly one of name, audio, speaker_embedding and voice_prompt")
         if request.name is None:
             return self._resolve_inline(request)
         if request.reference_text is not None:
@@ -221,16 +221,21 @@ class SpeakerCache:
             use_cache = request.options.get("cache", True)
             resolved = self._extractor.inline(clip, request.reference_text, model_type, mode, use_cache, until)
             return Reply(self._result(resolved, "audio"), resolved.artifacts)
-        assert request.speaker_embedding is not None
         if request.reference_text is not None:
-            raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
+            raise InvalidArgument("a voice that is ready allows no reference_text; leave it out, or send audio")
+        if request.voice_prompt is not None:
+            resolved, record = self._transfer.resolve(request.voice_prompt, model_type, mode, until)
+            texts = {} if record.reference_text is None else {"reference_text": record.reference_text}
+            return Reply(self._result(resolved, record.embedding_source) | texts, resolved.artifacts)
+        assert request.speaker_embedding is not None
         embedding = check_embedding(request.speaker_embedding)
         artifact, tensors, info = self._extractor.of_embedding(embedding, model_type, mode, until)
         resolved = Resolved("hit", None, artifact, pack_artifacts(tensors), info.fingerprint)
         return Reply(self._result(resolved, "direct"), resolved.artifacts)
 
     def _result(self, resolved: Resolved, embedding_source: str, generation: int = 0) -> dict[str, Any]:
-        self._metrics.count({"hit": "hits", "restored": "restores", "miss": "misses"}[resolved.status])
+        if resolved.status != "none":
+            self._metrics.count({"hit": "hits", "restored": "restores", "miss": "misses"}[resolved.status])
         return {
             "embedding_source": embedding_source,
             "status": resolved.status,

@@ -40,7 +40,7 @@ class Resolved:
     """Artifacts and where they came from.
 
     Attributes:
-        status: `hit` from memory, `restored` from the store, `miss` from the encoder.
+        status: `hit` from memory, `restored` from the store, `miss` from the encoder, `none` from the caller.
         record: of the speaker, in the generation served; None for an inline clip.
         artifact: the family and mode of the artifacts.
         artifacts: safetensors bytes.
@@ -49,7 +49,7 @@ class Resolved:
         origin: of an inline clip, see `memory.inline_origin`.
     """
 
-    status: Literal["hit", "restored", "miss"]
+    status: Literal["hit", "restored", "miss", "none"]
     record: SpeakerRecord | None
     artifact: ArtifactId
     artifacts: bytes

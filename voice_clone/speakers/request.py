@@ -18,8 +18,8 @@ that `get`, `list` and `resolve` find those that are shared. Without it the call
     delete   name. {"name", "generation", "deleted": true}
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
-    resolve  one of name, audio, speaker_embedding; model_type?; reference_text? with audio; options mode,
-             cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss", "model_type", "mode",
+    resolve  one of name, audio, speaker_embedding, voice_prompt; model_type?; reference_text? with audio; options mode,
+             cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss" | "none", "model_type", "mode",
              "generation", "embedding_source", "extraction_ms", "fingerprint", "origin", "name"?,
              "reference_text"?}. What is computed of the artifacts is filed under `origin`, and dropped by it.
     stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first; "kept":
@@ -52,6 +52,7 @@ class Request:
         model_type: a family with a `<model_type>_voice_encoder`.
         audio: an encoded clip or its data URL; for `import` a bundle.
         speaker_embedding: a ready speaker embedding, float32 [dimension].
+        voice_prompt: a bundle of one speaker, whose artifacts serve as they are.
         options: see above; an unknown option is an error.
     """
 
@@ -62,6 +63,7 @@ class Request:
     consent: str | None = None
     description: str | None = None
     speaker_embedding: NDArray[Any] | None = None
+    voice_prompt: bytes | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property

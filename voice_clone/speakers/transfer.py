@@ -16,8 +16,11 @@ from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
 from voice_clone.speakers.draft import Draft, check_consent, check_texts
-from voice_clone.speakers.encoding import Describer, fault
+from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
+from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.memory import inline_origin
+from voice_clone.speakers.modes import mode_of_record
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.report import measure
@@ -59,6 +62,30 @@ class Transfer:
                 )
         return list(files), pack_bundle(list(files.values()))
 
+    def resolve(self, bundle: bytes, model_type: str, mode: str | None, until: float) -> tuple[Resolved, SpeakerRecord]:
+        """The artifacts in a bundle of one speaker, who is not registered; nothing that the bundle says is believed.
+
+        Raises:
+            InvalidArgument: as `unpack`, or it holds more than one speaker.
+            Unsupported: it has no artifacts of this family, or not in this mode.
+        """
+        self._check_size(bundle)
+        packed = unpack_bundle(bundle)
+        if len(packed) != 1:
+            raise InvalidArgument(f"voice_prompt holds {len(packed)} voices; export the one that is to speak")
+        draft = self._draft(*packed[0], reextract=False)
+        record = draft.record
+        artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
+        if artifact not in draft.artifacts:
+            there = ", ".join(" ".join(each) for each in draft.artifacts) or "none"
+            raise Unsupported(f"voice_prompt lacks artifacts of {model_type} in mode {artifact.mode}; it has {there}")
+        origin = "" if record.audio_digest is None else inline_origin(record.audio_digest)
+        fingerprint = record.artifacts[artifact].fingerprint
+        if self._describer.fingerprint(artifact, until) != fingerprint:
+            raise InvalidArgument(f"voice_prompt was made with another checkpoint of {model_type}; export it again")
+        made = pack_artifacts(draft.artifacts[artifact])
+        return Resolved("none", None, artifact, made, fingerprint, origin=origin), record
+
     def unpack(
         self,
         bundle: bytes,
@@ -79,10 +106,7 @@ class Transfer:
             InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
             SpeakerExists, QuotaExceeded, Overloaded: as `Registry.add`.
         """
-        if len(bundle) > self._config.max_bundle_bytes:
-            raise InvalidArgument(
-                f"the bundle has {len(bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
-            )
+        self._check_size(bundle)
         drafts = [self._draft(header, tensors, reextract) for header, tensors in unpack_bundle(bundle)]
         if owner is not None:
             drafts = [replace(draft, record=_given_to(owner, draft.record)) for draft in drafts]
@@ -91,6 +115,12 @@ class Transfer:
         whose: dict[str, Any] = {"immutable": immutable, "owner": owner, "max_owned": max_owned}
         self._registry.check_free(*(draft.record.name for draft in drafts), **whose)
         return self._registry.add_all(drafts, **whose)
+
+    def _check_size(self, bundle: bytes) -> None:
+        if len(bundle) > self._config.max_bundle_bytes:
+            raise InvalidArgument(
+                f"the bundle has {len(bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
+            )
 
     def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
         try:

@@ -74,6 +74,7 @@ class SpeakerCacheModel(Model):
             consent=request.text("consent"),
             description=request.text("description"),
             speaker_embedding=request.array("speaker_embedding"),
+            voice_prompt=request.raw("voice_prompt"),
             options=options,
         )
         reply = self._cache.call(operation, asked)
