@@ -78,6 +78,13 @@ class SpeechRequest:
             if not np.isfinite(self.speaker_embedding).all():
                 raise InvalidArgument("speaker_embedding holds NaN or infinity; every value must be finite")
 
+    @property
+    def kept(self) -> bool:
+        """Whether a process may keep what it computes of the voice. It may not of a ready prompt: whose voice that is
+        only its bundle says, so a delete could not drop it.
+        """
+        return self.cache and self.voice_prompt is None
+
     def _check_reference_text(self) -> None:
         if self.reference_audio is None:
             raise InvalidArgument(

@@ -23,6 +23,7 @@ CACHE = "speaker_cache"
 _DTYPES = {
     "speaker_embedding": "FP32",
     "x_vector_only": "BOOL",
+    "cache": "BOOL",
     "seed": "UINT64",
     "max_frames": "INT32",
     "index": "INT32",
@@ -43,6 +44,7 @@ def synthesis(
     reference_audio: Source | None,
     reference_text: str | None,
     speaker_embedding: ArrayLike | None,
+    voice_prompt: Source | None,
     x_vector_only: bool | None,
     owner: str | None,
     knobs: Mapping[str, Any],
@@ -58,7 +60,7 @@ def synthesis(
     Raises:
         TypeError: a knob is unknown.
         InvalidArgument: a value does not fit its tensor, or JSON cannot hold an option; or as `clips.readable`.
-        OSError: the file of the reference audio cannot be read.
+        OSError: the file of the reference audio or of the prompt cannot be read.
     """
     for name in knobs:
         if name not in Knobs.__annotations__:
@@ -73,6 +75,7 @@ def synthesis(
             "reference_audio": _clip(reference_audio),
             "reference_text": reference_text,
             "speaker_embedding": speaker_embedding,
+            "voice_prompt": None if voice_prompt is None else _bytes(voice_prompt),
             "x_vector_only": x_vector_only,
             **knobs,
             "options": None if options is None else _json(options),

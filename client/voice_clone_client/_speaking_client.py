@@ -39,13 +39,15 @@ class Speaking:
         reference_audio: Source | None = None,
         reference_text: str | None = None,
         speaker_embedding: ArrayLike | None = None,
+        voice_prompt: Source | None = None,
         x_vector_only: bool | None = None,
         deadline: float | None = None,
         model: str | None = None,
         require_whole: bool = False,
         **knobs: Unpack[Knobs],
     ) -> Speech:
-        """Speak `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`.
+        """Speak `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`,
+        `voice_prompt`.
 
         Args:
             text: the words.
@@ -53,6 +55,8 @@ class Speaking:
             reference_audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
             reference_text: its transcript, for in-context cloning.
             speaker_embedding: float [dimension of the model].
+            voice_prompt: path or bytes of a bundle of one voice, as `export(name)` gives it: it speaks as it would
+                where it is registered, without a registration and without an extraction.
             x_vector_only: True clones by the speaker embedding alone, False requires in-context cloning.
             deadline: maximum seconds of the whole speech.
             model: the family that speaks this text; None takes the client's.
@@ -63,7 +67,15 @@ class Speaking:
             InvalidArgument, VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded, and with any chunk BrokenStream.
         """
         request = _requests.synthesis(
-            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, self._owner, knobs
+            text,
+            voice,
+            reference_audio,
+            reference_text,
+            speaker_embedding,
+            voice_prompt,
+            x_vector_only,
+            self._owner,
+            knobs,
         )
         began = time.monotonic()
         request.model_name = self._family(model, deadline)
@@ -78,6 +90,7 @@ class Speaking:
         reference_audio: Source | None = None,
         reference_text: str | None = None,
         speaker_embedding: ArrayLike | None = None,
+        voice_prompt: Source | None = None,
         x_vector_only: bool | None = None,
         deadline: float | None = None,
         model: str | None = None,
@@ -96,9 +109,18 @@ class Speaking:
 
         Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
         """
-        new_id, owner = _appends.new_id(), self._owner
+        new_id = _appends.new_id()
         request = _requests.synthesis(
-            None, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, owner, knobs, new_id
+            None,
+            voice,
+            reference_audio,
+            reference_text,
+            speaker_embedding,
+            voice_prompt,
+            x_vector_only,
+            self._owner,
+            knobs,
+            new_id,
         )
         began = time.monotonic()
         request.model_name = family = self._family(model, deadline)

@@ -65,6 +65,7 @@ class AsyncClient:
         reference_audio: Source | None = None,
         reference_text: str | None = None,
         speaker_embedding: ArrayLike | None = None,
+        voice_prompt: Source | None = None,
         x_vector_only: bool | None = None,
         deadline: float | None = None,
         model: str | None = None,
@@ -73,7 +74,15 @@ class AsyncClient:
     ) -> AsyncSpeech:
         """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
         request = _requests.synthesis(
-            text, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, self._owner, knobs
+            text,
+            voice,
+            reference_audio,
+            reference_text,
+            speaker_embedding,
+            voice_prompt,
+            x_vector_only,
+            self._owner,
+            knobs,
         )
         self._connect()
         speech = AsyncSpeech(self._begin(request, model, deadline), require_whole)
@@ -88,6 +97,7 @@ class AsyncClient:
         reference_audio: Source | None = None,
         reference_text: str | None = None,
         speaker_embedding: ArrayLike | None = None,
+        voice_prompt: Source | None = None,
         x_vector_only: bool | None = None,
         deadline: float | None = None,
         model: str | None = None,
@@ -95,9 +105,18 @@ class AsyncClient:
         **knobs: Unpack[Knobs],
     ) -> AsyncSpeech:
         """Speak a text while it is written; see `Client.speak_stream`. It needs a running event loop."""
-        new_id, owner = _appends.new_id(), self._owner
+        new_id = _appends.new_id()
         request = _requests.synthesis(
-            None, voice, reference_audio, reference_text, speaker_embedding, x_vector_only, owner, knobs, new_id
+            None,
+            voice,
+            reference_audio,
+            reference_text,
+            speaker_embedding,
+            voice_prompt,
+            x_vector_only,
+            self._owner,
+            knobs,
+            new_id,
         )
         self._connect()
 

@@ -15,7 +15,7 @@ MAX_EMBEDDING = 8192  # values of a speaker embedding; the server knows the exac
 MAX_OPTIONS_BYTES = 4096  # of the JSON of a family's options
 MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
 
-SOURCES = ("voice", "reference_audio", "speaker_embedding")  # of a voice
+SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")  # of a voice
 
 FormatName = Literal["wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw"]
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
@@ -42,8 +42,8 @@ class SpeechOptions(Strict):
     model: Text | None = None
     """One of /v1/models; by default the first of them."""
     voice: Text | VoiceId | None = None
-    """A registered voice, or an alias of one. At most one of voice, reference_audio and speaker_embedding; without any,
-    the gateway's default voice speaks. Another name: speaker."""
+    """A registered voice, or an alias of one. At most one of voice, reference_audio, speaker_embedding and
+    voice_prompt; without any, the gateway's default voice speaks. Another name: speaker."""
     reference_audio: Text | None = None
     """A clip of 1 to 30 s as `data:audio/...;base64,` URL, or the http(s) URL of one. Another name: ref_audio."""
     reference_text: Text | None = None
@@ -54,6 +54,11 @@ class SpeechOptions(Strict):
     x_vector_only_mode."""
     speaker_embedding: Embedding | None = None
     """A speaker embedding of the model's size."""
+    voice_prompt: Text | None = None
+    """A bundle of one voice in base64, as GET /v1/audio/voices/{name}/export answers it. The voice speaks as it would
+    where it is registered; nothing is extracted, and nothing of it is kept."""
+    cache: bool | None = None
+    """False neither uses nor keeps in the server's memory what is computed of the voice."""
     response_format: FormatName = "mp3"
     """The audio's format. `pcm` is signed 16-bit little-endian; `mulaw` and `alaw` have 8000 Hz."""
     sample_rate: SampleRate | None = None
@@ -120,7 +125,7 @@ class SpeechOptions(Strict):
             return f"give only one of {', '.join(SOURCES)}; got {' and '.join(present)}"
         if self.reference_text is not None:
             if self.reference_audio is None:
-                return "reference_text belongs to reference_audio; a registered voice has its own transcript"
+                return "reference_text belongs to reference_audio; a voice and a voice_prompt have their own transcript"
             if not self.reference_text.strip():
                 return "reference_text is blank; give the words spoken in reference_audio, or leave it out"
             if self.x_vector_only:

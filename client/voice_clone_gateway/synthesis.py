@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -81,7 +83,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
     app.state.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
     warnings = options.ignored()
     voice = options.voice_name
-    if options.reference_audio is None and options.speaker_embedding is None:
+    if all(getattr(options, name) is None for name in SOURCES if name != "voice"):
         voice, warning = await app.state.voice_names.choose(voice, client)
         warnings += [warning] if warning else []
     partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial
@@ -91,12 +93,22 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
             "model": family,
             "voice": voice,
             "reference_audio": audio,
+            "voice_prompt": None if options.voice_prompt is None else await _bundle(options.voice_prompt),
             "deadline": app.state.settings.speech_seconds,
             "require_whole": not partial,
             **{name: getattr(options, name) for name in _SAME},
         },
         tuple(warnings),
     )
+
+
+async def _bundle(text: str) -> bytes:
+    """The bytes of a ready prompt, decoded aside: it may have megabytes."""
+    try:
+        return await asyncio.to_thread(base64.b64decode, text, validate=True)
+    except ValueError:
+        message = "voice_prompt is no base64 of an exported voice"
+        raise HTTPFailure(400, message, "invalid_argument", param="voice_prompt") from None
 
 
 _SAME = (
@@ -112,6 +124,7 @@ _SAME = (
     "repetition_penalty",
     "do_sample",
     "non_streaming_mode",
+    "cache",
     "options",
 )
 

@@ -19,7 +19,6 @@ from voice_clone.speakers.draft import Draft, check_consent, check_texts
 from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
 from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
-from voice_clone.speakers.memory import inline_origin
 from voice_clone.speakers.modes import mode_of_record
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
@@ -27,6 +26,7 @@ from voice_clone.speakers.report import measure
 from voice_clone.speakers.request import CacheConfig
 from voice_clone.speakers.store.protocol import Store
 
+MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
 MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number
 MAX_CLOCK_AHEAD = 86400.0  # seconds by which another server's clock may be ahead
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -66,25 +66,36 @@ class Transfer:
         """The artifacts in a bundle of one speaker, who is not registered; nothing that the bundle says is believed.
 
         Raises:
-            InvalidArgument: as `unpack`, or it holds more than one speaker.
+            InvalidArgument: it is too large, damaged, or made with another checkpoint; or holds more than one speaker.
             Unsupported: it has no artifacts of this family, or not in this mode.
         """
-        self._check_size(bundle)
+        if len(bundle) > MAX_PROMPT_BYTES:
+            raise InvalidArgument(
+                f"voice_prompt has {len(bundle)} bytes; at most {MAX_PROMPT_BYTES} are allowed. Export one voice, "
+                "without its audio"
+            )
         packed = unpack_bundle(bundle)
         if len(packed) != 1:
             raise InvalidArgument(f"voice_prompt holds {len(packed)} voices; export the one that is to speak")
-        draft = self._draft(*packed[0], reextract=False)
-        record = draft.record
+        header, tensors = packed[0]
+        record = header.record
+        self._check_record(record)
+        groups = group_artifacts(header, tensors)
         artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
-        if artifact not in draft.artifacts:
-            there = ", ".join(" ".join(each) for each in draft.artifacts) or "none"
-            raise Unsupported(f"voice_prompt lacks artifacts of {model_type} in mode {artifact.mode}; it has {there}")
-        origin = "" if record.audio_digest is None else inline_origin(record.audio_digest)
+        if artifact not in groups:
+            there = ", ".join(" ".join(each) for each in groups) or "none"
+            raise Unsupported(
+                f"voice_prompt lacks artifacts of {model_type} in mode {artifact.mode}; it has {there}. "
+                "Prepare the voice and export it again"
+            )
         fingerprint = record.artifacts[artifact].fingerprint
         if self._describer.fingerprint(artifact, until) != fingerprint:
-            raise InvalidArgument(f"voice_prompt was made with another checkpoint of {model_type}; export it again")
-        made = pack_artifacts(draft.artifacts[artifact])
-        return Resolved("none", None, artifact, made, fingerprint, origin=origin), record
+            raise InvalidArgument(
+                f"voice_prompt was made with another checkpoint of {model_type}; export it from a server with this one"
+            )
+        if not self._describer.matches(artifact, groups[artifact]):
+            raise InvalidArgument(f"the artifacts in voice_prompt are not such as {model_type} makes")
+        return Resolved("none", None, artifact, pack_artifacts(groups[artifact]), fingerprint), record
 
     def unpack(
         self,
@@ -135,9 +146,7 @@ class Transfer:
 
     def _draft(self, header: voice_file.Header, tensors: dict[str, NDArray[Any]], reextract: bool) -> Draft:
         record = header.record
-        check_texts(record)
-        check_consent(record.consent, self._config)
-        self._check_clip(record)
+        self._check_record(record)
         audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
         artifacts = {
             artifact: group
@@ -162,8 +171,10 @@ class Transfer:
             )
         return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
 
-    def _check_clip(self, record: SpeakerRecord) -> None:
-        """Check what a record tells of its clip, which need not be in the bundle."""
+    def _check_record(self, record: SpeakerRecord) -> None:
+        """Check texts, consent, and what a record tells of its clip, which need not be in the bundle."""
+        check_texts(record)
+        check_consent(record.consent, self._config)
         limits = self._config.clip
         numbers = (
             (record.duration, limits.min_seconds, limits.max_seconds),

@@ -33,10 +33,12 @@ _NUMBERS: tuple[tuple[str, type, str], ...] = (
 _SWITCHES = (
     ("do_sample", "sample; --no-do-sample takes the most likely value in each step"),
     ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
+    ("cache", "--no-cache: the server neither uses nor keeps in memory what is computed of the voice"),
 )
 _SOURCES = {
     "reference_audio": "--reference",
     "speaker_embedding": "--embedding",
+    "voice_prompt": "--prompt",
     "x_vector_only true": "--x-vector-only",
     "x_vector_only false": "--no-x-vector-only",
 }
@@ -52,6 +54,7 @@ def add(commands: Any) -> None:
     voice.add_argument("--voice", metavar="NAME", help="a registered voice")
     voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
     voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
+    voice.add_argument("--prompt", metavar="FILE", help="a ready prompt: a bundle of one voice, made by export")
     speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
     speak.add_argument(
         "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
@@ -95,6 +98,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         "reference_audio": parsed.reference,
         "reference_text": parsed.reference_text,
         "speaker_embedding": None if parsed.embedding is None else embedding.load(parsed.embedding),
+        "voice_prompt": parsed.prompt,
         "x_vector_only": parsed.x_vector_only,
         "deadline": parsed.deadline,
         **knobs,

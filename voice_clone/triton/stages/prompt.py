@@ -60,7 +60,7 @@ class PromptModel(Model):
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
             "stream_id": speech.text_stream or uuid.uuid4().hex,
-            "origin": Origin(origin, found, speech.cache),
+            "origin": Origin(origin, found, speech.kept),
             **source,
             **prepared.info,
             "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
