@@ -180,6 +180,7 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
         "repetition_penalty": 1.5,
         "do_sample": False,
         "non_streaming_mode": True,
+        "cache": False,
         "options": {"warmth": np.float32(0.5), "layers": (1, None, "é"), "nested": MappingProxyType({"on": True})},
     }
     assert knobs.keys() == vc.Knobs.__annotations__.keys()
@@ -200,9 +201,19 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
     assert {name: value.dtype.name for name, value in numbers.items()} == {
         "seed": "uint64",
         **dict.fromkeys(["max_frames", "top_k"], "int32"),
-        **dict.fromkeys(["x_vector_only", "do_sample", "non_streaming_mode"], "bool"),
+        **dict.fromkeys(["x_vector_only", "do_sample", "non_streaming_mode", "cache"], "bool"),
         **dict.fromkeys(["temperature", "top_p", "repetition_penalty"], "float32"),
     }
+
+
+@pytest.mark.parametrize("given", ["bytes", "path"])
+def test_speak_with_a_ready_prompt(triton: Server, client: Any, given: str, tmp_path: Path) -> None:
+    path = tmp_path / "ada.bundle"
+    path.write_bytes(b"a bundle\0\xff")
+    speaking = client.speak("Hi.", voice_prompt=path if given == "path" else path.read_bytes())
+    if isinstance(speaking, vc.Speech):
+        speaking.read()
+    assert triton.calls[-1] == ("qwen3_tts", {"text": b"Hi.", "voice_prompt": b"a bundle\0\xff"})
 
 
 def test_speak_sends_no_more_than_given(triton: Server) -> None:

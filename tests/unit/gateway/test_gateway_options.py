@@ -1,7 +1,8 @@
-"""The options of a family: passed on as they are, bounded, and checked by the family alone."""
+"""What is passed on as it is: the options of a family, bounded, and ready prompts."""
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -111,3 +112,39 @@ def test_the_description_knows_no_family(triton: Server, serve: Serve) -> None:
     assert {"options", "model"} <= fields.keys()
     for word in ("qwen", "subtalker", "80 ms", "Base checkpoint"):
         assert word not in description.text
+
+
+BUNDLE = bytes(range(256)) * 400
+PROMPT = base64.b64encode(BUNDLE).decode()
+
+
+def test_a_ready_prompt_and_cache_false(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    asked = {"input": "Hello there.", "voice_prompt": PROMPT, "cache": False}
+    assert http.post("/v1/audio/speech", json=asked).status_code == 200
+    sent = triton.speeches[-1][1]
+    assert sent["voice_prompt"] == BUNDLE and sent["cache"].item() is False and "voice" not in sent
+    batch = {"items": [{"input": "One."}, {"input": "Two.", "voice": "ada", "cache": True}], **asked}
+    batch.pop("input")
+    assert http.post("/v1/audio/speech/batch", json=batch).json()["succeeded"] == 2
+    by_text = {inputs["text"]: inputs for _, inputs in triton.speeches[-2:]}
+    assert by_text[b"One."]["voice_prompt"] == BUNDLE and by_text[b"One."]["cache"].item() is False
+    assert by_text[b"Two."]["voice"] == b"ada" and "voice_prompt" not in by_text[b"Two."]
+    assert by_text[b"Two."]["cache"].item() is True
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"voice_prompt": "no base64"}, "no base64 of an exported voice"),
+        ({"voice_prompt": "YWJj\u00e9"}, "no base64 of an exported voice"),
+        ({"voice_prompt": PROMPT, "voice": "ada"}, "give only one"),
+        ({"voice_prompt": PROMPT, "reference_text": "Hello."}, "their own transcript"),
+        ({"voice_prompt": 5}, "voice_prompt"),
+        ({"voice": "ada", "cache": "no"}, "cache"),
+    ],
+)
+def test_prompts_that_are_refused(triton: Server, serve: Serve, given: dict[str, Any], words: str) -> None:
+    answer = serve(triton.url).post("/v1/audio/speech", json={"input": "Hello there.", **given})
+    assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+    assert triton.speeches == []

@@ -28,6 +28,7 @@ from voice_clone.speakers import Extraction
 from voice_clone.speakers.disk.bundle import pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.voice_file import digest
+from voice_clone.speakers.transfer import MAX_PROMPT_BYTES
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -81,6 +82,48 @@ def test_a_voice_without_its_audio_still_speaks(make_voices: Make) -> None:  # A
     assert target.encoder.extractions == 0
     with pytest.raises(Unsupported, match="registered without audio"):
         target.resolve("Ada", mode="x_vector")
+
+
+@pytest.mark.parametrize("include_audio", [True, False])
+def test_a_ready_prompt_is_the_registered_voice(make_voices: Make, include_audio: bool) -> None:  # A20
+    source, target = filled(make_voices), make_voices("target")
+    for name, mode in (("Ada", "icl"), ("Bob", "x_vector"), ("Bob", "icl"), ("Direct", "x_vector")):
+        bundle = source.call("export", {"include_audio": include_audio}, name=name).artifacts
+        there = source.resolve(name, mode=mode)
+        here = target.call("resolve", {"mode": mode}, voice_prompt=bundle, model_type="qwen3_tts")
+        assert here.artifacts == there.artifacts
+        same = ("mode", "fingerprint", "embedding_source")
+        assert {key: here.result[key] for key in same} == {key: there.result[key] for key in same}
+        assert here.result.get("reference_text") == there.result.get("reference_text")
+        assert here.result["status"] == "none" and "name" not in here.result
+    assert target.encoder.extractions == 0 and target.stats()["entries"] == 0 and target.on_disk() == []
+
+
+def test_prompts_that_are_refused(make_voices: Make) -> None:
+    source, target = filled(make_voices), make_voices("target")
+    bundle = source.call("export", name="Ada").artifacts or b""
+
+    def refused(error: type[VoiceCloneError], prompt: bytes, words: str, voices: Voices = target, **more: Any) -> None:
+        with pytest.raises(error, match=words) as raised:
+            voices.call("resolve", more, voice_prompt=prompt, model_type="qwen3_tts")
+        assert "\n" not in str(raised.value)
+
+    refused(InvalidArgument, b"", "damaged")
+    refused(InvalidArgument, b"RIFF" * 100, "damaged")
+    refused(InvalidArgument, bundle[:-1], "damaged")
+    refused(InvalidArgument, bytes(MAX_PROMPT_BYTES + 1), "without its audio")
+    refused(InvalidArgument, source.call("export").artifacts or b"", "holds 3 voices")
+    refused(Unsupported, bundle, "lacks artifacts of qwen3_tts in mode x_vector; it has qwen3_tts icl", mode="x_vector")
+    other = make_voices("other", encoder=FakeEncoder(checkpoint="b"))
+    refused(InvalidArgument, bundle, "another checkpoint", other)
+    careful = make_voices("careful", require_consent=True)
+    refused(InvalidArgument, source.call("export", name="Bob").artifacts or b"", "demands consent", careful)
+    assert careful.call("resolve", voice_prompt=bundle, model_type="qwen3_tts").artifacts
+    for given, words in ({"name": "Ada"}, "exactly one"), ({"reference_text": "Hello."}, "no reference_text"):
+        with pytest.raises(InvalidArgument, match=words):
+            target.call("resolve", voice_prompt=bundle, model_type="qwen3_tts", **given)
+    with pytest.raises(InvalidArgument, match="voice_prompt has no meaning"):
+        target.call("get", name="Ada", voice_prompt=bundle)
 
 
 def test_another_checkpoint_is_refused_unless_made_again(make_voices: Make) -> None:
@@ -244,9 +287,12 @@ def test_an_import_believes_nothing(make_voices: Make, case: str, audio: bool) -
     good = source.call("export").artifacts or b""
     record, tensors = BAD[case]
     about_the_clip = case in ("duration", "no duration", "sample rate", "file size", "MIME type", "digest")
+    bad = rebuilt(good, record, tensors, audio=audio)
+    with pytest.raises(InvalidArgument):
+        target.call("resolve", voice_prompt=bad, model_type="qwen3_tts")
     if not (audio and about_the_clip):
         with pytest.raises(InvalidArgument):
-            target.call("import", audio=rebuilt(good, record, tensors, audio=audio))
+            target.call("import", audio=bad)
         assert target.call("list").result["count"] == 0 and target.on_disk() == []
     assert target.call("import", audio=rebuilt(good, {}, {}, audio=audio)).result["count"] == 1
     assert target.resolve("Ada").artifacts == source.resolve("Ada").artifacts
