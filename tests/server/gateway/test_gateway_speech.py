@@ -57,6 +57,10 @@ def test_ways_to_name_a_voice(
     x_vector, info = say(http, voice, x_vector_only_mode=True)
     assert info["mode"] == "x_vector"
     embedding = client.speaker_embedding(voice)
+    exported = http.get(f"/v1/audio/voices/{voice}/export").content
+    prompt, info = say(http, None, voice_prompt=base64.b64encode(exported).decode())
+    assert info["cache"] == "none" and "voice" not in info
+    assert len(prompt) == len(expected) and np.abs(prompt - expected).max() <= 2
     direct, _ = say(http, None, speaker_embedding=[float(value) for value in embedding])
     assert len(direct) == len(x_vector) and np.abs(direct - x_vector).max() <= 2
 

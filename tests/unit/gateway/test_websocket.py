@@ -68,6 +68,22 @@ def test_a_text_in_pieces() -> None:
     run(test)
 
 
+def test_each_sentence_is_spoken_with_the_ready_prompt() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            bundle = base64.b64encode(b"bundle").decode()
+            await caller.configure(voice=None, voice_prompt=bundle, cache=False)
+            await caller.send("input.text", text="The first sentence here. And the second one.")
+            await caller.send("input.done")
+            await caller.until("session.done")
+        asked = [
+            (one.options["voice"], one.options["voice_prompt"], one.options["cache"]) for one in gateway.double.speeches
+        ]
+        assert asked == [(None, b"bundle", False)] * 2
+
+    run(test)
+
+
 def test_utterances_are_spoken_one_after_another() -> None:
     async def test(gateway: Gateway) -> None:
         async with gateway.call() as caller:
