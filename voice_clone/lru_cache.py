@@ -28,10 +28,12 @@ class Origin(NamedTuple):
     Attributes:
         voice: as speaker_cache calls it, also when it is forgotten; empty: it is none that speaker_cache knows.
         found: when it was looked up, or a moment before: seconds on this machine's monotonic clock.
+        keep: whether what is computed of it may be kept, and what was kept may be used.
     """
 
     voice: str
     found: float
+    keep: bool = True
 
     @classmethod
     def unknown(cls) -> Origin:
@@ -42,8 +44,9 @@ class Origin(NamedTuple):
     def from_json(cls, value: Any) -> Origin:
         """What became of an origin in JSON; that of an unknown voice where it is none."""
         try:
-            voice, found = value
-            return cls(str(voice), min(float(found), time.monotonic()) if math.isfinite(found) else -math.inf)
+            voice, found, *keep = value
+            past = min(float(found), time.monotonic()) if math.isfinite(found) else -math.inf
+            return cls(str(voice), past, keep != [False])
         except (TypeError, ValueError, OverflowError):
             return cls.unknown()
 
@@ -92,7 +95,7 @@ class LRUCache(Generic[V]):
         with self._lock:
             self.sweep()
             entry = self._entries.get(key)
-            if entry is None:
+            if entry is None or not origin.keep:
                 return None
             self._entries.move_to_end(key)
             entry.used = self._clock()
@@ -104,7 +107,7 @@ class LRUCache(Generic[V]):
         if a voice was forgotten since this one was looked up.
         """
         with self._lock:
-            if origin.found <= self._forgotten:
+            if origin.found <= self._forgotten or not origin.keep:
                 return
             voices = {origin.voice}
             if key in self._entries:

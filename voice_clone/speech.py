@@ -31,6 +31,7 @@ class SpeechRequest:
         options: what only the family knows, by name; the family checks it.
         text_stream: an id that the caller made: more text follows by appends to the talker; `text` may be blank.
         owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.
+        cache: False neither uses nor keeps anything in memory that is computed of the voice.
 
     Raises:
         InvalidArgument: on construction, if something is missing or contradicts something else.
@@ -46,6 +47,7 @@ class SpeechRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     owner: str | None = None
     text_stream: str | None = None
+    cache: bool = True
 
     def __post_init__(self) -> None:
         if self.owner is not None and not isinstance(self.owner, str):

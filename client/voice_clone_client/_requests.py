@@ -23,6 +23,7 @@ CACHE = "speaker_cache"
 _DTYPES = {
     "speaker_embedding": "FP32",
     "x_vector_only": "BOOL",
+    "cache": "BOOL",
     "seed": "UINT64",
     "max_frames": "INT32",
     "index": "INT32",

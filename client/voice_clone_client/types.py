@@ -27,6 +27,8 @@ class Knobs(TypedDict, total=False):
     """False takes the most likely value in each step."""
     non_streaming_mode: bool | None
     """The model reads the whole text before it makes the first frame."""
+    cache: bool | None
+    """False: the server neither uses nor keeps in memory what is computed of the voice."""
     options: Mapping[str, Any] | None
     """Parameters that only this model family has, as JSON values. The family checks them and names those it knows."""
 

@@ -54,6 +54,8 @@ class SpeechOptions(Strict):
     x_vector_only_mode."""
     speaker_embedding: Embedding | None = None
     """A speaker embedding of the model's size."""
+    cache: bool | None = None
+    """False neither uses nor keeps in the server's memory what is computed of the voice."""
     response_format: FormatName = "mp3"
     """The audio's format. `pcm` is signed 16-bit little-endian; `mulaw` and `alaw` have 8000 Hz."""
     sample_rate: SampleRate | None = None

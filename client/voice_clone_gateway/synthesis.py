@@ -112,6 +112,7 @@ _SAME = (
     "repetition_penalty",
     "do_sample",
     "non_streaming_mode",
+    "cache",
     "options",
 )
 

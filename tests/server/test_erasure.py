@@ -1,4 +1,4 @@
-"""A deleted voice leaves nothing that a process of the real server would use."""
+"""A voice that is deleted, or is not to be kept, leaves nothing that a process of the real server would use."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from voice_clone_client import Client, VoiceNotFound
 from tests.conftest import CheckpointFactory
 from tests.support.fish import make_fish
 from tests.support.process_memory import OVERWRITTEN, found_in_server
+from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
 FAMILIES = ("qwen3_tts", "fish_speech")
@@ -86,6 +87,39 @@ def test_the_first_speech_afterwards_is_cold_everywhere(
     assert (again["prompt_positions"], again["primed"]) == (first["prompt_positions"], first["primed"])
     for voice in client.list():
         client.delete(voice.name)
+    assert kept(client) == NOTHING
+
+
+def sound(client: Client, family: str, **given: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    """Samples and info of the same short speech."""
+    speech = client.speak("Good morning.", model=family, seed=1, max_frames=6, **given)
+    samples, _ = speech.read()
+    return samples, dict(speech.info or {})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cache_false_leaves_nothing_in_any_process(client: Client, reference_clip: bytes, family: str) -> None:
+    assert kept(client) == NOTHING
+    client.upload("Ada", reference_clip, reference_text=TEXT, wait=True)
+    cold = client.stats()
+    clip: dict[str, Any] = {"reference_audio": reference_clip, "reference_text": TEXT}
+    first, told = sound(client, family, voice="Ada", cache=False)
+    assert told["cache"] == "restored", "from the store, for the memory is not asked"
+    again, more = sound(client, family, voice="Ada", cache=False)
+    assert more["prompt_positions"] == told["prompt_positions"] and more["primed"] == told["primed"] != "hit"
+    inline, of_clip = sound(client, family, cache=False, **clip)
+    assert of_clip["cache"] == "miss" and "origin" not in of_clip
+    now = client.stats()
+    assert kept(client) == NOTHING and all(each["entries"] == 0 for each in now["kept"].values())
+    assert (now["entries"], now["bytes"]) == (cold["entries"], cold["bytes"])
+    for _ in range(2):
+        cached, warm = sound(client, family, voice="Ada")
+    assert warm["prompt_positions"] < told["prompt_positions"]
+    for samples in (first, again, inline):
+        assert is_same_audio(samples, cached)
+    aside, info = sound(client, family, voice="Ada", cache=False)  # nothing that is kept is used
+    assert is_same_audio(aside, cached) and info["prompt_positions"] == told["prompt_positions"]
+    client.delete("Ada")
     assert kept(client) == NOTHING
 
 

@@ -43,6 +43,17 @@ def test_what_was_found_before_is_not_kept() -> None:
     assert b"a" in cache
 
 
+def test_an_origin_that_is_not_kept_is_neither_put_nor_found() -> None:
+    cache: LRUCache[int] = LRUCache(100)
+    aside = origin("1")._replace(keep=False)
+    cache.put(b"a", 1, 10, aside)
+    assert cache.forget([]) == (0, 0, frozenset())
+    cache.put(b"a", 1, 10, origin("1"))
+    assert cache.get(b"a", aside) is None and cache.get(b"a", origin("1")) == 1
+    assert Origin.from_json(json.loads(json.dumps(aside))) == aside
+    assert Origin.from_json(["1", aside.found]).keep, "what an older stage sends"
+
+
 def test_a_value_that_is_put_again_keeps_its_voices() -> None:
     cache: LRUCache[int] = LRUCache(100)
     cache.put(b"a", 1, 10, origin("1"))

@@ -178,7 +178,7 @@ class Code2Wav:
             InvalidArgument: a code or the shape is wrong.
         """
         self._check(context, "context_codes")
-        if self._form.needs_voice:
+        if self._form.needs_voice or not origin.keep:
             return
         if len(context) and context not in self._primed and self._primed.room(self._state_bytes):
             self._primed.put(context, self._after(context), origin, used=False)

@@ -33,6 +33,7 @@ _NUMBERS: tuple[tuple[str, type, str], ...] = (
 _SWITCHES = (
     ("do_sample", "sample; --no-do-sample takes the most likely value in each step"),
     ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
+    ("cache", "--no-cache: the server neither uses nor keeps in memory what is computed of the voice"),
 )
 _SOURCES = {
     "reference_audio": "--reference",

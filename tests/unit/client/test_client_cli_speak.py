@@ -91,7 +91,7 @@ def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"clip")
     options = (
         "--reference-text Said. --language German --seed 5 --max-frames 7 --temperature 0.5 --top-k 3 --top-p 0.25 "
-        "--repetition-penalty 1.5 --no-do-sample --non-streaming-mode --no-x-vector-only --deadline 5 "
+        "--repetition-penalty 1.5 --no-do-sample --non-streaming-mode --no-cache --no-x-vector-only --deadline 5 "
         "--option warmth=2 --option layers=[1,2.5] --option loud=true --option style=calm=very --option warmth=3 "
         '--option name="5" --option limit=NaN --option none='
     )
@@ -120,6 +120,7 @@ def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
         "repetition_penalty": 1.5,
         "do_sample": False,
         "non_streaming_mode": True,
+        "cache": False,
         "x_vector_only": False,
     }
 

@@ -180,6 +180,7 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
         "repetition_penalty": 1.5,
         "do_sample": False,
         "non_streaming_mode": True,
+        "cache": False,
         "options": {"warmth": np.float32(0.5), "layers": (1, None, "é"), "nested": MappingProxyType({"on": True})},
     }
     assert knobs.keys() == vc.Knobs.__annotations__.keys()
@@ -200,7 +201,7 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
     assert {name: value.dtype.name for name, value in numbers.items()} == {
         "seed": "uint64",
         **dict.fromkeys(["max_frames", "top_k"], "int32"),
-        **dict.fromkeys(["x_vector_only", "do_sample", "non_streaming_mode"], "bool"),
+        **dict.fromkeys(["x_vector_only", "do_sample", "non_streaming_mode", "cache"], "bool"),
         **dict.fromkeys(["temperature", "top_p", "repetition_penalty"], "float32"),
     }
 

@@ -1,4 +1,4 @@
-"""The options of a family: passed on as they are, bounded, and checked by the family alone."""
+"""The options of a family: passed on as they are, bounded, and checked by the family alone. And `cache`."""
 
 from __future__ import annotations
 
@@ -111,3 +111,15 @@ def test_the_description_knows_no_family(triton: Server, serve: Serve) -> None:
     assert {"options", "model"} <= fields.keys()
     for word in ("qwen", "subtalker", "80 ms", "Base checkpoint"):
         assert word not in description.text
+
+
+def test_cache_false(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    assert http.post("/v1/audio/speech", json={**SPEECH, "cache": False}).status_code == 200
+    assert triton.speeches[-1][1]["cache"].item() is False
+    batch = {"items": [{"input": "One."}, {"input": "Two.", "cache": True}], "voice": "ada", "cache": False}
+    assert http.post("/v1/audio/speech/batch", json=batch).json()["succeeded"] == 2
+    sent = {inputs["text"]: inputs["cache"].item() for _, inputs in triton.speeches[-2:]}
+    assert sent == {b"One.": False, b"Two.": True}
+    answer = http.post("/v1/audio/speech", json={**SPEECH, "cache": "no"})
+    assert answer.status_code == 400 and "cache" in answer.json()["error"]["message"]

@@ -1,7 +1,7 @@
 """`<family>_prompt`: text and voice to the talker's prompt.
 
 in    text, voice, reference_audio, reference_text, language, text_stream  STRING [1], speaker_embedding FP32 [-1],
-      x_vector_only BOOL [1], options STRING [1]: a JSON object. All optional; see `SpeechRequest`. The request
+      x_vector_only, cache BOOL [1], options STRING [1]: a JSON object. All optional; see `SpeechRequest`. The request
       parameter `owner` says for whom the caller acts.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
@@ -59,7 +59,7 @@ class PromptModel(Model):
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
             "stream_id": speech.text_stream or uuid.uuid4().hex,
-            "origin": Origin(origin, found),
+            "origin": Origin(origin, found, speech.cache),
             **source,
             **prepared.info,
             "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
@@ -70,13 +70,16 @@ class PromptModel(Model):
         """The voice by speaker_cache, what is told of it, and its origin; no voice for a ready embedding."""
         if speech.speaker_embedding is not None:
             return None, {"cache": "none"}, ""
+        options: dict[str, Any] = {} if speech.owner is None else {"owner": speech.owner}
+        if not speech.cache:
+            options["cache"] = False
         inputs = {
             "operation": "resolve",
             "model_type": self.family,
             "name": speech.voice,
             "audio": speech.reference_audio,
             "reference_text": speech.reference_text,
-            "options": None if speech.owner is None else json.dumps({"owner": speech.owner}),
+            "options": json.dumps(options) if options else None,
         }
         reply = call("speaker_cache", inputs)
         result = json.loads(reply["result"][0])
@@ -100,4 +103,5 @@ def read_speech(request: Request) -> SpeechRequest:
         options=request.json_object("options"),
         text_stream=request.text("text_stream"),
         owner=request.parameter("owner"),
+        cache=request.number("cache") is not False,
     )
