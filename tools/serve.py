@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the image of the server has no gateway
 
 GATEWAY = "--gateway-"  # begins each option that is passed on
 PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
-COMPUTES = r"%s_talker: computes in (\w+) on (\w+)"
+COMPUTES = r"%s_talker: weights in (\w+) on (\w+)"
 FIXED = ("triton", "port")  # options of the gateway that are ours to set
 
 

@@ -29,6 +29,7 @@ class Proxy:
         self.refuse = False
         self.watch: Callable[[bytes], bool] = lambda piece: False
         self._lines: set[socket.socket] = set()
+        self._deaf: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -70,7 +71,11 @@ class Proxy:
                 time.sleep(self.delay)
                 if self.swallow:
                     continue
+                if not watched and other in self._deaf:
+                    continue
                 last = watched and self.watch(piece)
+                if last:
+                    self._deaf.add(one)  # whose answer may come before the connection is cut
                 other.sendall(piece)
                 if last:
                     time.sleep(0.02)  # the server reads it

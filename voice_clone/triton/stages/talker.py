@@ -63,7 +63,7 @@ class TalkerModel(Model):
     def load(self, settings: Settings) -> None:
         """Load the talker, warm it up, start its engine."""
         compute.prepare(settings)
-        log.info("weights in %s", compute.precision(settings))
+        log.info("weights in %s on %s", compute.precision(settings), compute.device(settings))
         self._stage = stage = self.load_stage(settings)
         generator = stage.generator
         log.info("%d streams, %.1f MB of KV cache", generator.slots, generator.kv_bytes / 1e6)
