@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import check_audible, decode
@@ -16,6 +17,7 @@ from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.memory import Elsewhere, Memory, Nowhere, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
+from voice_clone.speakers.preloaded import preload
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import (
@@ -102,6 +104,11 @@ class SpeakerCache:
         except Exception:
             log.exception("%s failed", operation)
             raise Internal("the speaker cache failed to handle the request") from None
+
+    def preload(self, folder: Path) -> None:
+        """Register the voices that come with the server. Raises: as `preloaded.preload`."""
+        names = [record.name for record in preload(folder, self._transfer, self._config.max_bundle_bytes)]
+        log.info("registered %d of the preloaded voices: %s", len(names), ", ".join(map(repr, names)) or "none is new")
 
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""
