@@ -13,11 +13,12 @@ from voice_clone.errors import Internal, InvalidArgument, SpeakerNotFound, Voice
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.draft import check_consent, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
+from voice_clone.speakers.exchange.preloaded import preload
+from voice_clone.speakers.exchange.transfer import Transfer
 from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.memory import Elsewhere, Memory, Nowhere, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
-from voice_clone.speakers.preloaded import preload
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import (
@@ -32,7 +33,6 @@ from voice_clone.speakers.request import (
     required_name,
 )
 from voice_clone.speakers.store.protocol import Store
-from voice_clone.speakers.transfer import Transfer
 
 log = logging.getLogger(__name__)
 OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")

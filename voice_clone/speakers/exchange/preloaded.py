@@ -10,8 +10,8 @@ import logging
 from pathlib import Path
 
 from voice_clone.errors import InvalidArgument, VoiceCloneError
+from voice_clone.speakers.exchange.transfer import Transfer
 from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.transfer import Transfer
 
 log = logging.getLogger(__name__)
 
