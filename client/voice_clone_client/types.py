@@ -45,6 +45,8 @@ class Artifacts:
     reason: str | None = None
     """Why the preparation failed or must be repeated, or what the family needs."""
     extraction_ms: float | None = None
+    generated_at: float | None = None
+    """When they were computed, in seconds since 1970; None if an older server did."""
     fingerprint: str | None = None
     """Hash of the encoder that computed the artifacts."""
 

@@ -1,10 +1,14 @@
-"""The speaker cache looks for unfinished voices while the server still loads models, which may last several periods."""
+"""The speaker cache registers preloaded voices, and looks for unfinished ones, while the server still loads models.
+
+That may last several periods of its looks.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.support.cache_calls import Cache
+from tests.support.fakes import Voices
 from tests.support.single_model import write_model
 from tools.triton_server import MODELS, TritonServer
 
@@ -33,8 +37,18 @@ def test_it_asks_for_no_model_before_the_server_is_ready(tmp_path: Path) -> None
     models = tmp_path / "models"
     write_model(models, CACHE, (MODELS / "speaker_cache" / "config.pbtxt").read_text(encoding="utf-8"))
     write_model(models, SLOW, CONFIG)
-    with TritonServer(None, tmp_path / "voices", models=models, log=tmp_path / "log") as server:
+    voices = Voices(tmp_path / "other")
+    voices.upload("Ada", 1)
+    preloaded = tmp_path / "preloaded"
+    preloaded.mkdir()
+    (preloaded / "ada.voices").write_bytes(voices.call("export").artifacts or b"")
+    voices.cache.close()
+    environment = {"VOICE_CLONE_PRELOADED_VOICES": str(preloaded)}
+    with TritonServer(
+        None, tmp_path / "voices", models=models, log=tmp_path / "log", environment=environment
+    ) as server:
         cache = Cache(server)
+        assert cache("list")[0]["speakers"][0]["name"] == "Ada"
         assert cache("stats")[0]["model_types"] == ["slow"]
         cache.close()
         server.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import check_audible, decode
@@ -12,6 +13,8 @@ from voice_clone.errors import Internal, InvalidArgument, SpeakerNotFound, Voice
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.draft import check_consent, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
+from voice_clone.speakers.exchange.preloaded import preload
+from voice_clone.speakers.exchange.transfer import Transfer
 from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.memory import Elsewhere, Memory, Nowhere, States
 from voice_clone.speakers.metrics import Metrics
@@ -30,7 +33,6 @@ from voice_clone.speakers.request import (
     required_name,
 )
 from voice_clone.speakers.store.protocol import Store
-from voice_clone.speakers.transfer import Transfer
 
 log = logging.getLogger(__name__)
 OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")
@@ -102,6 +104,11 @@ class SpeakerCache:
         except Exception:
             log.exception("%s failed", operation)
             raise Internal("the speaker cache failed to handle the request") from None
+
+    def preload(self, folder: Path) -> None:
+        """Register the voices that come with the server. Raises: as `preloaded.preload`."""
+        names = [record.name for record in preload(folder, self._transfer, self._config.max_bundle_bytes)]
+        log.info("registered %d of the preloaded voices: %s", len(names), ", ".join(map(repr, names)) or "none is new")
 
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""

@@ -159,7 +159,8 @@ class Describer:
         if self.known(artifact) != extraction.fingerprint:
             self._descriptions.pop(artifact, None)
             self._modes.pop(artifact.model_type, None)
-        return dict(extraction.artifacts), ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3))
+        info = ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3), time.time())
+        return dict(extraction.artifacts), info
 
     def of_embedding(
         self, artifact: ArtifactId, embedding: NDArray[np.float32], until: float
@@ -182,7 +183,7 @@ class Describer:
                 f"speaker_embedding has {embedding.size} values; {artifact.model_type} needs {slot.size}"
             )
         artifacts = {**described.artifacts, EMBEDDING: embedding.astype(slot.dtype)}
-        return artifacts, ArtifactInfo(described.fingerprint, 0.0)
+        return artifacts, ArtifactInfo(described.fingerprint, 0.0, time.time())
 
     def matches(self, artifact: ArtifactId, artifacts: Mapping[str, NDArray[Any]]) -> bool:
         """Whether artifacts from elsewhere could be this encoder's: names, types, sizes, ranges, all finite."""

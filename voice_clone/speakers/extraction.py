@@ -166,7 +166,8 @@ class Extractor:
         if found is not None and self._registry.latest(record).stored(artifact, fingerprint) is not None:
             return Resolved("hit", record, artifact, found, fingerprint)  # another flight has just ended
         if found is not None:  # the store did not take them before
-            return self._saved(record, artifact, load(found), ArtifactInfo(fingerprint, 0.0), use_cache, flight)
+            info = ArtifactInfo(fingerprint, 0.0, time.time())
+            return self._saved(record, artifact, load(found), info, use_cache, flight)
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
             with self._registry.holding(record) as now:
@@ -246,7 +247,7 @@ class Extractor:
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
             self._memory.artifacts.put("inline", key, packed)
-        return Resolved("miss", None, artifact, packed, *info, origin=inline_origin(digest))
+        return Resolved("miss", None, artifact, packed, *info[:2], origin=inline_origin(digest))
 
     def _keep(
         self,
@@ -257,12 +258,11 @@ class Extractor:
         info: ArtifactInfo,
         use_cache: bool,
     ) -> Resolved:
-        packed = pack_artifacts(tensors)
+        packed, took = pack_artifacts(tensors), info.extraction_ms if status == "miss" else 0.0
         if use_cache:
             with contextlib.suppress(Superseded), self._registry.holding(record):
                 self._memory.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
-        extraction_ms = info.extraction_ms if status == "miss" else 0.0
-        return Resolved(status, record, artifact, packed, info.fingerprint, extraction_ms)
+        return Resolved(status, record, artifact, packed, info.fingerprint, took)
 
     def _from_store(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str

@@ -31,10 +31,14 @@ class ArtifactId(NamedTuple):
 
 
 class ArtifactInfo(NamedTuple):
-    """The origin of artifacts on disk: the encoder's fingerprint and the milliseconds of the extraction."""
+    """The origin of artifacts on disk: the encoder's fingerprint, the milliseconds of the extraction and its end.
+
+    The end is in seconds since 1970; None for artifacts that an older server made.
+    """
 
     fingerprint: str
     extraction_ms: float
+    generated_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,13 @@ class SpeakerRecord:
         values["artifacts"] = _listed(self.artifacts)
         if self.beside:
             values["beside"] = _listed(self.beside)
+        # A list of its own, since servers that know no such times read the record and change it, too.
+        values["generated_at"] = [
+            [*artifact, info.fingerprint, info.generated_at]
+            for made in (self.artifacts, self.beside)
+            for artifact, info in made.items()
+            if info.generated_at is not None
+        ]
         if self.report is not None:
             values["report"] = self.report.to_json()
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
@@ -151,7 +162,8 @@ class SpeakerRecord:
         """
         values: dict[str, Any] = json.loads(text)
         json.dumps(values, ensure_ascii=False).encode()  # a lone surrogate is no text
-        artifacts, beside = _artifacts(values.pop("artifacts")), _artifacts(values.pop("beside", []))
+        times = _times(values.pop("generated_at", []))
+        artifacts, beside = _artifacts(values.pop("artifacts"), times), _artifacts(values.pop("beside", []), times)
         if values.get("report") is not None:
             values["report"] = ClipReport.from_json(values["report"])
         given = {each.name: values[each.name] for each in fields(cls) if each.name in values}
@@ -188,33 +200,46 @@ class SpeakerRecord:
         values["artifacts"] = [
             {**artifact._asdict(), "state": state.state}
             | ({} if state.reason is None else {"reason": state.reason})
-            | ({} if state.info is None else state.info._asdict())
+            | ({} if state.info is None else {k: v for k, v in state.info._asdict().items() if v is not None})
             for artifact, state in states.items()
         ]
         return values
 
 
 def _listed(artifacts: Mapping[ArtifactId, ArtifactInfo]) -> list[list[Any]]:
-    return [[*artifact, *info] for artifact, info in artifacts.items()]
+    return [[*artifact, info.fingerprint, info.extraction_ms] for artifact, info in artifacts.items()]
 
 
-def _artifacts(listed: Any) -> dict[ArtifactId, ArtifactInfo]:
+def _times(listed: Any) -> dict[tuple[str, str, str], float]:
+    """When artifacts were made, by model type, mode and fingerprint."""
+    if len(listed) > 2 * MAX_ARTIFACTS:
+        raise ValueError("too many times")
+    return {(model_type, mode, by): _number("generated_at", at, _END_OF_TIME) for model_type, mode, by, at in listed}
+
+
+def _artifacts(listed: Any, times: Mapping[tuple[str, str, str], float]) -> dict[ArtifactId, ArtifactInfo]:
     if len(listed) > MAX_ARTIFACTS:
         raise ValueError("too many artifacts")
     return {
-        ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): _info(by, ms)
+        ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): ArtifactInfo(
+            _fingerprint(by), _number("extraction_ms", ms, math.inf), times.get((model_type, mode, by))
+        )
         for model_type, mode, by, ms in listed
     }
 
 
-def _info(fingerprint: Any, extraction_ms: Any) -> ArtifactInfo:
+def _fingerprint(fingerprint: Any) -> str:
     if not isinstance(fingerprint, str) or not 0 < len(fingerprint) <= MAX_FINGERPRINT:
         raise ValueError("a fingerprint is none")
-    if isinstance(extraction_ms, bool) or not isinstance(extraction_ms, (int, float)):
-        raise ValueError("extraction_ms is no number")
-    if not 0.0 <= extraction_ms < math.inf:
-        raise ValueError("extraction_ms is out of range")
-    return ArtifactInfo(fingerprint, float(extraction_ms))
+    return fingerprint
+
+
+def _number(name: str, value: Any, end: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} is no number")
+    if not 0.0 <= value < end:
+        raise ValueError(f"{name} is out of range")
+    return float(value)
 
 
 def _given(value: Any) -> bool:

@@ -70,6 +70,10 @@ class Registry:
             raise SpeakerNotFound(f"no voice is registered under the name {parsed.text!r}")
         return record
 
+    def is_free(self, name: str) -> bool:
+        """Whether no speaker has that name. Raises: InvalidArgument: it is not a valid name."""
+        return parse_name(name).key not in self._records
+
     def speaks(self, record: SpeakerRecord) -> bool:
         """Whether there is a speaker of that name, with artifacts."""
         older = self._records.get(record.key)

@@ -54,7 +54,9 @@ class ListedVoice(RegisteredVoice):
     cache_reason: str | None = None
     """Why the preparation failed or must be repeated, or what the models need."""
     artifacts: list[dict[str, Any]]
-    """The same for each model and mode: `model_type`, `mode`, `state`, and `reason`, `fingerprint`, `extraction_ms`."""
+    """The same for each model and mode: `model_type`, `mode`, `state`, and `reason`, `fingerprint`, `extraction_ms`,
+    `generated_at`: when they were computed, in seconds since 1970.
+    """
 
 
 class DescribedVoice(ListedVoice):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from voice_clone.audio import decode
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNotFound, Unsupported
 from voice_clone.speakers import Extraction
 from voice_clone.speakers.encoding import pack_artifacts
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -184,6 +186,32 @@ def test_modes_are_never_taken_for_each_other(make_voices: Make) -> None:  # B18
     voices.restart()
     assert voices.resolve(mode="x_vector").artifacts == x_vector.artifacts
     assert voices.resolve().artifacts == in_context.artifacts and voices.encoder.extractions == 0
+
+
+def test_a_voice_tells_when_its_artifacts_were_made_also_after_a_restart(voices: Voices) -> None:  # B5
+    before = time.time()
+    voices.upload()
+    made = voices.state()["generated_at"]
+    assert before <= made <= time.time()
+    voices.restart()
+    assert voices.state()["generated_at"] == made
+    time.sleep(0.01)
+    voices.call("prepare", name="Ada", options={"force": True})
+    assert voices.state()["generated_at"] > made
+
+
+def test_records_with_and_without_times_of_artifacts_are_read_by_old_and_new_servers() -> None:
+    artifact, of_it = ArtifactId("qwen3_tts", "icl"), ArtifactInfo("f", 7.0, 5.0)
+    record = SpeakerRecord("Ada", 1, 2.0, "audio", artifacts={artifact: of_it}, beside={artifact: ArtifactInfo("g", 1)})
+    text = record.to_json()
+    assert SpeakerRecord.from_json(text) == record
+    values = json.loads(text)
+    assert values["artifacts"] == [["qwen3_tts", "icl", "f", 7.0]]  # as older servers know it
+    del values["generated_at"]
+    assert SpeakerRecord.from_json(json.dumps(values)).artifacts == {artifact: ArtifactInfo("f", 7.0)}
+    values |= {"artifacts": [["qwen3_tts", "icl", "g", 8.0]], "generated_at": [["qwen3_tts", "icl", "f", 5.0]]}
+    changed = SpeakerRecord.from_json(json.dumps(values))  # an older server has put other artifacts in
+    assert changed.artifacts == {artifact: ArtifactInfo("g", 8.0)}
 
 
 def test_another_checkpoint_never_reuses_artifacts(voices: Voices) -> None:

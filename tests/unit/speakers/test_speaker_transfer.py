@@ -261,6 +261,8 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "extraction_ms": ({"artifacts": [["qwen3_tts", "icl", "f", float("nan")]]}, {}),
     "extraction_ms infinite": ({"artifacts": [["qwen3_tts", "icl", "f", float("inf")]]}, {}),
     "extraction_ms negative": ({"artifacts": [["qwen3_tts", "icl", "f", -5]]}, {}),
+    "made before 1970": ({"generated_at": [["qwen3_tts", "icl", "f", -1]]}, {}),
+    "made at no time": ({"generated_at": [["qwen3_tts", "icl", "f", float("nan")]]}, {}),
     "a blank transcript": ({"reference_text": "  "}, {}),
     "a long transcript": ({"reference_text": "x" * 5000}, {}),
     "a lone surrogate": ({"consent": "\ud800"}, {}),

@@ -63,7 +63,9 @@ class Transaction:
     def amend(self, record: SpeakerRecord, name: BlobName, data: bytes, kept: Sequence[str]) -> None:
         """Write artifacts of a speaker, and its record; of these artifacts, only the `kept` fingerprints stay."""
         key, change, written = id_of(record.key), self.next, json.loads(record.to_json())
-        patch = {field: written[field] for field in ("generation", "artifacts", "beside") if field in written}
+        patch = {
+            field: written[field] for field in ("generation", "artifacts", "beside", "generated_at") if field in written
+        }
         parameters = (record.generation, change, json.dumps(patch), key)
         [(token, text)] = self._connection.execute(_AMEND, parameters, prepare=True).fetchall()
         assert isinstance(token, UUID) and isinstance(text, str)

@@ -60,6 +60,8 @@ class SpeakerCacheModel(Model):
             elsewhere=self._forgetting,
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
+        if folder := settings.text("preloaded_voices"):
+            self._cache.preload(Path(folder).expanduser())
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""

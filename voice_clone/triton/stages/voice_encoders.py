@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone.errors import Unsupported
 from voice_clone.json_text import parse_object
 from voice_clone.speakers import Extraction
 from voice_clone.triton.calls import call, is_ready
@@ -62,7 +63,9 @@ class TritonVoiceEncoders:
         return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and is_ready(name))
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
-        """As `Encoder`."""
+        """As `Encoder`; before `server_is_ready` no encoder is loaded."""
+        if not self._server_is_ready:
+            raise Unsupported("voice encoders answer when the server has loaded all models; ask again then")
         outputs = call(f"{model_type}{SUFFIX}", {"waveform": waveform, "sample_rate": sample_rate, "mode": mode})
         modes, limits = outputs.pop(_MODES, None), outputs.pop(_LIMITS, None)
         return Extraction(

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
-from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
@@ -117,21 +117,39 @@ class Transfer:
             InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
             SpeakerExists, QuotaExceeded, Overloaded: as `Registry.add`.
         """
-        self._check_size(bundle)
-        drafts = [self._draft(header, tensors, reextract) for header, tensors in unpack_bundle(bundle)]
-        if owner is not None:
-            drafts = [replace(draft, record=_given_to(owner, draft.record)) for draft in drafts]
-        if len({draft.record.key for draft in drafts}) != len(drafts):
-            raise InvalidArgument("the bundle of voices holds a name twice")
-        whose: dict[str, Any] = {"immutable": immutable, "owner": owner, "max_owned": max_owned}
-        self._registry.check_free(*(draft.record.name for draft in drafts), **whose)
-        return self._registry.add_all(drafts, **whose)
-
-    def _check_size(self, bundle: bytes) -> None:
         if len(bundle) > self._config.max_bundle_bytes:
             raise InvalidArgument(
                 f"the bundle has {len(bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
             )
+        drafts = self._drafts(bundle, reextract)
+        if owner is not None:
+            drafts = [replace(draft, record=_given_to(owner, draft.record)) for draft in drafts]
+        whose: dict[str, Any] = {"immutable": immutable, "owner": owner, "max_owned": max_owned}
+        self._registry.check_free(*(draft.record.name for draft in drafts), **whose)
+        return self._registry.add_all(drafts, **whose)
+
+    def preload(self, bundle: bytes) -> list[SpeakerRecord]:
+        """Register the speakers of a bundle whose names are free, as the operator's and shared: all of them, or none.
+
+        Raises:
+            InvalidArgument: the bundle is damaged, or made with another checkpoint and without audio.
+            Overloaded: as `Registry.add`.
+        """
+        drafts = [replace(draft, record=replace(draft.record, owner=None, shared=True))
+                  for draft in self._drafts(bundle, True)]  # fmt: skip
+        while True:
+            free = [draft for draft in drafts if self._registry.is_free(draft.record.name)]
+            try:
+                return self._registry.add_all(free, immutable=True)
+            except SpeakerExists:  # another server of the fleet was quicker
+                if all(self._registry.is_free(draft.record.name) for draft in free):
+                    raise
+
+    def _drafts(self, bundle: bytes, reextract: bool) -> list[Draft]:
+        drafts = [self._draft(header, tensors, reextract) for header, tensors in unpack_bundle(bundle)]
+        if len({draft.record.key for draft in drafts}) != len(drafts):
+            raise InvalidArgument("the bundle of voices holds a name twice")
+        return drafts
 
     def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
         try:
@@ -175,13 +193,14 @@ class Transfer:
         """Check texts, consent, and what a record tells of its clip, which need not be in the bundle."""
         check_texts(record)
         check_consent(record.consent, self._config)
-        limits = self._config.clip
+        limits, now = self._config.clip, time.time()
         numbers = (
             (record.duration, limits.min_seconds, limits.max_seconds),
             (record.sample_rate, MIN_RATE, MAX_RATE),
             (record.file_size, 1, limits.max_bytes),
             (record.embedding_dim, 1, MAX_EMBEDDING),
-            (record.created_at, 0, time.time() + MAX_CLOCK_AHEAD),
+            (record.created_at, 0, now + MAX_CLOCK_AHEAD),
+            *((info.generated_at, 0, now + MAX_CLOCK_AHEAD) for info in record.artifacts.values()),
         )
         texts = (
             record.mime_type is None or record.mime_type in MIME_TYPES,

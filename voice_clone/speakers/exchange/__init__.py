@@ -1,0 +1,1 @@
+"""Voices that come and go in bundles."""
