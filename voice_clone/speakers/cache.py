@@ -72,8 +72,7 @@ class SpeakerCache:
         self._memory = Memory(config, self._elsewhere)
         self._store = store
         try:
-            immutable = config.policy == "immutable"
-            self._registry = Registry(self._store, config.max_speakers, immutable, self._memory.forget)
+            self._registry = Registry(store, config.max_speakers, config.policy == "immutable", self._memory.forget)
         except BaseException:
             self._store.close()
             raise
@@ -81,7 +80,7 @@ class SpeakerCache:
         self._states = States(self._memory, describer)
         self._extractor = Extractor(self._registry, self._store, self._memory, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
-        parts = (self._registry, self._extractor, self._memory, describer)
+        parts = self._registry, self._extractor, self._memory, describer
         self._background = Background(*parts, model_types, config.finish_seconds)
         log.info("restored %d voices", len(self._registry.records()))
         self._operations: dict[str, Callable[[Request], Reply]] = {n: getattr(self, f"_{n}") for n in OPERATIONS}
@@ -107,8 +106,7 @@ class SpeakerCache:
 
     def preload(self, folder: Path) -> None:
         """Register the voices that come with the server. Raises: as `preloaded.preload`."""
-        names = [record.name for record in preload(folder, self._transfer, self._config.max_bundle_bytes)]
-        log.info("registered %d of the preloaded voices: %s", len(names), ", ".join(map(repr, names)) or "none is new")
+        preload(folder, self._transfer, self._config.max_bundle_bytes)
 
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""
@@ -214,10 +212,8 @@ class SpeakerCache:
         record = resolved.record
         assert record is not None
         self._check_owner(record, request, shared=True)
-        result = {"name": record.name, **self._result(resolved, record.embedding_source, record.generation)}
-        if record.reference_text is not None:
-            result["reference_text"] = record.reference_text
-        return Reply(result, resolved.artifacts)
+        told = self._result(resolved, record.embedding_source, record)
+        return Reply({"name": record.name, **told}, resolved.artifacts)
 
     def _resolve_inline(self, request: Request) -> Reply:
         check_texts(request)
@@ -232,32 +228,31 @@ class SpeakerCache:
             raise InvalidArgument("a voice that is ready allows no reference_text; leave it out, or send audio")
         if request.voice_prompt is not None:
             resolved, record = self._transfer.resolve(request.voice_prompt, model_type, mode, until)
-            texts = {} if record.reference_text is None else {"reference_text": record.reference_text}
-            return Reply(self._result(resolved, record.embedding_source) | texts, resolved.artifacts)
+            return Reply(self._result(resolved, record.embedding_source, record), resolved.artifacts)
         assert request.speaker_embedding is not None
         embedding = check_embedding(request.speaker_embedding)
         artifact, tensors, info = self._extractor.of_embedding(embedding, model_type, mode, until)
         resolved = Resolved("hit", None, artifact, pack_artifacts(tensors), info.fingerprint)
         return Reply(self._result(resolved, "direct"), resolved.artifacts)
 
-    def _result(self, resolved: Resolved, embedding_source: str, generation: int = 0) -> dict[str, Any]:
+    def _result(self, resolved: Resolved, embedding_source: str, told: SpeakerRecord | None = None) -> dict[str, Any]:
         if resolved.status != "none":
             self._metrics.count({"hit": "hits", "restored": "restores", "miss": "misses"}[resolved.status])
         return {
             "embedding_source": embedding_source,
             "status": resolved.status,
             **resolved.artifact._asdict(),
-            "generation": generation,
+            "generation": 0 if resolved.record is None else resolved.record.generation,
             "extraction_ms": resolved.extraction_ms,
             "fingerprint": resolved.fingerprint,
             "origin": resolved.origin if resolved.record is None else resolved.record.origin.voice,
+            **({} if told is None or told.reference_text is None else {"reference_text": told.reference_text}),
         }
 
     def _stats(self, request: Request) -> Reply:
         check_options(request.options)
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        kept = self._elsewhere.kept()
-        return Reply({**self.counters(), "model_types": list(self._model_types()), "kept": kept})
+        return Reply(self.counters() | {"model_types": list(self._model_types()), "kept": self._elsewhere.kept()})
 
     def _export(self, request: Request) -> Reply:
         check_options(request.options, "include_audio")

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from voice_clone.errors import InvalidArgument, VoiceCloneError
 from voice_clone.speakers.exchange.transfer import Transfer
-from voice_clone.speakers.record import SpeakerRecord
 
 log = logging.getLogger(__name__)
 
 
-def preload(folder: Path, transfer: Transfer, most: int) -> list[SpeakerRecord]:
+def preload(folder: Path, transfer: Transfer, most: int) -> None:
     """Register the voices of the bundles in a folder under names that are free; they are the operator's, and shared.
 
     A file that is no bundle of at most `most` bytes is told in the log and left out. Hidden files are not read.
@@ -28,12 +27,12 @@ def preload(folder: Path, transfer: Transfer, most: int) -> list[SpeakerRecord]:
         paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     except OSError:
         raise InvalidArgument("the setting preloaded_voices names no folder that can be read") from None
-    registered = []
+    registered = 0
     for path in paths:
         try:
             if path.stat().st_size > most:
                 raise InvalidArgument(f"it is larger than {most} bytes")
-            registered += transfer.preload(path.read_bytes())
+            registered += len(transfer.preload(path.read_bytes()))
         except (VoiceCloneError, OSError) as error:
             log.error("the voices in %r are not loaded: %s", path.name, error)
-    return registered
+    log.info("registered %d voices that come with this server", registered)
