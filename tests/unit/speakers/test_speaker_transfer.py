@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
-from voice_clone.speakers.transfer import MAX_PROMPT_BYTES
 
 from tests.support.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import (
@@ -29,6 +28,7 @@ from voice_clone.speakers import Extraction
 from voice_clone.speakers.disk.bundle import pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.voice_file import digest
+from voice_clone.speakers.exchange.transfer import MAX_PROMPT_BYTES
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
