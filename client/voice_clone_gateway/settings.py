@@ -52,7 +52,11 @@ class Settings:
     `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option takes precedence. The elements of a list are separated by commas.
     """
 
-    triton: str = _setting("localhost:8001", "host:port of the gRPC endpoint of the Triton server")
+    triton: str = _setting(
+        "localhost:8001",
+        "host:port of the gRPC endpoint of the Triton server; several that have the same voices, separated by commas; or "
+        "dns:///name:port for all that the name has",
+    )
     triton_token: str = _setting("", "its write token; prefer the variable, which other users cannot see")
     triton_tls: bool = _setting(False, "connect to it by TLS, verified with the authorities of gRPC")
     triton_ca: str = _setting("", "connect to it by TLS, verified with the authority in this PEM file")
