@@ -2,7 +2,7 @@
 
 A voice has a home: the server with the highest hash of the voice and its address (rendezvous hashing, Thaler and
 Ravishankar, 1998), so a server that comes or goes moves its own voices alone. A home that is much busier than the
-others passes calls on to the voice's next server (hashing with bounded loads, Mirrokni, Thorup and Zadimoghaddam, 2018).
+others passes calls on to the voice's next server (hashing with bounded loads, Mirrokni, Thorup, Zadimoghaddam, 2018).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Settings:
 
     triton: str = _setting(
         "localhost:8001",
-        "host:port of the gRPC endpoint of the Triton server; several that have the same voices, separated by commas; or "
+        "host:port of the gRPC endpoint of the Triton server; several of a fleet, separated by commas; or "
         "dns:///name:port for all that the name has",
     )
     triton_token: str = _setting("", "its write token; prefer the variable, which other users cannot see")
