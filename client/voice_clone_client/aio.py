@@ -137,9 +137,17 @@ class AsyncClient:
         )
         return _responses.voice(answer)
 
-    async def list(self) -> Voices:
-        """All registered voices."""
-        return _responses.voices(await self._cache("list"))
+    async def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
+        """The registered voices, by name; see `Client.list`."""
+        if limit is not None:
+            return _responses.voices(await self._cache("list", limit=limit, after=after))
+        found: Voices = []
+        while (
+            len(page := await self.list(limit=_requests.PAGE, after=found[-1].name if found else after))
+            == _requests.PAGE
+        ):
+            found += page
+        return found + page
 
     async def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""

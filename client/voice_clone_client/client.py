@@ -122,9 +122,19 @@ class Client(Speaking):
         )
         return _responses.voice(answer)
 
-    def list(self) -> Voices:
-        """All registered voices."""
-        return _responses.voices(self._cache("list"))
+    def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
+        """The registered voices, by name.
+
+        Args:
+            limit: return so many at most; None returns all, for which the server is asked as often as needed.
+            after: a name; the voices behind it.
+        """
+        if limit is not None:
+            return _responses.voices(self._cache("list", limit=limit, after=after))
+        found: Voices = []
+        while len(page := self.list(limit=_requests.PAGE, after=found[-1].name if found else after)) == _requests.PAGE:
+            found += page
+        return found + page
 
     def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""

@@ -30,7 +30,7 @@ def pair(
     servers = [TritonServer(checkpoint, log=folder / f"log-{each}", environment=environment) for each in "ab"]
     try:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(TritonServer.start, servers))
+            list(pool.map(lambda server: server.start(900), servers))
         yield servers
     finally:
         for server in servers:

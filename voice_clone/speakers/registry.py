@@ -8,6 +8,7 @@ changes.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,6 +84,23 @@ class Registry:
         """All speakers, by name; those that `find` finds for this owner."""
         found = sorted(self._records.copy().items())
         return [record for _, record in found if record.serves(owner, shared=shared)]
+
+    def page(
+        self, limit: int, after: str | None = None, owner: str | None = None, *, shared: bool = False
+    ) -> list[SpeakerRecord]:
+        """The first speakers of `records` whose keys come after that of this name."""
+        behind = "" if after is None else parse_name(after).key
+        found = (
+            (key, record)
+            for key, record in self._records.copy().items()
+            if key > behind and record.serves(owner, shared=shared)
+        )
+        return [record for _, record in heapq.nsmallest(limit, found)]
+
+    @property
+    def count(self) -> int:
+        """The number of speakers."""
+        return len(self._records)
 
     def current(self, record: SpeakerRecord) -> SpeakerRecord:
         """The newest record of this generation.
