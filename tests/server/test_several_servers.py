@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2
 import numpy as np
@@ -55,7 +56,7 @@ def voices(pair: list[TritonServer]) -> list[str]:
 
 
 def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_died(
-    pair: list[TritonServer], url: str, voices: list[str]
+    pair: list[TritonServer], url: str, voices: list[str], tmp_path: Path
 ) -> None:
     async def all_at_once(client: AsyncClient) -> list[int]:
         speeches = [client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read() for name in voices]
@@ -73,7 +74,15 @@ def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_die
             for _ in range(3):
                 assert await all_at_once(client) == [2 * 1920] * len(voices)
 
-    with Client(url) as client:
+    def over_http(http: httpx2.Client) -> list[int]:
+        bodies = [{"input": "Hi.", "voice": name, "response_format": "pcm", "max_frames": 2} for name in voices]
+        return [http.post("/v1/audio/speech", json=body).status_code for body in bodies]
+
+    with (
+        Client(url) as client,
+        Gateway(url, tmp_path / "log") as gateway,
+        httpx2.Client(base_url=gateway.url, timeout=120.0, trust_env=False) as http,
+    ):
         for _ in range(3):
             for name in voices:
                 assert len(client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read()[0]) == 2 * 1920
@@ -81,11 +90,15 @@ def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_die
         assert sum(entries) == len(voices) and min(entries) > 0, "each voice is in the memory of its home alone"
         asyncio.run(run())
         assert spoken() == entries, "both kinds of clients have the same homes"
+        assert over_http(http) == [200] * len(voices)
+        assert spoken() == entries
         pair[1].kill()
+        assert over_http(http) == [200] * len(voices)
+        assert http.get("/health").status_code == 200
         for name in voices:
             assert len(client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read()[0]) == 2 * 1920
             assert client.get(name).name == name
-        pair[1].start()
+        pair[1].start(900)
 
         def back() -> bool:
             for name in voices:
@@ -93,25 +106,6 @@ def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_die
             return spoken()[1] > 0
 
         until(back)
-
-
-def test_the_gateway_speaks_when_a_server_has_died(
-    pair: list[TritonServer], url: str, voices: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    def speak(http: httpx2.Client) -> list[int]:
-        bodies = [{"input": "Hi.", "voice": name, "response_format": "pcm", "max_frames": 2} for name in voices]
-        return [http.post("/v1/audio/speech", json=body).status_code for body in bodies]
-
-    with (
-        Gateway(url, tmp_path_factory.mktemp("gateway") / "log") as gateway,
-        httpx2.Client(base_url=gateway.url, timeout=120.0, trust_env=False) as http,
-    ):
-        assert speak(http) == [200] * len(voices)
-        pair[0].kill()
-        assert speak(http) == [200] * len(voices)
-        assert http.get("/health").status_code == 200
-        pair[0].start()
-        assert speak(http) == [200] * len(voices)
 
 
 def test_a_deletion_reaches_the_talkers_of_the_other_servers(
