@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -139,7 +140,7 @@ def test_a_voice_stays_warm_with_its_header(
             until(lambda balancer=balancer: all(state == "UP" for state, _ in balancer.states().values()))
             rates[name] = hit_rate(balancer.url, name)
     rates["client"] = hit_rate(",".join(server.url for server in servers), "client")
-    print(f"hit rates of primed states, {VOICES} voices spoken {ROUNDS} times each: {rates}")
+    sys.stdout.write(f"\nhit rates of primed states, {VOICES} voices spoken {ROUNDS} times each: {rates}\n")
     assert rates["client"] == (ROUNDS - 1) / ROUNDS, "each voice is cold once"
     assert rates["header"] == (ROUNDS - 1) / ROUNDS
     assert rates["turns"] <= (ROUNDS - 3) / ROUNDS, "each voice is cold once on each server"
@@ -170,9 +171,9 @@ def test_a_rolling_restart_fails_no_speech_that_has_not_begun_and_loses_no_voice
                 balancer.resume(number)
                 until(lambda number=number: is_up(f"s{number}"), PATIENCE)
                 until(lambda before=before: load.spoken >= before + 10, PATIENCE)
-    print(
-        f"rolling restart: {load.spoken} speeches whole, {len(load.refused)} failed before they began, "
-        f"{len(load.broken)} broken; {len(load.acknowledged)} voices acknowledged, {len(load.in_doubt)} refused"
+    sys.stdout.write(
+        f"\nrolling restart: {load.spoken} speeches whole, {len(load.refused)} failed before they began, "
+        f"{len(load.broken)} broken; {len(load.acknowledged)} voices acknowledged, {len(load.in_doubt)} refused\n"
     )
     assert load.refused == [] and load.broken == [] and load.in_doubt == []
     for server in servers:
