@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -56,7 +57,7 @@ class HAProxy:
     def __enter__(self) -> HAProxy:
         with (self._folder / "haproxy.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["haproxy", "-db", "-f", self._configuration], stdout=log, stderr=log, env=guard.marked({})
+                ["haproxy", "-db", "-f", self._configuration], stdout=log, stderr=log, env=guard.marked(os.environ)
             )
         until = time.monotonic() + 60.0
         while "s0" not in self.states():
