@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -15,13 +15,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from . import _affinity, _channel, _retry
 from ._addresses import REFRESH_SECONDS, Address, Addresses
 from ._affinity import Metadata
+from ._async_calls import answer_of, let_end, quiet_task
 from ._chooser import Chooser
 from ._servers import ASK_SECONDS
-from .errors import ConnectionFailed, VoiceCloneError, from_status
-
-_HERE = "Locally cancelled by application!"  # grpc's word for a call that this process has cancelled
-
-T = TypeVar("T")
+from .errors import ConnectionFailed, VoiceCloneError
 
 
 class _Connection(NamedTuple):
@@ -265,38 +262,3 @@ class AsyncCall:
             self._servers.ended(address)
             raise
         self._call.add_done_callback(lambda call: self._servers.ended(address))
-
-
-async def answer_of(call: Any, answer: Awaitable[T]) -> T:
-    """What `call` answers.
-
-    Raises:
-        ConnectionFailed: the server has cancelled the call, which gRPC tells as if the waiting task were cancelled.
-        grpc.RpcError, asyncio.CancelledError
-    """
-    try:
-        return await answer
-    except asyncio.CancelledError:
-        if call.done() and (details := await call.details()) != _HERE:
-            raise from_status("CANCELLED", details or "") from None
-        raise
-
-
-async def let_end(call: Any, messages: AsyncIterator[Any]) -> None:
-    """Wait for the end of a stream after the server's error; see `_speech.let_end`."""
-
-    async def rest() -> None:
-        async for _ in messages:
-            pass
-
-    try:
-        await asyncio.wait_for(rest(), _channel.END_SECONDS)
-    except (grpc.RpcError, asyncio.TimeoutError):
-        call.cancel()
-
-
-def quiet_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task whose error asyncio does not log if no other task awaits it."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    return task

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _responses
-from ._async_servers import AsyncCall, let_end
+from ._async_calls import let_end
+from ._async_servers import AsyncCall
 from .errors import BrokenStream, Cancelled, VoiceCloneError
 from .types import Chunk
 

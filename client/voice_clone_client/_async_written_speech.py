@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 
 from . import _appends, _responses
-from ._async_servers import AsyncCall, quiet_task
+from ._async_calls import quiet_task
+from ._async_servers import AsyncCall
 from ._async_speech import AsyncSpeech
 from .errors import InvalidArgument, Overloaded, VoiceCloneError
 from .types import Chunk

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _appends, _channel, _requests, _responses
-from ._async_servers import AsyncServers, quiet_task
+from ._async_calls import quiet_task
+from ._async_servers import AsyncServers
 from ._async_speech import AsyncSpeech
 from ._async_written_speech import AsyncWrittenSpeech
 from .clips import Source

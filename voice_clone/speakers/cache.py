@@ -163,8 +163,8 @@ class SpeakerCache:
     def _list(self, request: Request) -> Reply:
         check_options(request.options, "limit", "after")
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        limit = request.options.get("limit", self._registry.count)
-        found = self._registry.page(limit, request.options.get("after"), request.owner, shared=True)
+        options = request.options
+        found = self._registry.page(options.get("limit"), options.get("after"), request.owner, shared=True)
         return Reply(self._show_all(found, request.owner))
 
     def _delete(self, request: Request) -> Reply:

@@ -86,16 +86,13 @@ class Registry:
         return [record for _, record in found if record.serves(owner, shared=shared)]
 
     def page(
-        self, limit: int, after: str | None = None, owner: str | None = None, *, shared: bool = False
+        self, limit: int | None, after: str | None = None, owner: str | None = None, *, shared: bool = False
     ) -> list[SpeakerRecord]:
-        """The first speakers of `records` whose keys come after that of this name."""
+        """The first speakers of `records` whose keys come after that of this name; None: all of them."""
         behind = "" if after is None else parse_name(after).key
-        found = (
-            (key, record)
-            for key, record in self._records.copy().items()
-            if key > behind and record.serves(owner, shared=shared)
-        )
-        return [record for _, record in heapq.nsmallest(limit, found)]
+        held = self._records.copy().items()
+        found = [each for each in held if each[0] > behind and each[1].serves(owner, shared=shared)]
+        return [record for _, record in heapq.nsmallest(len(found) if limit is None else limit, found)]
 
     @property
     def count(self) -> int:
