@@ -163,9 +163,7 @@ class SpeakerCache:
     def _list(self, request: Request) -> Reply:
         check_options(request.options, "limit", "after")
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        options = request.options
-        found = self._registry.page(options.get("limit"), options.get("after"), request.owner, shared=True)
-        return Reply(self._show_all(found, request.owner))
+        return Reply(self._show_all(self._registry.page(**request.options), request.owner))
 
     def _delete(self, request: Request) -> Reply:
         check_options(request.options)

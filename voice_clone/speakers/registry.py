@@ -85,13 +85,11 @@ class Registry:
         found = sorted(self._records.copy().items())
         return [record for _, record in found if record.serves(owner, shared=shared)]
 
-    def page(
-        self, limit: int | None, after: str | None = None, owner: str | None = None, *, shared: bool = False
-    ) -> list[SpeakerRecord]:
-        """The first speakers of `records` whose keys come after that of this name; None: all of them."""
+    def page(self, limit: int | None = None, after: str | None = None, owner: str | None = None) -> list[SpeakerRecord]:
+        """The speakers that this owner may use, by name: the first ones behind the name `after`; None: all of them."""
         behind = "" if after is None else parse_name(after).key
         held = self._records.copy().items()
-        found = [each for each in held if each[0] > behind and each[1].serves(owner, shared=shared)]
+        found = [each for each in held if each[0] > behind and each[1].serves(owner, shared=True)]
         return [record for _, record in heapq.nsmallest(len(found) if limit is None else limit, found)]
 
     @property
