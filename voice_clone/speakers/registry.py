@@ -80,10 +80,10 @@ class Registry:
         older = self._records.get(record.key)
         return older is not None and bool(older.artifacts)
 
-    def records(self, owner: str | None = None, *, shared: bool = False) -> list[SpeakerRecord]:
-        """All speakers, by name; those that `find` finds for this owner."""
+    def records(self, owner: str | None = None) -> list[SpeakerRecord]:
+        """All speakers of this owner, by name; None: of all."""
         found = sorted(self._records.copy().items())
-        return [record for _, record in found if record.serves(owner, shared=shared)]
+        return [record for _, record in found if record.serves(owner, shared=False)]
 
     def page(self, limit: int | None = None, after: str | None = None, owner: str | None = None) -> list[SpeakerRecord]:
         """The speakers that this owner may use, by name: the first ones behind the name `after`; None: all of them."""
