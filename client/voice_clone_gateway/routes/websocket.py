@@ -5,7 +5,7 @@ All messages are JSON objects in text frames, distinguished by `type`; audio is 
 From the client
 
     session.config     how to speak: the fields of POST /v1/audio/speech without input, stream and stream_format, and
-                       those of `live.messages.StreamConfig`. The first message; a later one applies to the
+                       those of `live.config.StreamConfig`. The first message; a later one applies to the
                        utterances that begin after it.
     input.text         text: the next piece of the utterance's text; it may end anywhere.
     input.flush        speak the text so far: its last sentence is complete, or in token_level its piece.
@@ -60,7 +60,7 @@ from starlette.requests import HTTPConnection
 from ..http.auth import admit
 from ..http.errors import HTTPFailure
 from ..http.origins import check_origin
-from ..live.session import Session
+from ..live.own import OwnSession
 
 router = APIRouter()
 
@@ -78,7 +78,7 @@ async def stream_speech(websocket: WebSocket) -> None:
         await websocket.send_denial_response(refusal.response())
         return
     await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
-    await Session(websocket, key).run()
+    await OwnSession(websocket, key).run()
 
 
 def _with_key(websocket: WebSocket) -> HTTPConnection:
