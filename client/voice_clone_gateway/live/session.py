@@ -88,11 +88,13 @@ class Session(ABC):
     async def tell_warning(self, utterance: Utterance, text: str) -> None:  # noqa: B027 # not in all protocols
         """What of the configuration was ignored or replaced."""
 
-    async def run(self) -> None:
-        """Serve the connection until its end."""
+    async def run(self, first: Mapping[str, Any] | None = None) -> None:
+        """Serve the connection until its end; `first` is a message that was received before."""
         receiving: asyncio.Task[Any] | None = None
         try:
             await self.greet()
+            if first is not None:
+                await self.receive(first)
             while not self._closed.done():
                 receiving = asyncio.create_task(self._websocket.receive())
                 if not await self._wait(receiving):
@@ -167,11 +169,11 @@ class Session(ABC):
         if not utterance.failed:
             utterance.speech.end()
 
-    async def stop(self, lane: str | None = None) -> list[Utterance]:
-        """End all utterances, or those of one lane, and their audio at once; returns them."""
-        stopped = [utterance for utterance in self._utterances if lane in (None, utterance.lane)]
-        for each in [*self._open] if lane is None else [lane]:
-            self._open.pop(each, None)
+    async def stop(self, chosen: Callable[[Utterance], bool] = lambda _: True) -> list[Utterance]:
+        """End the chosen utterances, or all, and their audio at once; returns them."""
+        stopped = [utterance for utterance in self._utterances if chosen(utterance)]
+        for lane in [lane for lane, utterance in self._open.items() if utterance in stopped]:
+            del self._open[lane]
         tasks = [utterance.task for utterance in stopped if utterance.task is not None]
         for task in tasks:
             task.cancel()

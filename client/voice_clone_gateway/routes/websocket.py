@@ -51,45 +51,16 @@ a timeout, 1009 for a message that is too large.
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from fastapi import APIRouter, WebSocket
-from starlette.requests import HTTPConnection
 
-from ..http.auth import admit
-from ..http.errors import HTTPFailure
-from ..http.origins import check_origin
+from ..http.presented_keys import of_own_protocol
 from ..live.own import OwnSession
+from .live import serve
 
 router = APIRouter()
-
-SUBPROTOCOL = "voice-clone"
-_KEY_PREFIX = "bearer."
 
 
 @router.websocket("/v1/audio/speech/stream")
 async def stream_speech(websocket: WebSocket) -> None:
     """Speak texts while they are written; the module describes the protocol."""
-    try:
-        check_origin(websocket, websocket.app.state.settings.cors_origins)
-        key = admit(_with_key(websocket), "speak")
-    except HTTPFailure as refusal:
-        await websocket.send_denial_response(refusal.response())
-        return
-    await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
-    await OwnSession(websocket, key).run()
-
-
-def _with_key(websocket: WebSocket) -> HTTPConnection:
-    """The connection with the key of its subprotocols as a header."""
-    coded = [name for name in websocket.scope["subprotocols"] if name.startswith(_KEY_PREFIX)]
-    if not coded or "authorization" in websocket.headers:
-        return websocket
-    text = coded[0].removeprefix(_KEY_PREFIX)
-    try:
-        key = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return websocket
-    headers = [*websocket.scope["headers"], (b"authorization", b"Bearer " + key)]
-    return HTTPConnection({**websocket.scope, "headers": headers})
+    await serve(websocket, *of_own_protocol(websocket), lambda key: OwnSession(websocket, key))
