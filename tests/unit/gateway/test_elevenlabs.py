@@ -60,7 +60,7 @@ class TestOfficialClient:
             audio = self.spoken(
                 client, model_id="eleven_flash_v2_5", output_format="pcm_24000", voice_settings=settings
             )
-            assert gateway.double.texts == ["Good morning,  all. Again "], "it cuts at punctuation, and adds spaces"
+            assert gateway.double.texts == ["Good morning,  all.  Again "], "it cuts at punctuation, and adds spaces"
             assert len(audio) == 4 * 2 * FRAME
             assert gateway.double.speeches[0].options["voice"] == "ada"
 
