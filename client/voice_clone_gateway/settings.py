@@ -66,7 +66,9 @@ class Settings:
         "further names of models: ALIAS for the default family, or ALIAS=FAMILY",
         item=_checked(parse_alias),
     )
-    default_voice: str = _setting("", "the voice of requests that name none, or one of OpenAI's own voices")
+    default_voice: str = _setting(
+        "", "the voice of requests that name none, or one of OpenAI's or Deepgram's own voices"
+    )
     voice_aliases: tuple[str, ...] = _setting(
         (), "further names of voices, e.g. alloy=Ada,nova=Bob", item=_checked(parse_voice_alias)
     )
