@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 import soundfile
+from voice_clone_client import Client
 
 from tests.support.gateway_process import Gateway
 from tests.support.server_metrics import metric
@@ -43,6 +44,14 @@ def gateway(server: TritonServer, voice: str, tmp_path_factory: pytest.TempPathF
     with Gateway(server.url, folder / "log", *options) as gateway:
         yield gateway
         assert "Traceback" not in (folder / "log").read_text()
+
+
+@pytest.fixture(scope="module")
+def agent(server: TritonServer, reference_clip: bytes) -> str:
+    """A voice without a transcript: in context, the first audio would wait for more words than the text has."""
+    with Client(server.url) as client:
+        client.upload("Agent", reference_clip, wait=True)
+    return "Agent"
 
 
 def spoken(app: str, gateway: Gateway, **options: Any) -> dict[str, Any]:
@@ -104,11 +113,11 @@ def test_pipecat_is_told_the_error(gateway: Gateway) -> None:
     ],
 )
 def test_text_that_is_still_being_written(
-    gateway: Gateway, server: TritonServer, voice: str, app: str, vendor: str, options: list[str]
+    gateway: Gateway, server: TritonServer, agent: str, app: str, vendor: str, options: list[str]
 ) -> None:
     """Spoken to its end; left while it is spoken, which frees the talker's slot; and spoken once more."""
     script = ROOT / "tests" / "support" / "apps" / f"{app}_stream.py"
-    command = [str(PYTHON), str(script), vendor, gateway.url, voice, TEXT, *options]
+    command = [str(PYTHON), str(script), vendor, gateway.url, agent, TEXT, *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         first, interrupted = (json.loads(process.stdout.readline()) for _ in range(2))

@@ -47,7 +47,7 @@ async def seconds(speaker: tts.TTS, text: str) -> float:
 
 async def interrupt(speaker: tts.TTS, text: str) -> None:
     """Leave a text once it is heard; a plugin that sends whole sentences has then sent one."""
-    stream = begin(speaker, f"{text} {text}")
+    stream = begin(speaker, f"{text} " * 4)
     await anext(aiter(stream))
     await stream.aclose()
 
