@@ -50,7 +50,7 @@ RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
 COPY model_repository /models
 WORKDIR /opt/voice-clone
 COPY tools/__init__.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
-    tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/
+    tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/voice_store.py tools/
 COPY tools/families/__init__.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user.
 RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices

@@ -6,11 +6,13 @@ number of frames; every frame is 80 ms of speech. The voice's prompt is made bef
     first audio     from the request to the first samples; the official package returns all samples at the end
     prefill         talker over the prompt
     frame           a step of talker and code predictor, the first frame left out
-    code2wav        the codec decoder, over the number of frames
+    code2wav        the codec decoder, over the number of frames that it decoded
+    primed          what it saves that ours has decoded the reference before: the official package does it each time
+    total           all of it
     real-time       all of it over the length of the speech
 
-Each run of ours is compared with the official run beside it. Memory is that of a separate process after
-loading and one speech.
+The official package runs in fp32 and in bf16, and speaks several texts as one call with lists; ours is compared with
+each, every run with those beside it. Memory is that of a separate process after loading and one speech.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ import torch
 
 from perf import report
 from perf.deviation import compare, forced_logits
-from perf.engines import Official, Ours, Spent
+from perf.engines import MEASURES, Official, Ours, Spent
 from perf.machine import bandwidth
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
@@ -39,6 +41,7 @@ from voice_clone.native.matrix.weights import PRECISIONS
 
 FRAME_SECONDS = 0.08
 OFFICIAL = "official"
+RATIOS = ("prefill", "frame", "code2wav", "primed", "total", "first_audio")
 
 
 def memory(folder: Path, name: str, frames: int) -> float:
@@ -88,6 +91,7 @@ def main() -> None:
 
 def run(folder: Path, given: argparse.Namespace) -> None:
     official = Official(folder)
+    rivals = Rivals(official, Official(folder, dtype=torch.bfloat16))
     item = official.items[0]
     expected, _ = official.speak(given.frames)
     reference = item.ref_code.numpy().astype(np.int32), item.ref_spk_embedding.numpy()
@@ -105,7 +109,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
             "equal_frames": int((codes == expected).all(axis=1).cumprod().sum()),
             "deviation": asdict(compare(forced, forced_logits(ours.talker, prompt, expected))),
             "bytes_a_frame": frame_bytes,
-            **timed(official, partial(_spent, ours, prompt, given.frames), frame_bytes, given),
+            **timed(rivals, partial(_spent, ours, prompt, given.frames), frame_bytes, given),
         }
         if ours is not exact:
             del ours
@@ -121,40 +125,61 @@ def _spent(ours: Ours, prompt: Prompt, frames: int, streams: int) -> Spent:
     return ours.speak(prompt, frames, streams)[1]
 
 
-def timed(
-    official: Official, speak: Callable[[int], Spent], frame_bytes: int, given: argparse.Namespace
-) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """The official package in both types."""
+
+    fp32: Official
+    bf16: Official
+
+
+def timed(rivals: Rivals, speak: Callable[[int], Spent], frame_bytes: int, given: argparse.Namespace) -> dict[str, Any]:
     """Runs in turns; ratios of neighbours. Of memory, the highest rate in 0.3 s just before and just after a speech."""
-    theirs, ours, together, reads = [], [], [], []
+    spent: dict[str, list[Spent]] = {name: [] for name in ("fp32", "bf16", "list", "list of bf16", "ours", "together")}
+    reads = []
     for _ in range(given.runs):
-        theirs.append(official.speak(given.frames)[1])
+        spent["fp32"].append(rivals.fp32.speak(given.frames)[1])
+        spent["bf16"].append(rivals.bf16.speak(given.frames)[1])
         before = bandwidth(0.3)
-        ours.append(speak(1))
+        spent["ours"].append(speak(1))
         reads.append((before + bandwidth(0.3)) / 2)
         if given.streams > 1:
-            together.append(speak(given.streams))
-    speech = given.frames * FRAME_SECONDS
-    pairs = list(zip(theirs, ours, strict=True))
+            spent["list"].append(rivals.fp32.speak(given.frames, given.streams)[1])
+            spent["list of bf16"].append(rivals.bf16.speak(given.frames, given.streams)[1])
+            spent["together"].append(speak(given.streams))
+    ours, together, speech = spent["ours"], spent["together"], given.frames * FRAME_SECONDS
+
+    def totals(theirs: str, of: list[Spent]) -> dict[str, float]:
+        return report.summary([a.total / b.total for a, b in zip(spent[theirs], of, strict=True)])
+
     return {
-        "official": {name: report.summary([getattr(each, name) for each in theirs]) for name in asdict(theirs[0])},
-        "ours": {name: report.summary([getattr(each, name) for each in ours]) for name in asdict(ours[0])},
-        "ratios": {
-            name: report.summary([getattr(a, name) / getattr(b, name) for a, b in pairs]) for name in asdict(ours[0])
-        },
+        "official": {name: report.summary([getattr(each, name) for each in spent["fp32"]]) for name in MEASURES},
+        "official_bf16": {name: report.summary([getattr(each, name) for each in spent["bf16"]]) for name in MEASURES},
+        "ours": {name: report.summary([getattr(each, name) for each in ours]) for name in MEASURES},
+        "ratios": ratios(spent["fp32"], ours),
+        "ratios_to_bf16": ratios(spent["bf16"], ours),
         "real_time": report.summary([each.total / speech for each in ours]),
-        "official_real_time": report.summary([each.total / speech for each in theirs]),
+        "official_real_time": report.summary([each.total / speech for each in spent["fp32"]]),
         "streams": given.streams,
         "throughput": report.summary(
             [given.streams * alone.total / all_.total for alone, all_ in zip(ours, together, strict=False)]
         ),
-        "throughput_of_official": report.summary(
-            [given.streams * alone.total / all_.total for alone, all_ in zip(theirs, together, strict=False)]
-        ),
+        "throughput_to_list": totals("list", together),
+        "throughput_to_list_of_bf16": totals("list of bf16", together),
         "bytes_a_second": report.summary(reads),
         "bandwidth_share": report.summary(
             [frame_bytes / each.frame / rate for each, rate in zip(ours, reads, strict=True)]
         ),
     }
+
+
+def ratios(theirs: list[Spent], ours: list[Spent]) -> dict[str, dict[str, float]]:
+    """How many times as fast ours is, by what is measured."""
+    pairs = list(zip(theirs, ours, strict=True))
+    found = {name: [getattr(a, name) / getattr(b, name) for a, b in pairs] for name in MEASURES}
+    found["code2wav"] = [a.code2wav / a.decoded / (b.code2wav / b.decoded) for a, b in pairs]
+    found["primed"] = [a.decoded / b.decoded for a, b in pairs]
+    return {name: report.summary(values) for name, values in found.items()}
 
 
 def show(figures: dict[str, Any], given: argparse.Namespace) -> None:
@@ -167,11 +192,13 @@ def show(figures: dict[str, Any], given: argparse.Namespace) -> None:
         rows.append(
             [
                 precision,
-                *(middle(of["ratios"][name]) for name in ("prefill", "frame", "code2wav", "total", "first_audio")),
+                *(middle(of["ratios"][name]) for name in RATIOS),
+                middle(of["ratios_to_bf16"]["total"]),
                 middle(of["bandwidth_share"]),
                 middle(of["real_time"]),
                 middle(of["throughput"]),
-                middle(of["throughput_of_official"]),
+                middle(of["throughput_to_list"]),
+                middle(of["throughput_to_list_of_bf16"]),
                 f"{of['equal_frames']} of {given.frames}",
                 *(f"{of['deviation'][name]:.2g}" for name in ("talker", "predictor")),
                 *(f"{of['deviation'][name]:.1%}" for name in ("talker_choices", "predictor_choices")),
@@ -181,20 +208,13 @@ def show(figures: dict[str, Any], given: argparse.Namespace) -> None:
     first = figures[given.precision[0]]
     print(
         f"\n{given.threads} threads, {given.frames} frames, median of {given.runs} (least to most). Official: "
-        f"{1e3 * first['official']['frame']['p50']:.0f} ms a frame, real-time factor "
+        f"{1e3 * first['official']['frame']['p50']:.0f} ms a frame (bf16: "
+        f"{1e3 * first['official_bf16']['frame']['p50']:.0f}), real-time factor "
         f"{first['official_real_time']['p50']:.3g}, {figures.get(OFFICIAL, {}).get('megabytes', 0):.0f} MB.\n"
     )
-    columns = [
-        "precision",
-        "prefill x",
-        "frame x",
-        "code2wav x",
-        "total x",
-        "first audio x",
-        "of the bandwidth",
-        "real-time factor",
-    ]
-    columns += [f"{given.streams} streams x one", f"{given.streams} streams x official", "codes equal"]
+    columns = ["precision", *(f"{name.replace('_', ' ')} x" for name in RATIOS), "total x bf16", "of the bandwidth"]
+    columns += ["real-time factor", f"{given.streams} streams x one", f"{given.streams} streams x a list of them"]
+    columns += ["the same in bf16", "codes equal"]
     columns += ["talker logits", "predictor logits", "talker choices", "predictor choices", "MB"]
     print(report.table(columns, rows))
 

@@ -42,11 +42,20 @@ SCHEDULE = (1, 2, 4, 8, 12)  # frames of the first chunks; the last repeats
 Codes = npt.NDArray[np.int32]
 
 
+MEASURES = ("first_audio", "prefill", "frame", "code2wav", "total")  # the times of `Spent`
+
+
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of one speech: to its first samples, of the prompt, of a frame behind the first, of code2wav, of all.
+    """Seconds of one speech, or of several side by side.
 
-    A frame is a step of the talker and one of the code predictor.
+    Attributes:
+        first_audio: to the first samples.
+        prefill: of the prompt.
+        frame: a step of the talker and one of the code predictor, the first frame left out.
+        code2wav: of the codec decoder.
+        total: of all.
+        decoded: no time: frames that code2wav decoded of each speech; those of the reference count where it did.
     """
 
     first_audio: float
@@ -54,6 +63,7 @@ class Spent:
     frame: float
     code2wav: float
     total: float
+    decoded: int
 
 
 class Official:
@@ -69,7 +79,8 @@ class Official:
             clip = decode(CLIP.read_bytes())
             self.items = self.model.create_voice_clone_prompt((clip.waveform, clip.sample_rate), TRANSCRIPT)
 
-    def speak(self, frames: int) -> tuple[Codes, Spent]:
+    def speak(self, frames: int, streams: int = 1) -> tuple[Codes, Spent]:
+        """The codes of the first speech. `streams` are one call with lists, as the package takes them."""
         seen: list[Codes] = []
         spent = {"code2wav": 0.0}
         steps: list[float] = []  # times of the talker's calls: for the prompt, then one for each frame
@@ -92,9 +103,9 @@ class Official:
         try:
             with self._quiet():
                 self.model.generate_voice_clone(
-                    TEXT,
-                    "English",
-                    voice_clone_prompt=self.items,
+                    [TEXT] * streams,
+                    ["English"] * streams,
+                    voice_clone_prompt=self.items * streams,
                     do_sample=False,
                     subtalker_dosample=False,
                     max_new_tokens=frames + 1,  # the official package gives one frame less
@@ -103,7 +114,7 @@ class Official:
             del inner.talker.forward, tokenizer.decode
         total = time.perf_counter() - began
         frame = (steps[frames] - steps[1]) / (frames - 1)
-        result = Spent(total, steps[1] - steps[0], frame, spent["code2wav"], total)
+        result = Spent(total, steps[1] - steps[0], frame, spent["code2wav"], total, len(seen[0]))
         return seen[0][len(self.items[0].ref_code) :].astype(np.int32), result
 
 
@@ -189,7 +200,8 @@ class Ours:
                 chunk, index = [[] for _ in range(streams)], index + 1
         total = time.perf_counter() - began
         generator.reset()
-        return np.stack(codes), Spent(first, spent["prefill"], spent["frames"] / (frames - 1), spent["code2wav"], total)
+        per_frame = spent["frames"] / (frames - 1)
+        return np.stack(codes), Spent(first, spent["prefill"], per_frame, spent["code2wav"], total, frames)
 
     def generator(self, streams: int) -> Generator[Prompt]:
         """A generator without streams."""

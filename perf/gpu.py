@@ -21,7 +21,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ import numpy.typing as npt
 import torch
 
 from perf import gpu_server, report
-from perf.engines import SCHEDULE, TEXT, Official, Ours, Spent
+from perf.engines import MEASURES, SCHEDULE, TEXT, Official, Ours, Spent
 from perf.reference import CLIP, TRANSCRIPT
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
@@ -69,7 +68,7 @@ class Faster:
             first = first or time.perf_counter() - began
         total = time.perf_counter() - began
         total *= frames * FRAME_SECONDS / seconds  # it may make a frame less
-        return Spent(first, 0.0, total / frames, 0.0, total)  # it tells no parts: all counts as frames
+        return Spent(first, 0.0, total / frames, 0.0, total, frames)  # it tells no parts: all counts as frames
 
 
 def main() -> int:
@@ -226,7 +225,7 @@ def times(engines: dict[str, Callable[[int], Spent]], given: argparse.Namespace)
     return {
         name: {
             streams: {
-                **{part: report.summary([getattr(one, part) for one in runs]) for part in asdict(runs[0])},
+                **{part: report.summary([getattr(one, part) for one in runs]) for part in MEASURES},
                 "real_time": report.summary([one.total / speech for one in runs]),
                 "audio_a_second": report.summary([streams * speech / one.total for one in runs]),
                 "frames_made": given.frames,

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,10 @@ PACKAGES = ("voice-clone", "torch", "numpy", "tritonclient", "onnxruntime", "qwe
 
 
 def machine() -> dict[str, Any]:
-    """The conditions of a figure: processor, cores, memory, GPU, versions, date."""
+    """The conditions of a figure: processor, cores, memory, GPU, versions, commit, date, and what else runs.
+
+    `load` is the number of processes that wanted a core over the last minute, the measurement's own among them.
+    """
     cpu = platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -31,6 +35,8 @@ def machine() -> dict[str, Any]:
         "gpu": _gpu(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "commit": _commit(),
+        "load": round(os.getloadavg()[0], 1),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
     }
 
@@ -73,6 +79,15 @@ def _gpu() -> str | None:
     except ImportError:
         return None
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def _commit() -> str | None:
+    """Of the code that ran; `+` where files differ from it. None outside a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _version(package: str) -> str | None:

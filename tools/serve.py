@@ -22,7 +22,7 @@ from tools.families.recognition import FamilyError, add_repository_option
 from tools.preflight import named_checkpoints, occupied
 from tools.server_log import ServerLog
 from tools.stopping import Stopped, ignore_signals, stoppable
-from tools.triton_server import MODELS, ServerFailed, TritonServer
+from tools.triton_server import EXIT_TIMEOUT, MODELS, ServerFailed, TritonServer
 
 if TYPE_CHECKING:  # the image of the server has no gateway
     from voice_clone_gateway.settings import Settings
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             log=log,
             models=repositories,
             options=given.options,
+            exit_timeout=given.exit_seconds,
         )
         if reason := occupied(given.voices, repositories):
             raise ServerFailed(reason)
@@ -131,6 +132,13 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
     parser.add_argument("--metrics-port", type=int, default=8002)
     parser.add_argument(
         "--load-seconds", type=float, default=300.0, help="time in which the models must load (default: %(default).0f)"
+    )
+    parser.add_argument(
+        "--exit-seconds",
+        type=int,
+        default=EXIT_TIMEOUT,
+        help="time for running requests when it is stopped; a speech that is not over 8 s before its end is broken off "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API and a web page, too, on this port"

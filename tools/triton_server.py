@@ -87,6 +87,7 @@ class TritonServer:
         log: for the server's output: a file, or a `ServerLog`; the terminal if None.
         models: the model repository, or several.
         options: further options of tritonserver.
+        exit_timeout: seconds that it gives to running requests when it stops.
         environment: further environment variables.
 
     Attributes:
@@ -110,6 +111,7 @@ class TritonServer:
         log: Path | ServerLog | None = None,
         models: Path | Sequence[Path] = MODELS,
         options: Sequence[str] = (),
+        exit_timeout: int = EXIT_TIMEOUT,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         repositories = [models] if isinstance(models, Path) else list(models)
@@ -119,6 +121,7 @@ class TritonServer:
         self.grpc_port, self.http_port, self.metrics_port = ports or free_ports(3)
         self._scratch = Path(tempfile.mkdtemp(prefix="voice-clone-"))
         self._log = log
+        self._exit_timeout = exit_timeout
         self._region = f"voice_clone_{os.getpid()}_{self.http_port}_"
         guard.remove_at_end(self._scratch, f"/dev/shm/{self._region}*")
         command, needed = server_command(self._scratch)
@@ -142,7 +145,7 @@ class TritonServer:
             f"--grpc-port={self.grpc_port}",
             f"--http-port={self.http_port}",
             f"--metrics-port={self.metrics_port}",
-            f"--exit-timeout-secs={EXIT_TIMEOUT}",
+            f"--exit-timeout-secs={exit_timeout}",
             # A request object that is kept for reuse keeps the memory of the longest clip that it ever had.
             "--grpc-infer-allocation-pool-size=0",
             # The write token arrives in a header; over HTTP its name may have any case.
@@ -236,7 +239,7 @@ class TritonServer:
             if self.process.poll() is None:
                 self.process.terminate()
                 try:
-                    self.process.wait(EXIT_TIMEOUT + 15)
+                    self.process.wait(self._exit_timeout + 15)
                 except subprocess.TimeoutExpired:
                     self.kill()
             status = self.process.wait()

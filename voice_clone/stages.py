@@ -129,6 +129,10 @@ class OpenText(Protocol):
         """Those that are final."""
 
     @property
+    def before_audio(self) -> int:
+        """How many of the tokens the talker must read before it makes its first frame."""
+
+    @property
     def blank(self) -> bool:
         """Whether there is no word in it yet."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _channel, _responses
+from . import _responses
+from ._async_calls import let_end
+from ._async_servers import AsyncCall
 from .errors import BrokenStream, Cancelled, VoiceCloneError
 from .types import Chunk
-
-T = TypeVar("T")
 
 
 class AsyncSpeech(AsyncIterator[Chunk]):
@@ -24,7 +24,7 @@ class AsyncSpeech(AsyncIterator[Chunk]):
     Cancelling the task that waits for a chunk stops the speech on the server too.
     """
 
-    def __init__(self, call: Any, require_whole: bool = False) -> None:
+    def __init__(self, call: AsyncCall, require_whole: bool = False) -> None:
         self._call = call
         self._messages = aiter(call)
         self._reader = _responses.SpeechReader(require_whole)
@@ -49,23 +49,11 @@ class AsyncSpeech(AsyncIterator[Chunk]):
             self.close()
             raise
         except VoiceCloneError:
-            await self._let_end()
+            await let_end(self._call, self._messages)
             raise
         if self._reader.finished:
             raise StopAsyncIteration
         raise Cancelled("the speech was closed before its end")
-
-    async def _let_end(self) -> None:
-        """Wait for the end of the stream after the server's error; see `_speech._let_end`."""
-
-        async def rest() -> None:
-            async for _ in self._messages:
-                pass
-
-        try:
-            await asyncio.wait_for(rest(), _channel.END_SECONDS)
-        except (grpc.RpcError, asyncio.TimeoutError):
-            self._call.cancel()
 
     async def read(self) -> tuple[NDArray[np.float32], int]:
         """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end."""
@@ -98,26 +86,3 @@ class AsyncSpeech(AsyncIterator[Chunk]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class LaterCall:
-    """A call that begins when its coroutine returns it; has the part of a call's interface that `AsyncSpeech` uses."""
-
-    def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
-        self._call = quiet_task(call)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        async for message in await self._call:
-            yield message
-
-    def cancel(self) -> None:
-        """Cancel the call, or its beginning."""
-        if not self._call.cancel() and not self._call.cancelled() and self._call.exception() is None:
-            self._call.result().cancel()
-
-
-def quiet_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task whose error asyncio does not log if no other task awaits it."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    return task

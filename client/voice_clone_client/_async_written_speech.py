@@ -9,7 +9,9 @@ from typing import Any
 import grpc
 
 from . import _appends, _responses
-from ._async_speech import AsyncSpeech, quiet_task
+from ._async_calls import quiet_task
+from ._async_servers import AsyncCall
+from ._async_speech import AsyncSpeech
 from .errors import InvalidArgument, Overloaded, VoiceCloneError
 from .types import Chunk
 
@@ -21,24 +23,25 @@ class AsyncWrittenSpeech(AsyncSpeech):
         call: of the speech.
         text: its pieces.
         pieces: collects them.
-        send: sends a request to the family that speaks, and returns the call that answers it.
+        timeout: seconds for the answer to a piece.
         family: says which one that is.
     """
 
     def __init__(
         self,
-        call: Any,
+        call: AsyncCall,
         text: AsyncIterable[str] | Iterable[str],
         pieces: _appends.Pieces,
-        send: Callable[[Any], Any],
+        timeout: float | None,
         family: Callable[[], Coroutine[Any, Any, str]],
         require_whole: bool = False,
     ) -> None:
         super().__init__(call, require_whole)
+        self._timeout = timeout
         self._pieces = pieces
         self._written = asyncio.Event()
         self._failure: BaseException | None = None
-        self._tasks = [quiet_task(self._run(self._read(text))), quiet_task(self._run(self._send(send, family)))]
+        self._tasks = [quiet_task(self._run(self._read(text))), quiet_task(self._run(self._send(family)))]
 
     async def __anext__(self) -> Chunk:
         try:
@@ -79,21 +82,22 @@ class AsyncWrittenSpeech(AsyncSpeech):
         self._pieces.write(piece)
         self._written.set()
 
-    async def _send(self, send: Callable[[Any], Any], family: Callable[[], Coroutine[Any, Any, str]]) -> None:
+    async def _send(self, family: Callable[[], Coroutine[Any, Any, str]]) -> None:
         name = await family()
         taken = True
         while taken and not self._pieces.done:
             while not self._pieces.waiting:
                 self._written.clear()
                 await self._written.wait()
-            taken = await self._answer(send, self._pieces.next(name))
+            taken = await self._answer(self._pieces.next(name))
         self._stop_text()
 
-    async def _answer(self, send: Callable[[Any], Any], request: Any) -> bool:
+    async def _answer(self, request: Any) -> bool:
         """Whether more text is taken after this piece, which is sent until the server has room for it."""
         while True:
             try:
-                answers = [_appends.still_taken(message) async for message in send(request)]
+                messages = self._call.beside(request, self._timeout)
+                answers = [_appends.still_taken(message) async for message in messages]
                 return all(answers)
             except grpc.RpcError as error:
                 raise _responses.rpc_error(error) from None

@@ -9,33 +9,27 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2
 
+from ._addresses import Address
 from .errors import InvalidArgument
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),  # the server bounds uploads
     ("grpc.max_receive_message_length", -1),  # an export of all voices is large
+    # A server that comes back is found within seconds; gRPC would wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 5000),
 )
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 END_SECONDS = 2.0  # the server ends a stream within this time after its error
 
 
-def target(url: str) -> str:
-    """`url`, checked.
-
-    Raises:
-        InvalidArgument: it has a scheme.
-    """
-    if "://" in url:
-        raise InvalidArgument(f"url {url!r} has a scheme; give host:port of the server's gRPC endpoint")
-    return url
-
-
-def connect(module: Any, target: str, credentials: grpc.ChannelCredentials | None) -> Any:
+def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials | None) -> Any:
     """A channel of `module`: grpc or grpc.aio."""
     if credentials is None:
-        return module.insecure_channel(target, OPTIONS)
-    return module.secure_channel(target, credentials, OPTIONS)
+        return module.insecure_channel(address.target, OPTIONS)
+    named = () if address.name is None else (("grpc.ssl_target_name_override", address.name),)
+    return module.secure_channel(address.target, credentials, (*OPTIONS, *named))
 
 
 def stream_of(channel: Any) -> Any:

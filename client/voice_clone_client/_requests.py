@@ -18,6 +18,7 @@ from .errors import InvalidArgument
 from .types import Knobs
 
 CACHE = "speaker_cache"
+PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 # Triton's type of each input that is no string.
 _DTYPES = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
 from . import _appends, _requests
+from ._servers import Servers
 from ._speech import Speech
 from ._written_speech import WrittenSpeech
 from .clips import Source
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 class Speaking:
     """The part of `Client` that speaks."""
 
-    _stream: Any
+    _servers: Servers
     _timeout: float | None
-    _metadata: tuple[tuple[str, str], ...]
     _owner: str | None
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Speaking:
         began = time.monotonic()
         request.model_name = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
-        return Speech(self._stream(request, timeout=left, metadata=self._metadata), require_whole)
+        return Speech(self._servers.stream(request, left), require_whole)
 
     def speak_stream(
         self,
@@ -98,6 +98,8 @@ class Speaking:
         **knobs: Unpack[Knobs],
     ) -> Speech:
         """Speak a text while it is written, such as the tokens of a language model.
+
+        With several servers it is spoken by one, and no other takes over if that fails.
 
         The audio is that of the whole text. Where the text pauses, the speech does; after some seconds without text the
         server speaks what it has, and `finish_reason` is `text_timeout`. A voice that is cloned in context begins later
@@ -125,10 +127,5 @@ class Speaking:
         began = time.monotonic()
         request.model_name = family = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
-        call = self._stream(request, timeout=left, metadata=self._metadata)
-
-        def send(piece: Any) -> Iterable[Any]:
-            answers: Iterable[Any] = self._stream(piece, timeout=self._timeout, metadata=self._metadata)
-            return answers
-
-        return WrittenSpeech(call, text, _appends.Pieces(new_id), send, family, require_whole)
+        call = self._servers.stream(request, left, new_id, repeatable=False)
+        return WrittenSpeech(call, text, _appends.Pieces(new_id), self._timeout, family, require_whole)

@@ -47,7 +47,7 @@ class Speech(Iterator[Chunk]):
             self.close()
             raise
         except VoiceCloneError:
-            _let_end(self._call)
+            let_end(self._call)
             raise
         if self._reader.finished:
             raise StopIteration
@@ -90,7 +90,7 @@ class Speech(Iterator[Chunk]):
         self.close()
 
 
-def _let_end(call: Any) -> None:
+def let_end(call: Any) -> None:
     """Wait for the end of a stream after the server's error, and cancel it only if it does not end.
 
     A stream that is cancelled close to an error keeps its model loaded in Triton 2.51, and the server then waits for

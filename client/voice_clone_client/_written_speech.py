@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from . import _appends, _responses
+from ._servers import Call
 from ._speech import Speech
 from .errors import InvalidArgument, Overloaded, VoiceCloneError
 from .types import Chunk
@@ -24,25 +25,26 @@ class WrittenSpeech(Speech):
         call: of the speech.
         text: its pieces.
         pieces: collects them.
-        send: sends a request, and returns the messages that answer it.
+        timeout: seconds for the answer to a piece.
         family: that speaks.
     """
 
     def __init__(
         self,
-        call: Any,
+        call: Call,
         text: Iterable[str],
         pieces: _appends.Pieces,
-        send: Callable[[Any], Iterable[Any]],
+        timeout: float | None,
         family: str,
         require_whole: bool = False,
     ) -> None:
         super().__init__(call, require_whole)
+        self._timeout = timeout
         self._pieces = pieces
         self._written = threading.Condition()
         self._over = False  # no more text is wanted
         self._failure: BaseException | None = None
-        for work in (lambda: self._read(text), lambda: self._send(send, family)):
+        for work in (lambda: self._read(text), lambda: self._send(family)):
             threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
     def __next__(self) -> Chunk:
@@ -81,7 +83,7 @@ class WrittenSpeech(Speech):
             self._pieces.end()
             self._written.notify_all()
 
-    def _send(self, send: Callable[[Any], Iterable[Any]], family: str) -> None:
+    def _send(self, family: str) -> None:
         taken = True
         while taken and not self._pieces.done:
             with self._written:
@@ -89,14 +91,15 @@ class WrittenSpeech(Speech):
                 if self._over:
                     return
                 request = self._pieces.next(family)
-            taken = self._answer(send, request)
+            taken = self._answer(request)
         self._stop_text()
 
-    def _answer(self, send: Callable[[Any], Iterable[Any]], request: Any) -> bool:
+    def _answer(self, request: Any) -> bool:
         """Whether more text is taken after this piece, which is sent until the server has room for it."""
         while not self._over:
             try:
-                answers = [_appends.still_taken(message) for message in send(request)]
+                messages = self._call.beside(request, self._timeout)
+                answers = [_appends.still_taken(message) for message in messages]
                 return all(answers)
             except grpc.RpcError as error:
                 raise _responses.rpc_error(error) from None

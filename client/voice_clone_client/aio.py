@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterable, Iterable, Mapping
+from copy import copy
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 import grpc
-import grpc.aio
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _appends, _channel, _requests, _responses
-from ._async_speech import AsyncSpeech, LaterCall, quiet_task
+from ._async_calls import quiet_task
+from ._async_servers import AsyncServers
+from ._async_speech import AsyncSpeech
 from ._async_written_speech import AsyncWrittenSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient:
-    """Voices and speech of one server, over one connection, for one event loop. The arguments are those of `Client`.
+    """Voices and speech of one server or of several, for one event loop. The arguments are those of `Client`.
 
     `speak` is no coroutine: `async for chunk in client.speak(...)`, or `await client.speak(...).read()`.
     """
@@ -44,17 +45,13 @@ class AsyncClient:
         owner: str | None = None,
         max_owned: int | None = None,
     ) -> None:
-        self._target = _channel.target(url)
-        self._credentials = credentials
-        self._channel: Any = None
-        self._stub: Any = None
-        self._stream: Any = None
+        self._servers = AsyncServers(url, credentials, _channel.metadata(headers, token))
+        self._shared = False  # the connections are another client's
         self._speeches: WeakSet[AsyncSpeech] = WeakSet()
         self._model = model
         self._default: str | None = None  # the server's default family, once it is known
         self._default_task: asyncio.Task[str] | None = None  # asks the server for it
         self._timeout = timeout
-        self._metadata = _channel.metadata(headers, token)
         self._owner, self._max_owned = owner, max_owned
 
     def speak(
@@ -84,8 +81,8 @@ class AsyncClient:
             self._owner,
             knobs,
         )
-        self._connect()
-        speech = AsyncSpeech(self._begin(request, model, deadline), require_whole)
+        call = self._servers.stream(request, partial(self._family, model, deadline), deadline)
+        speech = AsyncSpeech(call, require_whole)
         self._speeches.add(speech)
         return speech
 
@@ -118,31 +115,11 @@ class AsyncClient:
             knobs,
             new_id,
         )
-        self._connect()
-
-        def send(piece: Any) -> Any:
-            return self._stream(piece, timeout=self._timeout, metadata=self._metadata)
-
-        call = self._begin(request, model, deadline)
-        pieces = _appends.Pieces(new_id)
-        speech = AsyncWrittenSpeech(call, text, pieces, send, lambda: self._family(model, deadline), require_whole)
+        family = partial(self._family, model, deadline)
+        call = self._servers.stream(request, family, deadline, new_id, repeatable=False)
+        speech = AsyncWrittenSpeech(call, text, _appends.Pieces(new_id), self._timeout, family, require_whole)
         self._speeches.add(speech)
         return speech
-
-    def _begin(self, request: Any, model: str | None, deadline: float | None) -> Any:
-        """The call of a speech; a later one if the server has to be asked for its default family first."""
-
-        async def begin() -> Any:
-            began = time.monotonic()
-            family = await self._family(model, deadline)
-            return call(family, None if deadline is None else deadline - (time.monotonic() - began))
-
-        def call(family: str, left: float | None) -> Any:
-            request.model_name = family
-            return self._stream(request, timeout=left, metadata=self._metadata)
-
-        known = model or self._model or self._default
-        return LaterCall(begin()) if known is None else call(known, deadline)
 
     async def upload(
         self,
@@ -180,9 +157,17 @@ class AsyncClient:
         )
         return _responses.voice(answer)
 
-    async def list(self) -> Voices:
-        """All registered voices."""
-        return _responses.voices(await self._cache("list"))
+    async def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
+        """The registered voices, by name; see `Client.list`."""
+        if limit is not None:
+            return _responses.voices(await self._cache("list", limit=limit, after=after))
+        found: Voices = []
+        while (
+            len(page := await self.list(limit=_requests.PAGE, after=found[-1].name if found else after))
+            == _requests.PAGE
+        ):
+            found += page
+        return found + page
 
     async def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""
@@ -218,15 +203,13 @@ class AsyncClient:
         return _responses.models(await self._cache("stats"))
 
     async def ready(self, *, model: str | None = None) -> bool:
-        """Whether the server can be reached and a model family is ready; see `Client.ready`."""
+        """Whether a server can be reached where a model family is ready; see `Client.ready`."""
         try:
-            request = service_pb2.ModelReadyRequest(name=await self._family(model))
-            answer = await self._connect().ModelReady(request, timeout=self._timeout, metadata=self._metadata)
+            return await self._servers.ready(await self._family(model), self._timeout)
         except Unsupported:
             raise
-        except (grpc.RpcError, VoiceCloneError):
+        except VoiceCloneError:
             return False
-        return bool(answer.ready)
 
     async def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache, and its model families."""
@@ -245,12 +228,19 @@ class AsyncClient:
         answer = await self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
         return _responses.voices(answer)
 
+    def acting_for(self, owner: str | None, max_owned: int | None = None) -> AsyncClient:
+        """A client that acts for another owner over the same connections. They end with this client."""
+        other = copy(self)
+        other._shared, other._speeches, other._default_task = True, WeakSet(), None
+        other._owner, other._max_owned = owner, max_owned
+        return other
+
     async def close(self) -> None:
-        """Close the connection and cancel the speeches that run."""
+        """Close the connections and cancel the speeches that run."""
         for speech in tuple(self._speeches):
             speech.close()  # gRPC would cancel the call, which looks like a cancellation of the waiting task
-        if self._channel is not None:
-            await self._channel.close()
+        if not self._shared:
+            await self._servers.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -259,14 +249,6 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    def _connect(self) -> Any:
-        """The stub; created with the first call, because a channel belongs to the event loop that creates it."""
-        if self._channel is None:
-            self._channel = _channel.connect(grpc.aio, self._target, self._credentials)
-            self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-            self._stream = _channel.stream_of(self._channel)
-        return self._stub
 
     async def _family(self, model: str | None = None, limit: float | None = None) -> str:
         """The family of a call; see `Client._family`."""
@@ -292,8 +274,4 @@ class AsyncClient:
     async def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
         request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
-        timeout = _channel.timeout(self._timeout, fields.get("timeout"))
-        try:
-            return await self._connect().ModelInfer(request, timeout=timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _responses.rpc_error(error) from None
+        return await self._servers.infer(request, _channel.timeout(self._timeout, fields.get("timeout")))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from types import TracebackType
 from typing import Any, Literal
 
 import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from . import _channel, _requests, _responses
 from ._default_family import DefaultFamily
+from ._servers import Servers
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import Unsupported, VoiceCloneError
@@ -20,10 +21,15 @@ from .types import Names, Voice, Voices
 
 
 class Client(Speaking):
-    """Voices and speech of one server, over one connection. Thread-safe.
+    """Voices and speech of one server, or of several that have the same voices. Thread-safe.
+
+    Of several servers, each voice has one that speaks it as long as it works and is not much busier than the others.
+    One that fails is left out until it is ready again. What it refused, or began without a chunk of audio, is asked for
+    once more at another one; audio that has begun ends with `ConnectionFailed`. `stats` are those of any one.
 
     Args:
-        url: host:port of the server's gRPC endpoint.
+        url: host:port of the server's gRPC endpoint; several, separated by commas; or `dns:///name:port` for all
+            servers that the name has.
         model: the model family that speaks: the name of its public model. None takes the server's default, for which
             the client asks once, with the first call that needs it. Most methods take another family for one call.
         timeout: maximum seconds of any call but `speak`; None sets no limit.
@@ -36,7 +42,7 @@ class Client(Speaking):
         max_owned: how many voices the owner may have.
 
     Raises:
-        InvalidArgument: `url` is no host:port, or `token` is not printable ASCII. The client connects with its first
+        InvalidArgument: `url` is none of these, or `token` is not printable ASCII. The client connects with its first
             call. Each call raises `ConnectionFailed` if the server cannot be reached, `PermissionDenied` if it
             requires a token, and the other `VoiceCloneError`s as its docstring says.
     """
@@ -53,13 +59,11 @@ class Client(Speaking):
         owner: str | None = None,
         max_owned: int | None = None,
     ) -> None:
-        self._channel = _channel.connect(grpc, _channel.target(url), credentials)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        self._stream = _channel.stream_of(self._channel)
+        self._servers = Servers(url, credentials, _channel.metadata(headers, token))
+        self._shared = False  # the connections are another client's
         self._model = model
         self._default = DefaultFamily(self._ask_models)
         self._timeout = timeout
-        self._metadata = _channel.metadata(headers, token)
         self._owner, self._max_owned = owner, max_owned
 
     def upload(
@@ -118,9 +122,19 @@ class Client(Speaking):
         )
         return _responses.voice(answer)
 
-    def list(self) -> Voices:
-        """All registered voices."""
-        return _responses.voices(self._cache("list"))
+    def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
+        """The registered voices, by name.
+
+        Args:
+            limit: return so many at most; None returns all, for which the server is asked as often as needed.
+            after: a name; the voices behind it.
+        """
+        if limit is not None:
+            return _responses.voices(self._cache("list", limit=limit, after=after))
+        found: Voices = []
+        while len(page := self.list(limit=_requests.PAGE, after=found[-1].name if found else after)) == _requests.PAGE:
+            found += page
+        return found + page
 
     def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""
@@ -178,19 +192,17 @@ class Client(Speaking):
         return _responses.models(self._cache("stats"))
 
     def ready(self, *, model: str | None = None) -> bool:
-        """Whether the server can be reached and a model family, by default the client's, is ready to speak.
+        """Whether a server can be reached where a model family, by default the client's, is ready to speak.
 
         Raises:
             Unsupported: no family is named, and the server lists none.
         """
         try:
-            request = service_pb2.ModelReadyRequest(name=self._family(model))
-            answer = self._stub.ModelReady(request, timeout=self._timeout, metadata=self._metadata)
+            return self._servers.ready(self._family(model), self._timeout)
         except Unsupported:
             raise
-        except (grpc.RpcError, VoiceCloneError):
+        except VoiceCloneError:
             return False
-        return bool(answer.ready)
 
     def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache, and its model families."""
@@ -220,9 +232,16 @@ class Client(Speaking):
         """
         return _responses.voices(self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy))
 
+    def acting_for(self, owner: str | None, max_owned: int | None = None) -> Client:
+        """A client that acts for another owner over the same connections. They end with this client."""
+        other = copy(self)
+        other._shared, other._owner, other._max_owned = True, owner, max_owned
+        return other
+
     def close(self) -> None:
-        """Close the connection and cancel the speeches that run."""
-        self._channel.close()
+        """Close the connections and cancel the speeches that run."""
+        if not self._shared:
+            self._servers.close()
 
     def __enter__(self) -> Client:
         return self
@@ -242,15 +261,9 @@ class Client(Speaking):
         return model or self._model or self._default.get(_channel.shorter(self._timeout, limit))
 
     def _ask_models(self, seconds: float | None) -> Names:
-        return _responses.models(self._call(_requests.cache("stats"), seconds))
+        return _responses.models(self._servers.infer(_requests.cache("stats"), seconds))
 
     def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
         request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
-        return self._call(request, _channel.timeout(self._timeout, fields.get("timeout")))
-
-    def _call(self, request: Any, timeout: float | None) -> Any:
-        try:
-            return self._stub.ModelInfer(request, timeout=timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _responses.rpc_error(error) from None
+        return self._servers.infer(request, _channel.timeout(self._timeout, fields.get("timeout")))

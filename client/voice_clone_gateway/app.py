@@ -24,7 +24,7 @@ from .http.bodies import BodyLimit, Budget
 from .http.limits import Gate
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
-from .routes import batch, bundles, models, speech, voices, websocket
+from .routes import batch, bundles, models, speech, vendor_websockets, voices, websocket
 from .settings import Settings, parse
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
@@ -106,7 +106,8 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router, dependencies=key)
     app.include_router(models.health_router)
     app.include_router(metrics.router)
-    app.include_router(websocket.router)  # checks the key itself: browsers cannot send headers with a WebSocket
+    app.include_router(websocket.router)  # these check the key themselves: browsers send no headers with a WebSocket
+    app.include_router(vendor_websockets.router)
     if settings.page:
         app.include_router(page.router)
     return app
@@ -134,7 +135,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
         # (seen with httptools 0.9).
         "http": partial(TimedProtocol, settings.head_seconds, settings.body_seconds),
         "loop": "asyncio",  # the protocols set how much it reads at once
-        "ws": FairWebSocket,
+        "ws": partial(FairWebSocket, vendor_websockets.TEXTS_ONLY),
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
         "ws_per_message_deflate": False,  # audio does not compress

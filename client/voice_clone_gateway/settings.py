@@ -52,7 +52,11 @@ class Settings:
     `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option takes precedence. The elements of a list are separated by commas.
     """
 
-    triton: str = _setting("localhost:8001", "host:port of the gRPC endpoint of the Triton server")
+    triton: str = _setting(
+        "localhost:8001",
+        "host:port of the gRPC endpoint of the Triton server; several of a fleet, separated by commas; or "
+        "dns:///name:port for all that the name has",
+    )
     triton_token: str = _setting("", "its write token; prefer the variable, which other users cannot see")
     triton_tls: bool = _setting(False, "connect to it by TLS, verified with the authorities of gRPC")
     triton_ca: str = _setting("", "connect to it by TLS, verified with the authority in this PEM file")
@@ -62,7 +66,9 @@ class Settings:
         "further names of models: ALIAS for the default family, or ALIAS=FAMILY",
         item=_checked(parse_alias),
     )
-    default_voice: str = _setting("", "the voice of requests that name none, or one of OpenAI's own voices")
+    default_voice: str = _setting(
+        "", "the voice of requests that name none, or one of OpenAI's or Deepgram's own voices"
+    )
     voice_aliases: tuple[str, ...] = _setting(
         (), "further names of voices, e.g. alloy=Ada,nova=Bob", item=_checked(parse_voice_alias)
     )

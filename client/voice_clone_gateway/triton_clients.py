@@ -1,4 +1,4 @@
-"""The clients of the Triton server: one for the operator, and one for each key that owns its voices."""
+"""The clients of the Triton servers: one for the operator, and one for each key that owns its voices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .settings import Settings
 
 
 class TritonClients:
-    """The clients, for one event loop. Each connects with its first call.
+    """The clients, for one event loop. They share their connections, which are made with the first calls.
 
-    The server itself keeps owners apart. The client of a key says with each call for which owner it acts.
+    The servers themselves keep owners apart. The client of a key says with each call for which owner it acts.
 
     Args:
-        settings: how the server is reached.
+        settings: how the servers are reached.
         keys: all keys of the gateway.
 
     Raises:
@@ -27,18 +27,11 @@ class TritonClients:
         secure = settings.triton_tls or settings.triton_ca
         credentials = tls_credentials(settings.triton_ca or None) if secure else None
 
-        def client(key: Key) -> AsyncClient:
-            return AsyncClient(
-                settings.triton,
-                model=settings.model or None,
-                credentials=credentials,
-                token=settings.triton_token,
-                owner=key.owner,
-                max_owned=key.voices,
-            )
-
-        self.operator = client(Key())
-        self._of_key = {key: client(key) for key in keys if key.owner is not None}
+        self.operator = AsyncClient(
+            settings.triton, model=settings.model or None, credentials=credentials, token=settings.triton_token
+        )
+        owners = [key for key in keys if key.owner is not None]
+        self._of_key = {key: self.operator.acting_for(key.owner, key.voices) for key in owners}
 
     def of(self, key: Key) -> AsyncClient:
         """The client that does what this key may do."""
@@ -46,5 +39,5 @@ class TritonClients:
 
     async def close(self) -> None:
         """Close all of them."""
-        for client in (self.operator, *self._of_key.values()):
+        for client in (*self._of_key.values(), self.operator):
             await client.close()

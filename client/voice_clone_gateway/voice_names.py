@@ -12,6 +12,7 @@ OPENAI_VOICES = (
 )  # fmt: skip
 """OpenAI's own voices. Many apps can name no others."""
 _REPLACED = frozenset((*OPENAI_VOICES, "default"))  # "default" is vLLM-Omni's
+_REPLACED_FAMILY = "aura-"  # so begin the names of Deepgram's voices
 
 
 class Finder(Protocol):
@@ -24,8 +25,8 @@ class Finder(Protocol):
 class VoiceNames:
     """The names of voices that this gateway has beside the registered ones.
 
-    An alias stands for its voice in any case. The default voice stands for no name, and for a name of OpenAI's own
-    voices that is not registered.
+    An alias stands for its voice in any case. The default voice stands for no name, and for a name of OpenAI's or
+    Deepgram's own voices that is not registered.
 
     Args:
         finder: asks the server.
@@ -59,7 +60,7 @@ class VoiceNames:
         voice = self._by_key.get(name.casefold())
         if voice is not None:
             return voice, None
-        if self.default and name.casefold() in _REPLACED:
+        if self.default and (name.casefold() in _REPLACED or name.casefold().startswith(_REPLACED_FAMILY)):
             try:
                 await (finder or self._finder).get(name)
             except VoiceNotFound:

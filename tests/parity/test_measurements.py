@@ -55,7 +55,11 @@ def test_compare_official(measure: Measure) -> None:
     assert found["equal_frames"] == 3
     assert found["deviation"]["talker_choices"] == 1.0
     assert all(0 < ratio["p50"] < math.inf for ratio in found["ratios"].values())
-    assert set(found["ratios"]) == {"first_audio", "prefill", "frame", "code2wav", "total"}
+    assert set(found["ratios"]) == set(found["ratios_to_bf16"])
+    assert set(found["ratios"]) == {"first_audio", "prefill", "frame", "code2wav", "primed", "total"}
+    assert found["ratios"]["primed"]["p50"] > 10, "the official package decodes the reference, too"
+    assert all(found[name]["n"] == 1 for name in ("throughput_to_list", "throughput_to_list_of_bf16"))
+    assert {"commit", "load", "date", "cpu"} <= written["machine"].keys()
     assert "| fp32 " in printed
 
 

@@ -8,27 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.support.factories import CheckpointFactory
-from tests.support.official import quiet, qwen_tts
+from tests.support.official_speech import load_official, official_speech
+from tests.support.qwen3_bare import BareQwen3
 from tools.demo_voice.dataset import sentence_of
 from tools.families.qwen3_tts import checkpoint_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_endless, write_configuration
 from tools.families.qwen3_tts.demo_voice.export import export
 from tools.families.qwen3_tts.demo_voice.shape import EOS, GENERATION, SHAPE
 from tools.families.qwen3_tts.demo_voice.vocabulary import train_merges
-from voice_clone.audio import decode, resample
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages, talker_stage
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.prompt_stage import language_id
-from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.settings import Settings
+from voice_clone.audio import decode
 
 FRAMES = 41
 CASES = [  # (layout, language)
@@ -42,113 +32,25 @@ CASES = [  # (layout, language)
 TEXT = "Zwei Boote, two boats — 两只船, and 3 more; all came home in the evening."
 
 
-class Ours:
-    """All stages of one checkpoint in this process."""
-
-    def __init__(self, folder: Path) -> None:
-        settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"})
-        self.speaker_encoder, self.config, _ = encoder_stages.load_speaker_encoder(settings)
-        self.codec_encoder, _, _ = encoder_stages.load_codec_encoder(settings)
-        self.decoder, _ = decoder_stage.load_codec_decoder(settings)
-        self.talker, _ = talker_stage.load_network(settings)
-        self.tokenizer = Tokenizer(folder)
-
-    def embed(self, clip: bytes) -> np.ndarray:
-        return self.speaker_encoder.embed(self._at_24k(clip)).numpy()
-
-    def encode(self, clip: bytes) -> np.ndarray:
-        return self.codec_encoder.encode(self._at_24k(clip)).numpy().astype(np.int32)
-
-    def _at_24k(self, clip: bytes) -> torch.Tensor:
-        decoded = decode(clip)
-        return torch.from_numpy(resample(decoded.waveform, decoded.sample_rate, 24000))
-
-    def prompt(self, clip: bytes, transcript: str, layout: str, language: str) -> Prompt:
-        given = {"reference_codes": self.encode(clip), "reference_ids": self.tokenizer.reference_ids(transcript)}
-        return Prompt(
-            role_ids=self.tokenizer.role_ids,
-            text_ids=self.tokenizer.text_ids(TEXT),
-            speaker_embedding=self.embed(clip),
-            language_id=language_id(language, self.config),
-            non_streaming_mode="non-streaming" in layout,
-            **(given if layout.startswith("icl") else {}),
-        )
-
-    def greedy(self, prompt: Prompt, frames: int) -> np.ndarray:
-        generator = Generator(self.talker, slots=1, max_length=1024)
-        sampling = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
-        generator.start(0, TalkerRequest(prompt, sampling, frames))
-        codes = []
-        while True:
-            [frame] = generator.step([0])
-            if frame.payload is not None:
-                codes.append(frame.payload)
-            if frame.finish is not None:
-                return np.array(codes, np.int32).reshape(-1, prompt.reference_codes.shape[1] or 16)
-
-    def waveform(self, prompt: Prompt, codes: np.ndarray, chunk: int) -> np.ndarray:
-        code2wav = Code2Wav(self.decoder, decoder_stage.codec_format(self.config.codec))
-        parts = []
-        for index, start in enumerate(range(0, len(codes), chunk)):
-            context = prompt.reference_codes if index == 0 else codes[:0]
-            final = start + chunk >= len(codes)
-            [decoded] = code2wav.decode([Chunk("s", index, codes[start : start + chunk], context, final)])
-            assert isinstance(decoded, Decoded), decoded
-            parts.append(decoded.waveform)
-        assert code2wav.streams == 0
-        return np.concatenate(parts)
-
-
 @lru_cache(maxsize=1)
-def load(folder: Path) -> tuple[Ours, Any]:
-    with quiet():
-        official = qwen_tts.Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32, device_map="cpu")
-    return Ours(folder), official
-
-
-def official_speech(
-    official: Any, clip: bytes, transcript: str, layout: str, language: str, frames: int
-) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Waveform, codes of the new frames, and the prompt item of the official package."""
-    decoded = decode(clip)
-    x_vector = layout.startswith("x_vector")
-    with quiet():
-        [item] = official.create_voice_clone_prompt(
-            (decoded.waveform, decoded.sample_rate), None if x_vector else transcript, x_vector
-        )
-        seen: list[np.ndarray] = []
-        tokenizer = official.model.speech_tokenizer
-        real = type(tokenizer).decode
-
-        def spy(encoded: Any) -> Any:
-            seen.append(encoded[0]["audio_codes"].numpy())
-            return real(tokenizer, encoded)
-
-        tokenizer.decode = spy
-        try:
-            [waveform], _ = official.generate_voice_clone(
-                TEXT,
-                language,
-                voice_clone_prompt=[item],
-                non_streaming_mode="non-streaming" in layout,
-                do_sample=False,
-                subtalker_dosample=False,
-                max_new_tokens=frames + 1,  # the official package gives one frame less
-            )
-        finally:
-            del tokenizer.decode
-    reference = 0 if item.ref_code is None else len(item.ref_code)
-    return waveform, seen[0][reference:], item
+def load(folder: Path) -> tuple[BareQwen3, Any]:
+    return BareQwen3(folder), load_official(folder)
 
 
 def check(folder: Path, clip: bytes, transcript: str, layout: str, language: str, frames: int) -> np.ndarray:
     ours, official = load(folder)
-    expected, expected_codes, item = official_speech(official, clip, transcript, layout, language, frames)
-    prompt = ours.prompt(clip, transcript, layout, language)
+    given = transcript if layout.startswith("icl") else None
+    non_streaming = "non-streaming" in layout
+    decoded = decode(clip)
+    samples = (decoded.waveform, decoded.sample_rate)
+    expected, expected_codes, item = official_speech(
+        official, samples, given, TEXT, language, frames, non_streaming, do_sample=False, subtalker_dosample=False
+    )
+    prompt = ours.prompt(TEXT, clip, given, language, non_streaming)
     np.testing.assert_allclose(prompt.speaker_embedding, item.ref_spk_embedding.numpy(), atol=1e-5)
     if item.ref_code is not None:
         np.testing.assert_array_equal(prompt.reference_codes, item.ref_code.numpy())
-    codes = ours.greedy(prompt, frames)
+    codes = ours.codes(prompt, frames)
     np.testing.assert_array_equal(codes, expected_codes)
     assert len(codes) == frames
     rms = float(np.sqrt((expected**2).mean()))

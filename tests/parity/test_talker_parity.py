@@ -9,26 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.official import quiet, qwen_tts
+from tests.support.official import quiet
+from tests.support.official_talker import Pair, modeling
 from tests.support.talkers import (
     LANGUAGES,
     SHAPES,
-    codes_of,
-    config_json,
     make_prompt,
     make_restless,
     make_sampler,
-    randomise,
-    read_config,
 )
-from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import penalise
-from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.mel import log_mel, mel_filterbank
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
@@ -40,68 +31,21 @@ LAYOUTS = {
     "icl non-streaming": {"icl": True, "non_streaming": True},
 }
 LANGUAGE_CHOICE = [None, *LANGUAGES]
-modeling = qwen_tts.core.models.modeling_qwen3_tts
-
-
-class Pair:
-    """An official model and ours with the same weights."""
-
-    def __init__(self, shape: str, seed: int, folder: Path) -> None:
-        with quiet():
-            official_config = qwen_tts.core.models.configuration_qwen3_tts.Qwen3TTSConfig(**config_json(shape))
-            self.official = modeling.Qwen3TTSForConditionalGeneration(official_config).eval()
-        randomise(self.official, seed)
-        self.config: Qwen3TTSConfig = read_config(shape, folder)
-        with torch.device("meta"):
-            self.talker = Talker(self.config)
-            self.speaker_encoder = SpeakerEncoder(self.config.speaker_encoder)
-        self.sync()
-
-    def sync(self) -> None:
-        """Ours takes the official tensors, all of them and no others."""
-        tensors = self.official.state_dict()
-        with torch.device("meta"):
-            native = Talker(self.config)
-        stages = (("talker.", self.talker), ("talker.", native), ("speaker_encoder.", self.speaker_encoder))
-        for prefix, module in stages:
-            own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-            module.load_state_dict(own, strict=True, assign=True)
-        self.native = NativeTalker(native, "fp32")
-
-    def official_codes(self, prompt: Prompt, language: str | None, **options: Any) -> np.ndarray[Any, Any]:
-        """Official greedy codes [frames, 16]; `max_new_tokens = N` brings at most N - 1 frames."""
-        ids = np.concatenate([prompt.role_ids, prompt.text_ids, [280, 292], prompt.role_ids])
-        reference = np.concatenate([prompt.role_ids, prompt.reference_ids, [280, 292]])
-        icl = prompt.mode == "icl"
-        with quiet():
-            codes, _ = self.official.generate(
-                input_ids=[torch.from_numpy(ids)[None].long()],
-                ref_ids=[torch.from_numpy(reference)[None].long() if icl else None],
-                voice_clone_prompt={
-                    "ref_code": [torch.from_numpy(prompt.reference_codes).long()] if icl else None,
-                    "ref_spk_embedding": [torch.from_numpy(prompt.speaker_embedding)],
-                    "x_vector_only_mode": [not icl],
-                    "icl_mode": [icl],
-                },
-                languages=[language or "Auto"],
-                non_streaming_mode=prompt.non_streaming_mode,
-                max_new_tokens=FRAMES + 1,
-                do_sample=False,
-                subtalker_dosample=False,
-                **options,
-            )
-        result: np.ndarray[Any, Any] = codes[0].numpy()
-        return result
-
-    def our_codes(self, prompt: Prompt, repetition_penalty: float, native: bool = False) -> np.ndarray[Any, Any]:
-        talker = self.native if native else self.talker
-        generator = Generator(talker, slots=1, max_length=160)
-        generator.start(0, TalkerRequest(prompt, greedy(repetition_penalty), FRAMES))
-        return codes_of(generator, 0)
 
 
 def greedy(repetition_penalty: float) -> SamplingParameters:
     return SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False, repetition_penalty=repetition_penalty)
+
+
+def official(pair: Pair, prompt: Prompt, language: str | None, repetition_penalty: float) -> np.ndarray[Any, Any]:
+    """Official greedy codes [frames, 16]."""
+    options = {"do_sample": False, "subtalker_dosample": False, "repetition_penalty": repetition_penalty}
+    return pair.official_codes(prompt, language, FRAMES, **options)
+
+
+def ours(pair: Pair, prompt: Prompt, repetition_penalty: float, native: bool = False) -> np.ndarray[Any, Any]:
+    """Our greedy codes."""
+    return pair.our_codes(prompt, greedy(repetition_penalty), FRAMES, native)
 
 
 @pytest.fixture(
@@ -123,18 +67,18 @@ def test_greedy_codes(pair: Pair, layout: str, request: pytest.FixtureRequest) -
     # Over shapes and seeds each layout meets every language and Auto.
     language = LANGUAGE_CHOICE[(seed + 2 * list(SHAPES).index(shape) + list(LAYOUTS).index(layout)) % 4]
     prompt = make_prompt(pair.config, seed, language=language, **LAYOUTS[layout])
-    expected = pair.official_codes(prompt, language, repetition_penalty=1.05)
+    expected = official(pair, prompt, language, 1.05)
     assert expected.shape == (FRAMES, 16)
     assert len(np.unique(expected)) > 200 and len(np.unique(expected[:, 0])) > 20  # else the comparison is empty
-    np.testing.assert_array_equal(pair.our_codes(prompt, 1.05), expected)
-    np.testing.assert_array_equal(pair.our_codes(prompt, 1.05, native=True), expected)
+    np.testing.assert_array_equal(ours(pair, prompt, 1.05), expected)
+    np.testing.assert_array_equal(ours(pair, prompt, 1.05, native=True), expected)
 
 
 def test_repetition_penalty(pair: Pair) -> None:
     prompt = make_prompt(pair.config, 7)
-    favoured = pair.our_codes(prompt, 0.7)  # below 1 it favours what has been used: a difference is certain
-    assert len(set(favoured[:, 0])) < len(set(pair.our_codes(prompt, 1.5)[:, 0]))
-    np.testing.assert_array_equal(favoured, pair.official_codes(prompt, None, repetition_penalty=0.7))
+    favoured = ours(pair, prompt, 0.7)  # below 1 it favours what has been used: a difference is certain
+    assert len(set(favoured[:, 0])) < len(set(ours(pair, prompt, 1.5)[:, 0]))
+    np.testing.assert_array_equal(favoured, official(pair, prompt, None, 0.7))
 
 
 def test_end_of_speech(tmp_path: Path) -> None:
@@ -146,8 +90,8 @@ def test_end_of_speech(tmp_path: Path) -> None:
         pair.sync()
         for case in range(4):
             prompt = make_prompt(pair.config, case)
-            codes = pair.our_codes(prompt, 1.05)
-            np.testing.assert_array_equal(codes, pair.official_codes(prompt, None, repetition_penalty=1.05))
+            codes = ours(pair, prompt, 1.05)
+            np.testing.assert_array_equal(codes, official(pair, prompt, None, 1.05))
             lengths.add(len(codes))
     assert min(lengths) == 2 and len(lengths) > 1 and max(lengths) < FRAMES
 

@@ -14,14 +14,39 @@ from voice_clone_client import Client
 
 from tests.support.engines import ENGINES, ONNX_GRAPHS
 from tests.support.factories import CheckpointFactory
-from tools.triton_server import TritonServer
+from tests.support.server_logs import Logs
+from tools.triton_server import MODELS, TritonServer
 from voice_clone.onnx.session import ONNX_RUNTIME
 
 
+@pytest.fixture(scope="session", autouse=True)
+def logs() -> Iterator[Logs]:
+    """The logs of this run. What servers write after the last test of a file is found at the end of the run."""
+    logs = Logs()
+    start = TritonServer.start
+
+    def noted(server: TritonServer, *given: float, **more: float) -> TritonServer:
+        logs.add(server._log)
+        return start(server, *given, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TritonServer, "start", noted)
+        yield logs
+    assert not (found := logs.tracebacks()), found[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_tracebacks(logs: Logs) -> Iterator[None]:
+    """No server wrote a traceback during the tests of a file."""
+    yield
+    assert not (found := logs.tracebacks()), found[0]
+
+
 @contextmanager
-def running(checkpoint: Path, folder: Path, **environment: str) -> Iterator[TritonServer]:
+def running(checkpoint: Path, folder: Path, models: Path = MODELS, **environment: str) -> Iterator[TritonServer]:
     """A running server with an empty voice folder, which its tests must leave ready."""
-    with TritonServer(checkpoint, folder / "voices", log=folder / "log", environment=environment) as server:
+    voices, log = folder / "voices", folder / "log"
+    with TritonServer(checkpoint, voices, models=models, log=log, environment=environment) as server:
         yield server
         assert server.ready(), "a test made the server unready"
         server.kill()

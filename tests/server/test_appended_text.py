@@ -21,6 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 from voice_clone_client import AsyncClient, Client, InvalidArgument, Overloaded, Speech
+from voice_clone_gateway.long_text.long_speech import Plan, sentence_seed
+from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
+from voice_clone_gateway.long_text.written_speech import WrittenSpeech
 
 from tests.server.conftest import running
 from tests.support.appends import Writer
@@ -163,6 +166,53 @@ def test_the_audio_is_that_of_the_whole_text(server: TritonServer, client: Clien
 @pytest.mark.long
 def test_the_audio_is_that_of_the_whole_text_very_often(server: TritonServer, client: Client, voice: str) -> None:
     check_splits(server, client, voice, SPLITS)
+
+
+def test_what_a_voice_in_context_waits_for(server: TritonServer, writer: Writer, voice: str) -> None:
+    """Its first frame needs as many tokens as its clip has frames beside and behind the transcript; that is told."""
+    call = opened(server, writer, voice, x_vector_only=np.array([False]))
+    answer = writer.append("Boats ")
+    needed = answer["first_audio_tokens"]
+    assert needed > answer["text_tokens"] + 5
+    while answer["text_tokens"] < needed - 1:
+        answer = writer.append("came ")
+    until(lambda: metric(server, "talker_short_streams") == 1)
+    assert writer.append("Boats ", index=0)["read"] == 0
+    answer = writer.append("home and ")
+    assert answer["text_tokens"] >= needed
+    first = call.next()
+    info = json.loads(first.as_numpy("info")[0])
+    assert info["first_audio_tokens"] == needed == 1 + info["reference_frames"] - info["reference_tokens"]
+    writer.append("slept.", True)
+    heard(call)
+
+
+def test_policies(server: TritonServer, client: Client, voice: str) -> None:
+    """`wait` speaks over a pause as if there were none; with `flush_after` a stream ends before it, which is told."""
+    first, rest = "The boats came home.", " Nobody saw them."
+    options = {"voice": voice, "max_frames": 20, "x_vector_only": True}
+
+    async def spoken(flush_after: float | None) -> list[SentenceChunk]:
+        async with AsyncClient(server.url) as client:
+            speech = WrittenSpeech(client, Plan(), flush_after)
+            speech.begin({**options, "seed": 1})
+            speech.write(first)
+            await asyncio.sleep(0.5)
+            speech.end(rest)
+            return [chunk async for chunk in speech]
+
+    def sha(chunks: list[SentenceChunk], index: int) -> str:
+        samples = [chunk.samples.tobytes() for chunk in chunks if chunk.sentence_index == index]
+        return hashlib.sha256(b"".join(samples)).hexdigest()
+
+    def whole(text: str, seed: int | None) -> str:
+        return hashlib.sha256(client.speak(text, **options, seed=seed).read()[0].tobytes()).hexdigest()
+
+    assert sha(asyncio.run(spoken(None)), 0) == whole(first + rest, 1)
+    parts = asyncio.run(spoken(0.1))
+    assert [sha(parts, 0), sha(parts, 1)] == [whole(first, 1), whole(rest.strip(), sentence_seed(1, 1))]
+    places = {chunk.sentence_index: (chunk.sentence.start, chunk.sentence.end) for chunk in parts}
+    assert places == {0: (0, 20), 1: (21, 37)}
 
 
 def test_answers(server: TritonServer, writer: Writer, voice: str) -> None:

@@ -69,6 +69,24 @@ def speak_http(server: TritonServer, frames: int, seed: int, begun: threading.Se
     return samples, json.loads(last["info"])
 
 
+def write(client: Client, frames: int, seed: int, begun: threading.Semaphore) -> Outcome:
+    """A stream whose text is still open when the server stops: it waits for more."""
+    over = threading.Event()
+
+    def text() -> Iterator[str]:
+        yield "A long story. "
+        over.wait(60.0)
+
+    speech = client.speak_stream(text(), speaker_embedding=EMBEDDING, max_frames=frames, seed=seed)
+    samples = len(next(speech).samples)
+    begun.release()
+    try:
+        samples += sum(len(chunk.samples) for chunk in speech)
+    finally:
+        over.set()
+    return samples, dict(speech.info or {})
+
+
 def refused(client: Client, within: float) -> str:
     """The error of a new request, once the server has noticed the signal."""
     deadline = time.monotonic() + within
@@ -91,13 +109,16 @@ def test_streams_end_on_a_signal_to_stop(server: TritonServer) -> None:
 
         long = [start(speak, client, ENDLESS, seed) for seed in (0, 2)]
         whole = [*(start(speak, client, WHOLE, seed) for seed in (1, 3, 4)), start(speak_http, server, WHOLE, 1)]
-        for _ in (*long, *whole):
+        written = start(write, client, WHOLE, 5)
+        for _ in (*long, *whole, written):
             assert begun.acquire(timeout=60.0)
         server.process.send_signal(signal.SIGTERM)
         assert "shutting down" in refused(client, within=EXIT_TIMEOUT / 2)
         for future in whole:
             samples, info = future.result(EXIT_TIMEOUT)
             assert info["finish_reason"] == "length" and samples == WHOLE * FRAME
+        samples, info = written.result(EXIT_TIMEOUT)
+        assert samples == WHOLE * FRAME and info["characters"] == len("A long story. ")
         for future in long:
             with pytest.raises(Overloaded, match="shutting down"):
                 future.result(EXIT_TIMEOUT)

@@ -48,6 +48,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.metadata: list[dict[str, Any]] = []
         self.owners: list[str] = []  # of each call: the parameter `owner`, or ""
+        self.ready = True
         self.left = threading.Semaphore(0)  # released by each stream that the client gave up
 
     def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -81,6 +82,9 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:
         return service_pb2.ModelReadyResponse(ready=request.name in (self.model_types or [FAMILY]))
+
+    def ServerReady(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return service_pb2.ServerReadyResponse(ready=self.ready)
 
     @property
     def stats_calls(self) -> int:
@@ -167,12 +171,12 @@ def empty_final() -> Any:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Server]:
-    """A double that listens on a free port."""
+def listening(address: str = "127.0.0.1:0") -> Iterator[Server]:
+    """A double that listens, by default on a free port."""
     servicer = Server()
     server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", -1)])  # as Triton
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
-    servicer.url = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    servicer.url = f"{address.rpartition(':')[0]}:{server.add_insecure_port(address)}"
     server.start()
     yield servicer
     server.stop(grace=0).wait()

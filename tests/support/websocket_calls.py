@@ -100,3 +100,11 @@ def events_of(messages: list[Any]) -> list[dict[str, Any]]:
 
 def pcm_of(text: str, index: int, seed: int | None = 7) -> bytes:
     return pcm16(samples_of(text, sentence_seed(seed, index)))
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come true")

@@ -121,7 +121,7 @@ class SpeakerCache:
             **self._metrics.stats(),
             **{name: sum(pool[name] for pool in pools.values()) for name in _TOTALS},
             "pools": pools,
-            "speakers": len(self._registry.records()),
+            "speakers": self._registry.count,
             "in_flight": len(self._memory.flights),
             "store": self._store.counters(),
         }
@@ -159,9 +159,9 @@ class SpeakerCache:
         return Reply(self._show(record, self._model_types(), request.owner))
 
     def _list(self, request: Request) -> Reply:
-        check_options(request.options)
+        check_options(request.options, "limit", "after")
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        return Reply(self._show_all(self._registry.records(request.owner, shared=True), request.owner))
+        return Reply(self._show_all(self._registry.page(**request.options), request.owner))
 
     def _delete(self, request: Request) -> Reply:
         check_options(request.options)

@@ -8,6 +8,7 @@ changes.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,10 +80,22 @@ class Registry:
         older = self._records.get(record.key)
         return older is not None and bool(older.artifacts)
 
-    def records(self, owner: str | None = None, *, shared: bool = False) -> list[SpeakerRecord]:
-        """All speakers, by name; those that `find` finds for this owner."""
+    def records(self, owner: str | None = None) -> list[SpeakerRecord]:
+        """All speakers of this owner, by name; None: of all."""
         found = sorted(self._records.copy().items())
-        return [record for _, record in found if record.serves(owner, shared=shared)]
+        return [record for _, record in found if record.serves(owner, shared=False)]
+
+    def page(self, limit: int | None = None, after: str | None = None, owner: str | None = None) -> list[SpeakerRecord]:
+        """The speakers that this owner may use, by name: the first ones behind the name `after`; None: all of them."""
+        behind = "" if after is None else parse_name(after).key
+        held = self._records.copy().items()
+        found = [each for each in held if each[0] > behind and each[1].serves(owner, shared=True)]
+        return [record for _, record in heapq.nsmallest(len(found) if limit is None else limit, found)]
+
+    @property
+    def count(self) -> int:
+        """The number of speakers."""
+        return len(self._records)
 
     def current(self, record: SpeakerRecord) -> SpeakerRecord:
         """The newest record of this generation.

@@ -14,7 +14,8 @@ that `get`, `list` and `resolve` find those that are shared. Without it the call
              the owner may have); with audio trim_silence (at its ends), strict (refuses a clip with warnings). The
              speaker.
     get      name. The speaker.
-    list     {"speakers": [speaker, ...], "count": n}, by name.
+    list     options limit, after. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the name
+             `after`.
     delete   name. {"name", "generation", "deleted": true}
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
@@ -126,6 +127,8 @@ _OPTIONS: dict[str, type] = {
     "owner": str,
     "shared": bool,
     "max_owned": int,
+    "limit": int,
+    "after": str,
 }
 
 

@@ -50,7 +50,8 @@ def add_connection(parser: argparse.ArgumentParser, default: str | None = None) 
     group.add_argument(
         "--url",
         default=usual(os.environ.get(SERVER) or "localhost:8001"),
-        help=f"host:port of the server's gRPC endpoint (default: {SERVER}, or else localhost:8001)",
+        help=f"host:port of the server's gRPC endpoint; several of a fleet, separated by commas; or dns:///name:port "
+        f"(default: {SERVER}, or else localhost:8001)",
     )
     group.add_argument("--model", default=usual(None), help="the model family that speaks (default: the server's)")
     group.add_argument(

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import unquote
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+from websockets.http11 import Request
 
 READ_BYTES = 4096
 """What is read from a connection at once."""
 MAX_FRAGMENTS = 4096
 """Frames of one WebSocket message."""
+TEXT_BYTES = 64 << 10
+"""Of a WebSocket message that can only be a piece of text."""
 DRAIN_SECONDS = 5.0
 
 
@@ -69,14 +73,22 @@ class TimedProtocol(H11Protocol):
 
 
 class FairWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that is closed if a message comes in too many frames.
+    """A WebSocket that is closed if a message comes in too many frames, or, on some paths, is no piece of text.
 
     A connection that is closed because of what it sent goes on reading for a moment: one that is closed with unread
     bytes may lose the reason.
+
+    Args:
+        texts_only: how the paths begin whose messages are limited to `TEXT_BYTES`.
+        **of_uvicorn: the arguments of uvicorn's protocols.
     """
 
     _fragments = 0
     _failed = False
+
+    def __init__(self, texts_only: tuple[str, ...], **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self._texts_only = texts_only
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -95,6 +107,12 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": closing.code, "reason": closing.reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.loop.call_later(DRAIN_SECONDS, self.transport.close)
+
+    def handle_connect(self, event: Request) -> None:
+        """Set the limit of the messages, then connect."""
+        if unquote(event.path).startswith(self._texts_only):
+            self.conn.max_message_size = min(self.conn.max_message_size or TEXT_BYTES, TEXT_BYTES)
+        super().handle_connect(event)
 
     def handle_cont(self, event: Frame) -> None:
         """Add a frame to its message."""

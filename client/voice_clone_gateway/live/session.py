@@ -1,4 +1,4 @@
-"""A session of a WebSocket client, from its first message to its end; `websocket` describes the protocol."""
+"""A session of a WebSocket client, from its first message to its end: what all protocols share."""
 
 from __future__ import annotations
 
@@ -6,189 +6,245 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections import deque
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from ..accounts import audited, audited_result, finish_reason, usage
-from ..http.errors import HTTPFailure, failure
+from ..accounts import audited, audited_result, finish_reason
+from ..http.errors import HTTPFailure
 from ..http.keys import Key
-from ..long_text.long_speech import LongSpeech, Plan
+from ..long_text.long_speech import LongSpeech
 from ..long_text.written_speech import WrittenSpeech
-from ..synthesis import check_options, long_plan, order, speaker
-from .messages import Cancel, Close, InputDone, InputFlush, InputText, StreamConfig, read
-from .output import Output, Utterance
+from ..synthesis import long_plan, order, speaker
+from .config import StreamConfig
+from .output import Output
+from .reading import read
+from .utterance import Piece, Utterance
 
 log = logging.getLogger(__name__)
 
-
-class _Idle(Exception):
-    """The session was idle for too long."""
+_Turn = Callable[[Utterance, "asyncio.Task[None] | None"], Coroutine[Any, Any, None]]
 
 
-class Session:
-    """One connection: a task that receives, and one for each utterance, which runs after the one before it."""
+class Session(ABC):
+    """One connection: a task that receives, and one for each utterance.
 
-    def __init__(self, websocket: WebSocket, key: Key) -> None:
+    A protocol is a subclass: `follow` executes the client's messages by `write`, `flush`, `end` and `stop`, and the
+    methods `tell_...` say what happens in messages of the protocol.
+
+    Args:
+        websocket: accepted.
+        key: whose limits hold.
+        idle_seconds: after which an idle session is closed, if that is less than the gateway's setting.
+    """
+
+    def __init__(self, websocket: WebSocket, key: Key, idle_seconds: float | None = None) -> None:
         self._websocket = websocket
         self._key = key
         self._app = websocket.app
         self._client = websocket.app.state.clients.of(key)
         self._settings = websocket.app.state.settings
         self._id: str = websocket.state.request_id
-        self._config: StreamConfig | None = None
-        self._utterances: deque[Utterance] = deque()  # those that are not over, in their order
-        self._open: Utterance | None = None  # the one whose text is incomplete
+        setting: float = self._settings.session_idle_seconds
+        self._idle_seconds = setting if idle_seconds is None else min(setting, idle_seconds)
+        self._utterances: list[Utterance] = []  # those that are not over, in their order
+        self._open: dict[str, Utterance] = {}  # those whose text is incomplete, by lane
         self._count = 0
         self._sending = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._active = self._loop.time()  # time of the latest activity
 
-    async def run(self) -> None:
-        """Serve the connection until its end."""
+    @abstractmethod
+    async def follow(self, message: Any) -> None:
+        """Execute a message, which is a JSON value of any kind. What it raises goes to `tell_failure`."""
+
+    async def greet(self) -> None:  # noqa: B027 # most protocols begin in silence
+        """The session begins."""
+
+    @abstractmethod
+    async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
+        """Audio, in the configured format."""
+
+    @abstractmethod
+    async def tell_done(self, utterance: Utterance) -> None:
+        """All audio of an utterance was told, or it has failed; its text is complete."""
+
+    @abstractmethod
+    async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:
+        """A message cannot be followed, or an utterance has failed."""
+
+    async def tell_start(self, utterance: Utterance, piece: Piece) -> None:  # noqa: B027 # not in all protocols
+        """The audio of a piece follows."""
+
+    async def tell_end(  # noqa: B027 # not in all protocols
+        self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]
+    ) -> None:
+        """All audio of a piece was told; `info` is the server's on it."""
+
+    async def tell_warning(self, utterance: Utterance, text: str) -> None:  # noqa: B027 # not in all protocols
+        """What of the configuration was ignored or replaced."""
+
+    async def run(self, first: Mapping[str, Any] | None = None) -> None:
+        """Serve the connection until its end; `first` is a message that was received before."""
         receiving: asyncio.Task[Any] | None = None
         try:
-            while True:
+            await self.greet()
+            if first is not None:
+                await self.receive(first)
+            while not self._closed.done():
                 receiving = asyncio.create_task(self._websocket.receive())
-                message = await self._receive(receiving)
-                if message["type"] == "websocket.disconnect" or not await self._follow(message):
-                    return
+                if not await self._wait(receiving):
+                    break
+                message = receiving.result()
+                if message["type"] == "websocket.disconnect":
+                    break
+                await self.receive(message)
         except WebSocketDisconnect:
             pass
-        except _Idle:
-            text = f"the session was idle for {self._settings.session_idle_seconds:g} s, so it is closed"
-            with contextlib.suppress(WebSocketDisconnect):
-                await self._fail(HTTPFailure(408, text, "idle_timeout"))
-                await self._websocket.close(1008)
         finally:
             if receiving is not None:
                 receiving.cancel()
-            await self._stop()
+            await self.stop()
 
-    async def _receive(self, receiving: asyncio.Task[Any]) -> Mapping[str, Any]:
-        while not receiving.done():
-            if self._utterances and self._utterances[0].complete.is_set():
-                self._active = self._loop.time()  # the client only receives
-            left = self._active + self._settings.session_idle_seconds - self._loop.time()
-            if left <= 0:
-                raise _Idle
-            await asyncio.wait((receiving,), timeout=left)
-        self._active = self._loop.time()
-        message: Mapping[str, Any] = receiving.result()
-        return message
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        """Execute a message of the ASGI server.
 
-    async def _follow(self, message: Mapping[str, Any]) -> bool:
-        """Execute a message; False if it ends the session."""
+        Raises:
+            WebSocketDisconnect: the client has left.
+        """
         try:
-            text = message.get("text")
-            if text is None:
-                raise HTTPFailure(400, "messages are JSON in text frames, not binary ones", "invalid_argument")
-            command = await read(text)
-            if isinstance(command, StreamConfig):
-                self._configure(command)
-            elif isinstance(command, InputText):
-                self._write(command.text)
-            elif isinstance(command, InputFlush):
-                if self._open is not None and not self._open.failed:
-                    self._open.speech.flush()
-            elif isinstance(command, InputDone):
-                self._end()
-            elif isinstance(command, Cancel):
-                await self._cancel(command.played_ms)
-            elif isinstance(command, Close):
-                await self._stop()
-                await self._websocket.close(1000)
-                return False
+            await self.follow(await read(message))
         except WebSocketDisconnect:
             raise
         except Exception as error:
-            await self._fail(error)
+            await self.tell_failure(error)
+
+    async def _wait(self, receiving: asyncio.Task[Any]) -> bool:
+        """Wait for the next message; false if the session ends before it."""
+        while not receiving.done():
+            if any(utterance.complete.is_set() for utterance in self._utterances):
+                self._active = self._loop.time()  # the client only receives
+            left = self._active + self._idle_seconds - self._loop.time()
+            if left <= 0:
+                text = f"the session was idle for {self._idle_seconds:g} s, so it is closed"
+                await self.tell_failure(HTTPFailure(408, text, "idle_timeout"))
+                await self.close(1008)
+            if self._closed.done():
+                return False
+            await asyncio.wait((receiving, self._closed), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        self._active = self._loop.time()
         return True
 
-    def _configure(self, config: StreamConfig) -> None:
-        check_options(self._settings, config)
-        self._config = config
+    def write(self, text: str, config: StreamConfig, lane: str = "") -> None:
+        """Add to the open utterance of a lane; the first visible character begins one.
 
-    def _write(self, text: str) -> None:
-        if self._open is None and text.strip():
-            self._open = self._begin()
-        if self._open is not None and not self._open.failed:
+        Raises:
+            HTTPFailure, VoiceCloneError: a limit is reached, or the text is too long.
+        """
+        utterance = self._open.get(lane)
+        if utterance is None and text.strip():
+            utterance = self._open[lane] = self._begin(config, lane, self._speak)
+        if utterance is not None and not utterance.failed:
             self._key.characters.take(len(text))
-            self._open.speech.write(text)
+            utterance.speech.write(text)
 
-    def _end(self) -> None:
-        utterance, self._open = self._open or self._begin(), None
+    def flush(self, lane: str = "") -> None:
+        """Speak the open utterance of a lane as far as it was written."""
+        utterance = self._open.get(lane)
+        if utterance is not None and not utterance.failed:
+            utterance.speech.flush()
+
+    def end(self, config: StreamConfig, lane: str = "") -> None:
+        """The text of the open utterance is complete. Without one, an empty utterance ends in its turn.
+
+        Raises:
+            HTTPFailure: a limit is reached.
+        """
+        utterance = self._open.pop(lane, None) or self._begin(config, lane, self._pass)
         utterance.complete.set()
         if not utterance.failed:
             utterance.speech.end()
 
-    def _begin(self) -> Utterance:
-        """A new utterance, spoken after those before it."""
-        config, settings = self._config, self._settings
-        if config is None:
-            raise HTTPFailure(400, "session.config must be the first message", "invalid_argument", param="type")
-        if len(self._utterances) >= settings.session_utterances:
-            message = f"{len(self._utterances)} utterances wait already; wait for a session.done"
-            raise HTTPFailure(429, message, "too_many_utterances")
-        plan = long_plan(
-            settings,
-            granularity=config.split_granularity,
-            sentence_pause=config.sentence_pause_ms / 1000,
-            paragraph_pause=config.paragraph_pause_ms / 1000,
-        )
-        utterance = Utterance(self._count, config, self._speech(config, plan), self._loop.time())
-        before = self._utterances[-1].task if self._utterances else None
-        self._count += 1
-        self._utterances.append(utterance)
-        utterance.task = asyncio.create_task(self._speak(utterance, before))
-        utterance.task.add_done_callback(lambda _: self._finish(utterance))
-        return utterance
-
-    def _speech(self, config: StreamConfig, plan: Plan) -> LongSpeech:
-        if config.streaming_mode == "token_level":
-            flush, renew = config.flush_after_ms, config.renew_after_ms
-            return WrittenSpeech(self._client, plan, flush and flush / 1000, renew and renew / 1000)
-        return LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
-
-    async def _cancel(self, played_ms: float | None) -> None:
-        """Stop all utterances, and report how far each was spoken."""
-        ended = [utterance for utterance in await self._stop() if not utterance.over]
-        self._open = None
-        for utterance in ended:
-            heard = utterance.sent
-            if played_ms is not None:
-                heard, played_ms = min(heard, played_ms / 1000 * utterance.config.speed), 0.0
-            report = utterance.speech.report(heard)
-            report_fields: dict[str, Any] = {
-                "utterance_index": utterance.index,
-                "sentences": report.sentences,
-                "characters": report.characters,
-                "milliseconds": utterance.milliseconds(report.seconds),
-            }
-            if report.partial is not None:
-                report_fields["partial"] = {
-                    "sentence_text": report.partial.text,
-                    "start": report.partial.start,
-                    "end": report.partial.end,
-                    "milliseconds": utterance.milliseconds(report.partial_seconds),
-                }
-            await self.send_message("session.cancelled", report_fields)
-        if not ended:
-            nothing = {"utterance_index": None, "sentences": 0, "characters": 0, "milliseconds": 0}
-            await self.send_message("session.cancelled", nothing)
-
-    async def _stop(self) -> list[Utterance]:
-        """End all utterances and their audio at once; returns them."""
-        stopped = list(self._utterances)
+    async def stop(self, chosen: Callable[[Utterance], bool] = lambda _: True) -> list[Utterance]:
+        """End the chosen utterances, or all, and their audio at once; returns them."""
+        stopped = [utterance for utterance in self._utterances if chosen(utterance)]
+        for lane in [lane for lane, utterance in self._open.items() if utterance in stopped]:
+            del self._open[lane]
         tasks = [utterance.task for utterance in stopped if utterance.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         return stopped
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """Close the connection; `run` then ends."""
+        if not self._closed.done():
+            self._closed.set_result(None)
+            async with self._sending:
+                await self._send_now({"type": "websocket.close", "code": code, "reason": reason})
+
+    async def send_message(self, message: Mapping[str, Any]) -> None:
+        """Send JSON; waits until the client has read most of the earlier messages, which slows the speech down."""
+        await self._send({"type": "websocket.send", "text": json.dumps(message)})
+
+    async def send_binary(self, data: bytes) -> None:
+        """Send a binary frame; waits as `send_message`."""
+        await self._send({"type": "websocket.send", "bytes": data})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        async with self._sending:
+            if self._closed.done():
+                raise WebSocketDisconnect
+            await self._send_now(message)
+        self._active = self._loop.time()
+
+    async def _send_now(self, message: dict[str, Any]) -> None:
+        try:
+            await self._websocket.send(message)
+        except RuntimeError:  # starlette's error if the connection was closed meanwhile
+            raise WebSocketDisconnect from None
+
+    def _begin(self, config: StreamConfig, lane: str, turn: _Turn) -> Utterance:
+        """A new utterance, whose turn comes after those of its lane.
+
+        Raises:
+            HTTPFailure: too many wait.
+        """
+        if len(self._utterances) >= self._settings.session_utterances:
+            message = f"{len(self._utterances)} utterances wait already; wait until one is spoken"
+            raise HTTPFailure(429, message, "too_many_utterances")
+        utterance = Utterance(self._count, lane, config, self._speech(config), self._loop.time())
+        before = next((each.task for each in reversed(self._utterances) if each.lane == lane), None)
+        self._count += 1
+        self._utterances.append(utterance)
+        utterance.task = asyncio.create_task(turn(utterance, before))
+        utterance.task.add_done_callback(lambda _: self._finish(utterance))
+        return utterance
+
+    def _speech(self, config: StreamConfig) -> LongSpeech:
+        plan = long_plan(
+            self._settings,
+            granularity=config.split_granularity,
+            sentence_pause=config.sentence_pause_ms / 1000,
+            paragraph_pause=config.paragraph_pause_ms / 1000,
+        )
+        if config.streaming_mode == "token_level":
+            flush, renew = config.flush_after_ms, config.renew_after_ms
+            return WrittenSpeech(self._client, plan, flush and flush / 1000, renew and renew / 1000)
+        return LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
+
+    async def _pass(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
+        """The turn of an utterance without text."""
+        with contextlib.suppress(WebSocketDisconnect):
+            if before is not None:
+                await asyncio.wait((before,))
+            await self.tell_done(utterance)
+            utterance.over = True
 
     async def _speak(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
         """Speak an utterance after the one before it."""
@@ -203,20 +259,9 @@ class Session:
                 utterance.failed, utterance.finish_reason = True, finish_reason(error)
                 utterance.speech.close()
                 self._app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
-                await self._fail(error, utterance_index=utterance.index, partial_audio=utterance.sent > 0)
+                await self.tell_failure(error, utterance)
                 await utterance.complete.wait()
-            await self.send_message(
-                "session.done",
-                {
-                    "utterance_index": utterance.index,
-                    "total_sentences": utterance.sentences,
-                    "characters": utterance.speech.report(utterance.sent).characters,
-                    "milliseconds": utterance.milliseconds(utterance.sent),
-                    "usage": usage(utterance.speech.info),
-                    "finish_reason": utterance.finish_reason,
-                    **({"failed": True} if utterance.failed else {}),
-                },
-            )
+            await self.tell_done(utterance)
             utterance.over = True
         except WebSocketDisconnect:
             log.info("session %s: the client disconnected after %.2f s of audio", self._id, utterance.sent)
@@ -245,31 +290,10 @@ class Session:
         with self._app.state.metrics.live.track_inprogress():
             ordered = await order(self._app, self._client, utterance.config)
             for warning in ordered.warnings:
-                await self.send_message("warning", {"utterance_index": utterance.index, "message": warning})
+                await self.tell_warning(utterance, warning)
             utterance.speech.begin(ordered.arguments)
             output = Output(self, utterance)
             async for chunk in utterance.speech:
                 await output.add(chunk)
             await output.finish()
             utterance.finish_reason = (utterance.speech.info or {}).get("finish_reason")
-
-    async def send_message(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Send a message."""
-        await self._send({"type": "websocket.send", "text": json.dumps({"type": kind, **values})})
-
-    async def send_audio(self, data: bytes) -> None:
-        """Send a binary frame."""
-        await self._send({"type": "websocket.send", "bytes": data})
-
-    async def _fail(self, error: Exception, **more: Any) -> None:
-        body = failure(error, self._id, self._settings.retry_after).body()
-        await self.send_message("error", {**body, **more})
-
-    async def _send(self, message: dict[str, Any]) -> None:
-        """Send; waits until the client has read most of the earlier messages, which slows the speech down."""
-        async with self._sending:
-            try:
-                await self._websocket.send(message)
-            except RuntimeError:  # starlette's error if the connection was closed meanwhile
-                raise WebSocketDisconnect from None
-        self._active = self._loop.time()

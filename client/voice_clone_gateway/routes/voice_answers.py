@@ -75,12 +75,14 @@ class VoiceName(BaseModel):
 
 
 class VoiceList(BaseModel):
-    """All voices."""
+    """The voices, or a part of them."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     voices: list[str] | list[VoiceName]
     """Their names; as objects if the gateway's --voice-list says so."""
     uploaded_voices: list[ListedVoice]
+    has_more: bool
+    """Whether there are voices behind these: ask again, with the last name as `after`."""
     default_voice: str | None = None
     """The voice of a speech that names none."""
     voice_aliases: dict[str, str]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from voice_clone_client import VoiceNotFound
 
 from ..http.audit import recorded
 from ..http.auth import guarded
@@ -29,6 +31,7 @@ router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
 Name = Annotated[str, Path(description="A registered voice; case does not matter")]
+MOST = 1000  # voices of an answer
 ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
 
@@ -69,26 +72,36 @@ class UploadForm(BaseModel):
         return self.reference_text if self.ref_text is None else self.ref_text
 
 
-@router.get("/v1/audio/voices", response_model_exclude_none=True, responses=documented(401, 403, 500, 503, 504))
-async def list_voices(request: Request) -> VoiceList:
-    """All voices, by name."""
-    voices = await request.state.client.list()
-    listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices]
+@router.get("/v1/audio/voices", response_model_exclude_none=True, responses=documented(400, 401, 403, 500, 503, 504))
+async def list_voices(
+    request: Request,
+    limit: Annotated[int, Query(description="At most so many voices", ge=1, le=MOST)] = MOST,
+    after: Annotated[str | None, Query(description="The voices behind this name")] = None,
+) -> VoiceList:
+    """The voices, by name."""
+    voices = await request.state.client.list(limit=limit + 1, after=after)
+    listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices[:limit]]
     if "manage" not in request.state.key.scopes:
         listed = [voice.model_copy(update=dict.fromkeys(_PRIVATE)) for voice in listed]
     state = request.app.state
     names = sorted(voice.name for voice in listed)
+    whole = after is None and len(voices) <= limit
     known = {name.casefold() for name in names}
 
-    def usable(voice: str) -> str | None:
+    async def usable(voice: str) -> str | None:
         """The voice, unless there is none, or the key's owner cannot use it."""
-        return voice if voice and (request.state.key.owner is None or voice.casefold() in known) else None
+        if not voice or request.state.key.owner is None or voice.casefold() in known:
+            return voice or None
+        with contextlib.suppress(VoiceNotFound):
+            return None if whole else str((await request.state.client.get(voice)).name)
+        return None
 
     return VoiceList(
         voices=names if state.settings.voice_list == "names" else [VoiceName(id=name, name=name) for name in names],
         uploaded_voices=listed,
-        default_voice=usable(state.voice_names.default),
-        voice_aliases={alias: voice for alias, voice in state.voice_names.aliases.items() if usable(voice)},
+        has_more=len(voices) > limit,
+        default_voice=await usable(state.voice_names.default),
+        voice_aliases={alias: voice for alias, voice in state.voice_names.aliases.items() if await usable(voice)},
     )
 
 

@@ -5,7 +5,7 @@ All messages are JSON objects in text frames, distinguished by `type`; audio is 
 From the client
 
     session.config     how to speak: the fields of POST /v1/audio/speech without input, stream and stream_format, and
-                       those of `live.messages.StreamConfig`. The first message; a later one applies to the
+                       those of `live.config.StreamConfig`. The first message; a later one applies to the
                        utterances that begin after it.
     input.text         text: the next piece of the utterance's text; it may end anywhere.
     input.flush        speak the text so far: its last sentence is complete, or in token_level its piece.
@@ -51,45 +51,16 @@ a timeout, 1009 for a message that is too large.
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from fastapi import APIRouter, WebSocket
-from starlette.requests import HTTPConnection
 
-from ..http.auth import admit
-from ..http.errors import HTTPFailure
-from ..http.origins import check_origin
-from ..live.session import Session
+from ..http.presented_keys import of_own_protocol
+from ..live.own import OwnSession
+from .live import serve
 
 router = APIRouter()
-
-SUBPROTOCOL = "voice-clone"
-_KEY_PREFIX = "bearer."
 
 
 @router.websocket("/v1/audio/speech/stream")
 async def stream_speech(websocket: WebSocket) -> None:
     """Speak texts while they are written; the module describes the protocol."""
-    try:
-        check_origin(websocket, websocket.app.state.settings.cors_origins)
-        key = admit(_with_key(websocket), "speak")
-    except HTTPFailure as refusal:
-        await websocket.send_denial_response(refusal.response())
-        return
-    await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in websocket.scope["subprotocols"] else None)
-    await Session(websocket, key).run()
-
-
-def _with_key(websocket: WebSocket) -> HTTPConnection:
-    """The connection with the key of its subprotocols as a header."""
-    coded = [name for name in websocket.scope["subprotocols"] if name.startswith(_KEY_PREFIX)]
-    if not coded or "authorization" in websocket.headers:
-        return websocket
-    text = coded[0].removeprefix(_KEY_PREFIX)
-    try:
-        key = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return websocket
-    headers = [*websocket.scope["headers"], (b"authorization", b"Bearer " + key)]
-    return HTTPConnection({**websocket.scope, "headers": headers})
+    await serve(websocket, *of_own_protocol(websocket), lambda key: OwnSession(websocket, key))

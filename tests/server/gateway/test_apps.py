@@ -1,4 +1,4 @@
-"""Apps that were made for OpenAI's speech API, unmodified: LiveKit's and Pipecat's plugins, and Open WebUI's calls."""
+"""Apps that were made for other servers, unmodified: LiveKit's and Pipecat's plugins, and Open WebUI's calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 import httpx2
 import pytest
 import soundfile
+from voice_clone_client import Client
 
 from tests.support.gateway_process import Gateway
+from tests.support.server_metrics import metric
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +44,14 @@ def gateway(server: TritonServer, voice: str, tmp_path_factory: pytest.TempPathF
     with Gateway(server.url, folder / "log", *options) as gateway:
         yield gateway
         assert "Traceback" not in (folder / "log").read_text()
+
+
+@pytest.fixture(scope="module")
+def agent(server: TritonServer, reference_clip: bytes) -> str:
+    """A voice without a transcript: in context, the first audio would wait for more words than the text has."""
+    with Client(server.url) as client:
+        client.upload("Agent", reference_clip, wait=True)
+    return "Agent"
 
 
 def spoken(app: str, gateway: Gateway, **options: Any) -> dict[str, Any]:
@@ -82,6 +93,38 @@ def test_pipecat(gateway: Gateway, options: dict[str, Any]) -> None:
 
 def test_pipecat_is_told_the_error(gateway: Gateway) -> None:
     assert "there is no model 'tts-9'" in spoken("pipecat", gateway, model="tts-9")["error"]
+
+
+@pytest.mark.parametrize(
+    ("app", "vendor", "options"),
+    [
+        ("livekit", "deepgram", ["{}"]),
+        pytest.param("livekit", "elevenlabs", ['{"auto_mode": false}'], marks=pytest.mark.long),  # word by word
+        pytest.param("livekit", "elevenlabs", ['{"encoding": "pcm_24000"}'], marks=pytest.mark.long),  # its default
+        pytest.param("pipecat", "deepgram", [], marks=pytest.mark.long),
+        ("pipecat", "elevenlabs", []),
+    ],
+    ids=[
+        "livekit-deepgram",
+        "livekit-elevenlabs",
+        "livekit-elevenlabs-sentences",
+        "pipecat-deepgram",
+        "pipecat-11labs",
+    ],
+)
+def test_text_that_is_still_being_written(
+    gateway: Gateway, server: TritonServer, agent: str, app: str, vendor: str, options: list[str]
+) -> None:
+    """Spoken to its end; left while it is spoken, which frees the talker's slot; and spoken once more."""
+    script = ROOT / "tests" / "support" / "apps" / f"{app}_stream.py"
+    command = [str(PYTHON), str(script), vendor, gateway.url, agent, TEXT, *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        first, interrupted = (json.loads(process.stdout.readline()) for _ in range(2))
+        assert first["seconds"] > 0.3 and interrupted == {"interrupted": True}
+        until(lambda: metric(server, "talker_live_streams") == 0)
+        again, rest = process.communicate("\n", timeout=120)[0].splitlines()[0], process.wait()
+    assert json.loads(again)["seconds"] > 0.3 and rest == 0
 
 
 def test_open_webui(gateway: Gateway, voice: str) -> None:

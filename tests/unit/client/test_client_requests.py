@@ -146,7 +146,25 @@ def test_calls_that_answer_a_voice(
 def test_list(triton: Server, client: Any) -> None:
     answer(triton, {"speakers": [RECORD, {"name": "Bob"}], "count": 2})
     assert [voice.name for voice in client.list()] == ["Ada", "Bob"]
-    assert sent(triton) == {"operation": b"list"}
+    assert sent(triton) == {"operation": b"list", "options": {"limit": 1000}}
+
+
+def test_a_long_list_comes_in_pages(triton: Server, client: Any) -> None:
+    names = [f"v{number:04}" for number in range(2500)]
+
+    def page(inputs: dict[str, Any]) -> dict[str, bytes]:
+        options = json.loads(inputs["options"])
+        begin = names.index(options["after"]) + 1 if "after" in options else 0
+        speakers = [{"name": name} for name in names[begin : begin + options["limit"]]]
+        return {"result": json.dumps({"speakers": speakers}).encode()}
+
+    triton.answer = page
+    assert [voice.name for voice in client.list()] == names
+    assert len(triton.calls) == 3
+    assert [voice.name for voice in client.list(limit=2, after="v0003")] == ["v0004", "v0005"]
+    assert [voice.name for voice in client.list(after="v0998")] == names[999:]
+    names[:] = names[:1000]
+    assert len(client.list()) == 1000
 
 
 def test_delete_and_stats(triton: Server, client: Any) -> None:

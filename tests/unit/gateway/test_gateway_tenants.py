@@ -291,3 +291,33 @@ def test_a_websocket_has_the_owner_and_the_limits_of_its_key(triton: Server, htt
     [entry] = entries(audit, 1)
     assert (entry["key"], entry["voice"], entry["outcome"], entry["characters"]) == ("alice", "ada", "ok", 140)
     assert entry["seconds"] > 0
+
+
+def test_a_list_of_voices_has_pages_and_the_default_may_be_behind_them(triton: Server, serve: Serve, keys: str) -> None:
+    names = [f"v{number}" for number in range(5)]
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        options = json.loads(inputs.get("options", b"{}"))
+        if inputs["operation"] == b"get":
+            if inputs["name"].decode() not in names:
+                raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: nobody")
+            return {"result": json.dumps({"name": inputs["name"].decode()}).encode()}
+        begin = names.index(options["after"]) + 1 if "after" in options else 0
+        found = [{"name": name} for name in names[begin : begin + options["limit"]]]
+        return {"result": json.dumps({"speakers": found}).encode()}
+
+    triton.answer = answer
+    http = serve(triton.url, api_keys_file=keys, default_voice="v4", voice_aliases=("nova=v3", "echo=gone"))
+
+    def page(query: str) -> tuple[list[str], bool]:
+        body = http.get(f"/v1/audio/voices{query}", headers=bearer(ALICE)).json()
+        assert body["default_voice"] == "v4" and body["voice_aliases"] == {"nova": "v3"}
+        assert body["voices"] == [voice["name"] for voice in body["uploaded_voices"]]
+        return body["voices"], body["has_more"]
+
+    assert page("") == (names, False)
+    assert page("?limit=2") == (names[:2], True)
+    assert page("?limit=2&after=v1") == (names[2:4], True)
+    assert page("?limit=2&after=v3") == (names[4:], False)
+    for wrong in ("?limit=0", "?limit=1001", "?limit=x"):
+        assert http.get(f"/v1/audio/voices{wrong}", headers=bearer(ALICE)).status_code == 400

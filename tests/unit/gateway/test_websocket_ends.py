@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from websockets.exceptions import ConnectionClosedOK
 
 from tests.support.speech_double import FRAME, Double
-from tests.support.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come true")
+from tests.support.websocket_calls import Gateway, audio_of, events_of, eventually, pcm_of, run
 
 
 def test_cancel_at_any_moment() -> None:

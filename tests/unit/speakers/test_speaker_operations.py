@@ -344,3 +344,21 @@ def test_an_upload_may_refuse_to_replace(voices: Voices) -> None:
     with pytest.raises(InvalidArgument, match="replace or immutable"):
         voices.call("upload", {"policy": "overwrite"}, name="Bob", audio=clip(2))
     assert voices.call("upload", {"policy": "immutable"}, name="Bob", audio=clip(2)).result["name"] == "Bob"
+
+
+def test_a_list_has_pages(voices: Voices) -> None:
+    for name in ("dora", "Ada", "cy", "Ben", "eve"):
+        voices.upload(name)
+
+    def page(**options: Any) -> list[str]:
+        result = voices.call("list", options).result
+        assert result["count"] == len(result["speakers"])
+        return [speaker["name"] for speaker in result["speakers"]]
+
+    assert page() == ["Ada", "Ben", "cy", "dora", "eve"]
+    assert page(limit=2) == ["Ada", "Ben"] and page(limit=2, after="BEN") == ["cy", "dora"]
+    assert page(after="bz") == ["cy", "dora", "eve"], "the name need not be there"
+    assert page(after="eve") == [] and page(limit=0) == []
+    for wrong in ({"limit": -1}, {"limit": "2"}, {"after": 1}, {"after": "a/b"}):
+        with pytest.raises(InvalidArgument):
+            voices.call("list", wrong)

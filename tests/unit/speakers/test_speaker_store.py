@@ -303,7 +303,9 @@ def test_a_change_that_the_disk_does_not_confirm_is_reported_and_memory_agrees_w
 ) -> None:  # B14
     voices = make_voices()
     voices.upload()
-    voices.restart(files=FailingFiles("sync", errno.EIO, after=0 if action == "delete" else 1))
+    files = FailingFiles("sync", errno.EIO, after=100)
+    voices.restart(files=files)
+    files.left = 0 if action == "delete" else 1  # the generation is synced first
     with pytest.raises(Internal, match="did not confirm the change"):
         if action == "delete":
             voices.call("delete", name="Ada")

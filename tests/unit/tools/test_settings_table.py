@@ -71,8 +71,14 @@ def test_every_variable_that_the_code_names_is_in_a_table() -> None:
     gateways = {f"{GATEWAY_PREFIX}{each.name}".upper() for each in fields(GatewaySettings)}
     packages = ("voice_clone", "model_repository", "client/voice_clone_client", "client/voice_clone_gateway")
     files = [file for package in packages for file in (ROOT / package).rglob("*.py")]
-    files += [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "README.md", ROOT / "client" / "README.md"]
-    files += (ROOT / "docs").glob("*.md")
+    files += [
+        ROOT / "Dockerfile",
+        ROOT / "docker-compose.yml",
+        *(ROOT / "tools").glob("*.yml"),
+        ROOT / "README.md",
+        ROOT / "client" / "README.md",
+    ]
+    files += [*(ROOT / "docs").glob("*.md"), *(ROOT / "tools" / "kubernetes").rglob("*.yaml")]
     named = {name for file in files for name in VARIABLE.findall(file.read_text(encoding="utf-8"))}
     assert named and named <= servers | gateways | set(OTHERS)
     assert set(VARIABLE.findall(others_table())) == set(OTHERS)

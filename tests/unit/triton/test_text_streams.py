@@ -41,6 +41,10 @@ class Words:
         return len(self.words)
 
     @property
+    def before_audio(self) -> int:
+        return 1
+
+    @property
     def blank(self) -> bool:
         return not self.words
 
@@ -144,6 +148,7 @@ def test_pieces_are_taken_once_and_in_order(texts: TextStreams, engine: Engine) 
         "text_tokens": 1,
         "read": 0,
         "characters": 0,
+        "first_audio_tokens": 1,
         "state": "open",
     }
     assert [given[0] for given in engine.given] == ["one", "two", "three"]
@@ -225,7 +230,7 @@ def test_states(texts: TextStreams, engine: Engine) -> None:
     assert (info_of(held)["state"], info_of(held)["finish_reason"], info_of(held)["accepted"]) == ("ended", "length", 1)
     assert info_of(append(texts, 2, "three"))["state"] == "ended"
     assert texts.info(NAME) == info_of(append(texts, 0, "one"))
-    assert texts.progress(NAME, 1) == {"read": 1, "characters": 3}
+    assert texts.progress(NAME, 1) == {"read": 1, "characters": 3, "first_audio_tokens": 1}
     assert texts.info("b" * 16) is None and texts.progress("b" * 16, 3) == {}
     texts.ended("b" * 16, "stop", 3)
 

@@ -49,6 +49,10 @@ class Qwen3TTSText:
     def tokens(self) -> int:
         return len(self._ends)
 
+    @property
+    def before_audio(self) -> int:
+        return max(0, self._before)
+
     def draft(self, text: str, last: bool) -> Draft:
         appended = self._rules.append(self._tail, text, last)
         if appended.ids.size and int(appended.ids.max()) >= self._vocabulary:

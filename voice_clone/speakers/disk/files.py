@@ -33,6 +33,10 @@ class Files:
         """Remove a file."""
         os.unlink(path)
 
+    def make_directory(self, path: Path, mode: int) -> None:
+        """Create a directory."""
+        os.mkdir(path, mode)
+
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -49,22 +53,41 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
         OSError: nothing has changed and no temporary file is left.
     """
     temporary = path.with_name(TEMPORARY + path.name)
-    with contextlib.suppress(FileNotFoundError):  # left by a failure whose clean-up failed as well
-        os.unlink(temporary)
+    if os.path.lexists(temporary):  # left by a failure whose clean-up failed as well
+        files.remove(temporary)
     try:
         files.write(temporary, data)
         files.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            files.remove(temporary)
         raise
 
 
-def make_folder(path: Path) -> None:
-    """A folder that only its user may read; a file in its place is renamed."""
+def make_path(files: Files, directory: Path) -> None:
+    """Make a directory that only its user may read, and its parents, where they are missing; their names are durable.
+
+    One that exists keeps its mode: it may hold other files.
+    """
+    for folder in reversed([directory, *directory.parents[:-1]]):
+        made = not folder.exists()
+        if made:
+            with contextlib.suppress(FileExistsError):  # another process makes it, too
+                files.make_directory(folder, 0o700 if folder == directory else 0o777)
+        try:
+            files.sync_directory(folder.parent)
+        except OSError:
+            if made:
+                raise
+            # It is not ours to read. Else it was synced for the case that an earlier process died before it did that.
+
+
+def make_folder(files: Files, path: Path) -> None:
+    """A folder that only its user may read; a file in its place is renamed. The caller then syncs the directory."""
     if path.is_symlink():  # it would lead elsewhere
         raise NotADirectoryError(errno.ENOTDIR, "a symbolic link")
     if path.exists() and not path.is_dir():
-        path.rename(path.with_name(f"{path.name}.{time.time_ns()}"))
-    path.mkdir(exist_ok=True)
+        files.rename(path, path.with_name(f"{path.name}.{time.time_ns()}"))
+    if not path.exists():
+        files.make_directory(path, 0o700)
     path.chmod(0o700)

@@ -26,7 +26,7 @@ from voice_clone.errors import Overloaded, VoiceCloneError
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.directory_lock import LOCK, own
 from voice_clone.speakers.disk.errors import disk_errors
-from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, replace_file
+from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, make_path, replace_file
 from voice_clone.speakers.disk.generations import Generations
 from voice_clone.speakers.disk.quarantine import Quarantine
 from voice_clone.speakers.disk.together import LIST, Together
@@ -59,11 +59,11 @@ class FileStore:
         self._voices = directory / VOICES
         self._quarantine = directory / "quarantine"
         with disk_errors("opened"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that exists may hold other files
+            make_path(self._files, directory)
             self._lock_handle = own(directory / LOCK, wait)
             try:
                 for path in (self._voices, self._quarantine):
-                    make_folder(path)
+                    make_folder(self._files, path)
             except BaseException:
                 os.close(self._lock_handle)
                 raise
@@ -99,8 +99,9 @@ class FileStore:
             found = [self._restore_one(Path(entry.path)) for entry in list(os.scandir(self._voices))]
             records = [record for record in found if record is not None]
             self._generations.start(records)
-            for folder in (self._quarantine, self._voices, self._directory) if self._quarantined.taken else ():
-                with contextlib.suppress(OSError):  # else they are set aside again at the next start
+            # Callers are told of what is found: it must be durable, also if an earlier owner died before it made it so.
+            for folder in (self._quarantine, self._voices, self._directory):
+                with contextlib.suppress(OSError):  # the next change tells
                     self._files.sync_directory(folder)
         return records
 

@@ -63,7 +63,7 @@ class Together:
         except OSError:
             for path in written:
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    self._files.remove(path)
             raise
         self._listed, self._unnamed = True, names
 

@@ -272,4 +272,4 @@ class TextStreams:
 
 def _progress(text: OpenText, frames: int) -> Info:
     read = text.read(frames)
-    return {"read": read, "characters": text.characters(read)}
+    return {"read": read, "characters": text.characters(read), "first_audio_tokens": text.before_audio}

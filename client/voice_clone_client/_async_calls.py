@@ -1,0 +1,51 @@
+"""Waiting for calls of grpc.aio, and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from typing import Any, TypeVar
+
+import grpc
+
+from . import _channel
+from .errors import from_status
+
+_HERE = "Locally cancelled by application!"  # grpc's words for a call that this process has cancelled
+
+T = TypeVar("T")
+
+
+async def answer_of(call: Any, answer: Awaitable[T]) -> T:
+    """What `call` answers.
+
+    Raises:
+        ConnectionFailed: the server has cancelled the call, which gRPC tells as if the waiting task were cancelled.
+        grpc.RpcError, asyncio.CancelledError
+    """
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        if call.done() and (details := await call.details()) != _HERE:
+            raise from_status("CANCELLED", details or "") from None
+        raise
+
+
+async def let_end(call: Any, messages: AsyncIterator[Any]) -> None:
+    """Wait for the end of a stream after the server's error; see `_speech.let_end`."""
+
+    async def rest() -> None:
+        async for _ in messages:
+            pass
+
+    try:
+        await asyncio.wait_for(rest(), _channel.END_SECONDS)
+    except (grpc.RpcError, asyncio.TimeoutError):
+        call.cancel()
+
+
+def quiet_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task whose error asyncio does not log if no other task awaits it."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return task

@@ -1,0 +1,275 @@
+"""The servers of the synchronous client: connections, and calls that another server may take over."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+import grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from . import _affinity, _channel, _retry
+from ._addresses import REFRESH_SECONDS, Address, Addresses
+from ._affinity import Metadata
+from ._chooser import Chooser
+from ._speech import let_end
+from .errors import ConnectionFailed, VoiceCloneError
+
+ASK_SECONDS = 2.0  # for a server's answer whether it is ready
+
+
+class _Connection(NamedTuple):
+    channel: Any
+    stub: Any
+    stream: Any
+
+
+class Servers:
+    """One server, or several that have the same voices. Thread-safe.
+
+    Args:
+        url: see `Addresses`.
+        credentials: of TLS.
+        metadata: sent with every call.
+
+    Raises:
+        InvalidArgument: the url is wrong.
+    """
+
+    def __init__(self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata) -> None:
+        self._addresses = Addresses(url)
+        self._credentials = credentials
+        self._metadata = metadata
+        self._chooser = Chooser()
+        self._connections: dict[Address, _Connection] = {}
+        self._lock = threading.Lock()
+        self._looking_up = threading.Lock()
+        self._stale_at = float("-inf")
+        self._closed = False
+        if self._addresses.fixed is not None:
+            self._chooser.update(self._addresses.fixed)
+            for address in self._addresses.fixed:
+                self.connection(address)
+
+    def infer(self, request: Any, timeout: float | None) -> Any:
+        """The answer of a model that gives one; at most two servers are asked.
+
+        Raises:
+            VoiceCloneError: the last one's.
+        """
+        key, changes = _affinity.of_request(request), _retry.changes(request)
+        metadata = (*self._metadata, *_affinity.headers(key))
+        until = None if timeout is None else time.monotonic() + timeout
+        first = self.choose(key)
+        assert first is not None
+        try:
+            return self._infer(first, request, timeout, metadata)
+        except VoiceCloneError as error:
+            other = self.choose(key, (first,)) if _retry.may_repeat(error, changes) else None
+            if other is None:
+                raise
+        return self._infer(other, request, None if until is None else until - time.monotonic(), metadata)
+
+    def stream(
+        self, request: Any, timeout: float | None, stream_id: str | None = None, *, repeatable: bool = True
+    ) -> Call:
+        """Begin a call of a model that answers with a stream.
+
+        Args:
+            stream_id: of a speech whose text is appended.
+            repeatable: whether it may begin anew at another server, as long as no chunk came.
+        """
+        return Call(self, request, timeout, self._metadata, stream_id, repeatable)
+
+    def ready(self, model: str, timeout: float | None) -> bool:
+        """Whether a model is ready at one of the servers."""
+        request = service_pb2.ModelReadyRequest(name=model)
+        for address in self._known():
+            with contextlib.suppress(grpc.RpcError):
+                answer = self.connection(address).stub.ModelReady(request, timeout=timeout, metadata=self._metadata)
+                if answer.ready:
+                    return True
+        return False
+
+    def choose(self, key: str | None, tried: Collection[Address] = ()) -> Address | None:
+        """See `Chooser.choose`; also asks servers that were down whether they are back.
+
+        Raises:
+            ConnectionFailed: the name of the servers has no address.
+        """
+        self._known()
+        for address in self._chooser.due():
+            self._ask(address)
+        return self._chooser.choose(key, tried)
+
+    def connection(self, address: Address) -> _Connection:
+        """That to a server, which is made with the first call."""
+        with self._lock:
+            if address not in self._connections:
+                if self._closed:
+                    raise ValueError("the client is closed")
+                channel = _channel.connect(grpc, address, self._credentials)
+                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+                self._connections[address] = _Connection(channel, stub, _channel.stream_of(channel))
+            return self._connections[address]
+
+    def told(self, address: Address, error: VoiceCloneError | None) -> None:
+        """What a call to a server says of it."""
+        if error is None:
+            self._chooser.answered(address)
+        elif isinstance(error, ConnectionFailed):
+            self._chooser.failed(address)
+            self._stale_at = float("-inf")
+
+    def ended(self, address: Address) -> None:
+        """A call to a server is over."""
+        self._chooser.ended(address)
+
+    def close(self) -> None:
+        """Close all connections, which cancels the calls that run."""
+        with self._lock:
+            self._closed = True
+            for connection in self._connections.values():
+                connection.channel.close()
+
+    def _infer(self, address: Address, request: Any, timeout: float | None, metadata: Metadata) -> Any:
+        try:
+            answer = self.connection(address).stub.ModelInfer(request, timeout=timeout, metadata=metadata)
+        except grpc.RpcError as failure:
+            error = _retry.error_of(failure)
+            self.told(address, error)
+            raise error from None
+        else:
+            self.told(address, None)
+            return answer
+        finally:
+            self.ended(address)
+
+    def _ask(self, address: Address) -> None:
+        """Ask a server whether it is ready, without waiting for the answer."""
+        future = self.connection(address).stub.ServerReady.future(
+            service_pb2.ServerReadyRequest(), timeout=ASK_SECONDS, metadata=self._metadata
+        )
+
+        def answered(future: Any) -> None:
+            try:
+                ready = future.result().ready
+            except (grpc.RpcError, grpc.FutureCancelledError):
+                ready = False
+            (self._chooser.answered if ready else self._chooser.failed)(address)
+
+        future.add_done_callback(answered)
+
+    def _known(self) -> list[Address]:
+        """The servers. A name is looked up here the first time, later in the background."""
+        known = self._chooser.addresses
+        if self._addresses.fixed is None and time.monotonic() >= self._stale_at:
+            if not known:
+                with self._looking_up:
+                    if not self._chooser.addresses:
+                        self._look_up()
+            elif self._looking_up.acquire(blocking=False):
+                threading.Thread(target=self._look_up_again, daemon=True).start()
+        return self._chooser.addresses
+
+    def _look_up_again(self) -> None:
+        try:
+            with contextlib.suppress(VoiceCloneError):  # the known ones may still work
+                self._look_up()
+        finally:
+            self._looking_up.release()
+
+    def _look_up(self) -> None:
+        try:
+            found = self._addresses.look_up()
+            self._chooser.update(found)
+        finally:
+            self._stale_at = time.monotonic() + REFRESH_SECONDS
+        with self._lock:
+            gone = [self._connections.pop(each) for each in self._chooser.take_gone() if each in self._connections]
+        for connection in gone:
+            connection.channel.close()
+
+
+class Call(Iterator[Any]):
+    """The messages of a stream; before the first chunk, a failure of one server is made good by another."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        request: Any,
+        timeout: float | None,
+        metadata: Metadata,
+        stream_id: str | None,
+        repeatable: bool,
+    ) -> None:
+        self._servers = servers
+        self._request = request
+        self._until = None if timeout is None else time.monotonic() + timeout
+        self._key = _affinity.of_request(request)
+        self._metadata = (*metadata, *_affinity.headers(self._key, stream_id))
+        self._repeatable = repeatable
+        self._cancelled = False
+        self._lock = threading.Lock()
+        address = servers.choose(self._key)
+        assert address is not None
+        self._begin(address)
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                message = next(self._call)
+            except grpc.RpcError as failure:
+                error = _retry.error_of(failure)
+                self._servers.told(self._address, error)
+                if not (_retry.may_repeat(error) and self._begin_anew()):
+                    raise
+                continue
+            if _retry.error_in(message) and self._repeatable:
+                let_end(self._call)
+                if self._begin_anew():
+                    continue
+            elif not message.error_message:
+                self._servers.told(self._address, None)
+                self._repeatable = self._repeatable and not message.infer_response.outputs
+            return message
+
+    def cancel(self) -> None:
+        """Cancel it, from any thread."""
+        with self._lock:
+            self._cancelled = True
+            self._call.cancel()
+
+    def beside(self, request: Any, timeout: float | None) -> Any:
+        """Another stream at the same server."""
+        return self._servers.connection(self._address).stream(request, timeout=timeout, metadata=self._metadata)
+
+    def _begin_anew(self) -> bool:
+        """Whether it could."""
+        if not self._repeatable:
+            return False
+        self._repeatable = False
+        other = self._servers.choose(self._key, (self._address,))
+        if other is None:
+            return False
+        with self._lock:
+            if self._cancelled:
+                self._servers.ended(other)
+                return False
+            self._begin(other)
+        return True
+
+    def _begin(self, address: Address) -> None:
+        left = None if self._until is None else self._until - time.monotonic()
+        self._address = address
+        try:
+            stream = self._servers.connection(address).stream
+            self._call = stream(self._request, timeout=left, metadata=self._metadata)
+        except BaseException:
+            self._servers.ended(address)
+            raise
+        if not self._call.add_callback(lambda: self._servers.ended(address)):
+            self._servers.ended(address)  # it is over already

@@ -1,0 +1,162 @@
+"""The protocols of ElevenLabs' WebSockets: `stream-input` for one text, `multi-stream-input` for several at once.
+
+From the client, each message an object:
+
+    text            more of the text, spoken while it comes. "" ends the text of `stream-input`; to several contexts it
+                    is a sign of life.
+    flush           speak the text so far, without waiting for more.
+    voice_settings  in the first message of a text: `speed`. There is nothing like the others here.
+    context_id      to which of the texts the message belongs; without it, to "default".
+    close_context   the text is complete. What was not flushed is dropped, with all audio of its context. A second one
+                    drops what was flushed, too.
+    close_socket    the same for all contexts; then the connection is closed.
+    xi_api_key      in the first message, of clients that cannot send a header; also xi-api-key, authorization.
+
+To the client
+
+    audio           base64, with contextId. alignment and normalizedAlignment are null: no model here tells it.
+    isFinal         true: all audio of a text, or of a context, was sent. A connection of one text is then closed.
+    error           a code, with message and the code with which the connection is then closed: 1008 or, if the server
+                    is at fault, 1011.
+"""
+
+from __future__ import annotations
+
+import base64
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from ..http.errors import HTTPFailure
+from .config import StreamConfig
+from .elevenlabs import Message, parse
+from .utterance import Piece, Utterance
+from .vendor import VendorSession, refused
+
+
+@dataclass
+class Context:
+    """A text whose messages still come."""
+
+    config: StreamConfig
+    unflushed: bool = False
+    """Whether there is text behind the last flush."""
+
+
+class _ElevenLabsSession(VendorSession):
+    """A session of either protocol; a context is an utterance, in a lane of its own."""
+
+    async def follow(self, message: Any) -> None:
+        await self.execute(parse(message))
+
+    @abstractmethod
+    async def execute(self, message: Message) -> None:
+        """Execute a message."""
+
+    @abstractmethod
+    def place(self, utterance: Utterance) -> dict[str, str]:
+        """Which context a message to the client is about."""
+
+    def begin(self, message: Message) -> Context:
+        """A context that begins with this message.
+
+        Raises:
+            HTTPFailure: a strict gateway refuses settings without an effect.
+        """
+        settings = message.voice_settings
+        if settings is None:
+            return Context(self._config)
+        if self._settings.strict and (ignored := settings.ignored()):
+            raise refused("voice_settings", f"{', '.join(ignored)}: nothing here; leave it out, this gateway is strict")
+        speed = self._config.speed if settings.speed is None else settings.speed
+        return Context(self._config.model_copy(update={"speed": speed}))
+
+    def add(self, context: Context, lane: str, message: Message) -> None:
+        """Add a message's text to its context."""
+        if message.text:
+            self.write(message.text, context.config, lane)
+            context.unflushed = context.unflushed or not message.text.isspace()
+        if message.flush:
+            self.flush(lane)
+            context.unflushed = False
+
+    async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
+        await self._tell(base64.b64encode(data).decode(), None, self.place(utterance))
+
+    async def tell_end_of(self, utterance: Utterance) -> None:
+        await self.tell_final(self.place(utterance))
+
+    async def tell_final(self, place: dict[str, str]) -> None:
+        """All audio of a context was sent."""
+        await self._tell(None, True, place)
+
+    async def tell_error(self, message: str, code: str, close_code: int, utterance: Utterance | None) -> None:
+        place = {} if utterance is None else self.place(utterance)
+        await self.send_message({"message": message, "error": code, "code": close_code, **place})
+
+    async def _tell(self, audio: str | None, final: bool | None, place: dict[str, str]) -> None:
+        alignment = {"alignment": None, "normalizedAlignment": None}
+        await self.send_message({"audio": audio, "isFinal": final, **alignment, **place})
+
+
+class StreamInputSession(_ElevenLabsSession):
+    """One text."""
+
+    _context: Context | None = None
+
+    async def execute(self, message: Message) -> None:
+        context = self._context = self._context or self.begin(message)
+        self.add(context, "", message)
+        if message.text == "" and not message.flush:
+            self.end(context.config)
+            await self.finish()
+
+    def place(self, utterance: Utterance) -> dict[str, str]:
+        return {}
+
+
+class MultiStreamInputSession(_ElevenLabsSession):
+    """Several texts, each in a context."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._contexts: dict[str, Context] = {}
+
+    async def execute(self, message: Message) -> None:
+        lane = message.context_id or "default"
+        if message.close_socket:
+            for each in [*self._contexts]:
+                await self._close(each)
+            await self.finish()
+        elif message.close_context:
+            await self._close(lane)
+        elif (context := self._contexts.get(lane) or self._open_context(lane, message)) is not None:
+            self.add(context, lane, message)
+
+    def place(self, utterance: Utterance) -> dict[str, str]:
+        return {"contextId": utterance.lane}
+
+    def _open_context(self, lane: str, message: Message) -> Context | None:
+        """A new context; none for a sign of life."""
+        if not message.text:
+            return None
+        if len(self._contexts) >= self._settings.session_utterances:
+            text = f"{len(self._contexts)} contexts are open, the maximum of this gateway; close one"
+            raise HTTPFailure(429, text, "too_many_utterances")
+        context = self._contexts[lane] = self.begin(message)
+        return context
+
+    async def _close(self, lane: str) -> None:
+        """The end of a context: of its text or, if that is not flushed or was closed before, of its audio, too."""
+        context = self._contexts.pop(lane, None)
+        if context is not None and not context.unflushed:
+            self.end(context.config, lane)
+        elif context is not None:
+            await self._stop(lane, complete=False)
+        else:
+            await self._stop(lane, complete=True)
+
+    async def _stop(self, lane: str, complete: bool) -> None:
+        stopped = await self.stop(lambda each: each.lane == lane and each.complete.is_set() == complete)
+        if stopped:
+            await self.tell_final({"contextId": lane})

@@ -1,0 +1,161 @@
+"""What the protocols of other vendors share: options in the query of the URL, and errors that end the connection."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fastapi import WebSocket
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.datastructures import QueryParams
+
+from ..http.errors import HTTPFailure, failure
+from ..http.keys import Key
+from ..settings import Settings
+from ..synthesis import check_options
+from .config import StreamConfig
+from .session import Session
+from .utterance import Utterance
+
+_TEXTS = ("language", "model", "streaming_mode", "voice")
+"""Own options that are texts; the others are numbers, true and false."""
+_REASON = 123  # bytes; what a close frame holds
+
+
+class VendorSession(Session):
+    """A session in which any error ends the connection, as it does with these vendors.
+
+    Args:
+        websocket: accepted.
+        key: whose limits hold.
+        config: how its texts are spoken.
+        idle_seconds: see `Session`.
+    """
+
+    def __init__(self, websocket: WebSocket, key: Key, config: StreamConfig, idle_seconds: float | None = None) -> None:
+        super().__init__(websocket, key, idle_seconds)
+        self._config = config
+        self._ending = False
+
+    @abstractmethod
+    async def tell_end_of(self, utterance: Utterance) -> None:
+        """All audio of an utterance was sent."""
+
+    @abstractmethod
+    async def tell_error(self, message: str, code: str, close_code: int, utterance: Utterance | None) -> None:
+        """An error, before the connection is closed with this code."""
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        if not self._ending:
+            await super().receive(message)
+
+    async def finish(self) -> None:
+        """Drop the texts that are incomplete, speak the others to their end, then close the connection."""
+        self._ending = True
+        await self.stop(lambda utterance: not utterance.complete.is_set())
+        await self._close_if_spoken()
+
+    async def tell_done(self, utterance: Utterance) -> None:
+        await self.tell_end_of(utterance)
+        utterance.over = True
+        await self._close_if_spoken()
+
+    async def _close_if_spoken(self) -> None:
+        if self._ending and all(utterance.over for utterance in self._utterances):
+            await self.close(1000)
+
+    async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:
+        told = failure(error, self._id, self._settings.retry_after)
+        detail = told.body()["error"]
+        code = 1008 if told.status_code < 500 else 1011
+        await self.tell_error(detail["message"], detail["code"], code, utterance)
+        await self.close(code, _cut(detail["message"]))
+
+
+class Query:
+    """The options in a URL's query, in the words of a vendor; what is left of them are the gateway's own.
+
+    Raises:
+        HTTPFailure: one is given twice.
+    """
+
+    def __init__(self, params: QueryParams) -> None:
+        self._left = dict(params)
+        for name in self._left:
+            if len(params.getlist(name)) > 1:
+                raise refused(name, "it is given more than once")
+
+    def take(self, name: str) -> str | None:
+        """The value of an option; None if it is absent or empty."""
+        return self._left.pop(name, None) or None
+
+    def choose(self, name: str, values: Collection[str], default: str | None = None) -> str | None:
+        """The value of an option that has one of these.
+
+        Raises:
+            HTTPFailure: it has another.
+        """
+        value = self.take(name)
+        if value is not None and value not in values:
+            raise refused(name, f"this gateway has {', '.join(values)}, not {value!r}")
+        return default if value is None else value
+
+    def config(self, settings: Settings, **vendor: Any) -> StreamConfig:
+        """How to speak: the vendor's options in the gateway's words, and those that are the gateway's own.
+
+        Raises:
+            HTTPFailure, RequestValidationError, InvalidArgument: an option is unknown or invalid.
+        """
+        own = {name: value if name in _TEXTS else _parsed(value) for name, value in self._left.items()}
+        for name, value in vendor.items():
+            if value is not None and own.setdefault(name, value) != value:
+                raise refused(name, f"the gateway's own option {name} contradicts the others; leave it out")
+        return checked(settings, {"streaming_mode": "token_level", **own})
+
+
+def checked(settings: Settings, values: Mapping[str, Any]) -> StreamConfig:
+    """The configuration of these values.
+
+    Raises:
+        HTTPFailure, RequestValidationError, InvalidArgument: one is unknown or invalid.
+    """
+    try:
+        config = StreamConfig.model_validate({**values, "type": "session.config"})
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False)) from None
+    check_options(settings, config)
+    return config
+
+
+def refused(name: str, text: str) -> HTTPFailure:
+    """The error of an option or a field."""
+    return HTTPFailure(400, f"{name}: {text}", "invalid_argument", param=name)
+
+
+def number(name: str, value: str | None) -> float | None:
+    """The number of an option.
+
+    Raises:
+        HTTPFailure: it is none.
+    """
+    parsed = None if value is None else _parsed(value)
+    if isinstance(parsed, str | bool):
+        raise refused(name, f"{value!r} is no number")
+    return parsed
+
+
+def _parsed(value: str) -> Any:
+    """A number, true or false; else the text."""
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if isinstance(parsed, int | float) else value
+
+
+def _cut(text: str) -> str:
+    """As much of a text as fits into a close frame."""
+    return text.encode()[:_REASON].decode(errors="ignore")

@@ -1,0 +1,36 @@
+"""The way into a session on a WebSocket: the caller is checked, then the connection is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import WebSocket
+from starlette.requests import HTTPConnection
+
+from ..http.auth import admit
+from ..http.errors import failure
+from ..http.keys import Key
+from ..http.origins import check_origin
+from ..live.session import Session
+
+
+async def serve(
+    websocket: WebSocket, connection: HTTPConnection, subprotocol: str | None, session: Callable[[Key], Session]
+) -> None:
+    """Serve a WebSocket.
+
+    Args:
+        connection: the same, with the caller's key as a bearer header.
+        subprotocol: to answer with.
+        session: of this key; what it raises refuses the connection.
+    """
+    try:
+        check_origin(websocket, websocket.app.state.settings.cors_origins)
+        key = admit(connection, "speak")
+        opened = session(key)
+    except Exception as error:
+        refusal = failure(error, websocket.state.request_id, websocket.app.state.settings.retry_after)
+        await websocket.send_denial_response(refusal.response())
+        return
+    await websocket.accept(subprotocol)
+    await opened.run()

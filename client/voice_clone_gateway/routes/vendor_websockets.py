@@ -1,0 +1,103 @@
+"""The WebSockets of Deepgram and ElevenLabs, for their clients and for the plugins that speak with them.
+
+The paths are theirs. `live.deepgram` and `live.elevenlabs_session` describe the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from anyio import fail_after
+from fastapi import APIRouter, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from ..http.auth import admit
+from ..http.errors import HTTPFailure, failure
+from ..http.keys import Key
+from ..http.origins import check_origin
+from ..http.presented_keys import bearing, of_deepgram, of_elevenlabs
+from ..live import deepgram, elevenlabs
+from ..live.deepgram import DeepgramSession
+from ..live.elevenlabs_session import MultiStreamInputSession, StreamInputSession
+from ..live.reading import read
+from ..live.session import Session
+from .live import serve
+
+router = APIRouter()
+
+TEXTS_ONLY = ("/v1/speak", "/v1/text-to-speech/")
+"""How their paths begin. Their messages hold texts alone."""
+
+
+@router.websocket("/v1/speak")
+async def deepgram_speak(websocket: WebSocket) -> None:
+    """Deepgram's protocol."""
+    await serve(
+        websocket,
+        *of_deepgram(websocket),
+        lambda key: DeepgramSession(websocket, key, deepgram.configure(websocket)),
+    )
+
+
+@router.websocket("/v1/text-to-speech/{voice_id}/stream-input")
+async def elevenlabs_stream_input(websocket: WebSocket, voice_id: str) -> None:
+    """ElevenLabs' protocol for one text."""
+    await _serve_elevenlabs(websocket, voice_id, StreamInputSession)
+
+
+@router.websocket("/v1/text-to-speech/{voice_id}/multi-stream-input")
+async def elevenlabs_multi_stream_input(websocket: WebSocket, voice_id: str) -> None:
+    """ElevenLabs' protocol for several texts at once."""
+    await _serve_elevenlabs(websocket, voice_id, MultiStreamInputSession)
+
+
+async def _serve_elevenlabs(
+    websocket: WebSocket, voice_id: str, kind: type[StreamInputSession] | type[MultiStreamInputSession]
+) -> None:
+    def session(key: Key) -> Session:
+        return kind(websocket, key, *elevenlabs.configure(websocket, voice_id))
+
+    connection = of_elevenlabs(websocket)
+    if connection is None and websocket.app.state.keys:
+        await _serve_by_message(websocket, session)
+    else:
+        await serve(websocket, connection or websocket, None, session)
+
+
+async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Session]) -> None:
+    """The key is in the first message: until then the caller is nobody, and has little time."""
+    settings = websocket.app.state.settings
+    try:
+        check_origin(websocket, settings.cors_origins)
+    except HTTPFailure as refusal:
+        await websocket.send_denial_response(refusal.response())
+        return
+    await websocket.accept()
+    try:
+        first = await _first_message(websocket, settings.head_seconds)
+        secret = elevenlabs.parse(await read(first)).key
+        opened = session(admit(bearing(websocket, (secret or "").encode(errors="replace")), "speak"))
+    except WebSocketDisconnect:
+        return
+    except Exception as error:
+        detail = failure(error, websocket.state.request_id).body()["error"]
+        with suppress(WebSocketDisconnect):
+            await websocket.send_json({"message": detail["message"], "error": detail["code"], "code": 1008})
+            await websocket.close(1008)
+        return
+    await opened.run(first)
+
+
+async def _first_message(websocket: WebSocket, seconds: float) -> Mapping[str, Any]:
+    """Raises WebSocketDisconnect, or HTTPFailure if none comes in this time."""
+    try:
+        with fail_after(seconds):
+            message = await websocket.receive()
+    except TimeoutError:
+        text = f"the first message did not come within {seconds:g} s"
+        raise HTTPFailure(408, text, "idle_timeout") from None
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect
+    return message

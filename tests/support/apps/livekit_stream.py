@@ -1,0 +1,75 @@
+"""Speaks through a streaming plugin of LiveKit, word by word; runs in the environment of the apps.
+
+    python livekit_stream.py VENDOR URL VOICE TEXT OPTIONS
+
+VENDOR is deepgram or elevenlabs, URL that of the gateway, OPTIONS are those of the plugin as JSON. Prints JSON lines:
+the seconds of audio of TEXT; `interrupted` after it left a text while that was spoken; when stdin has a line, the
+seconds of TEXT again. Or the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import aiohttp
+from livekit.agents import APIError, tts
+from livekit.agents.types import APIConnectOptions
+from livekit.plugins import deepgram, elevenlabs
+
+
+def plugin(vendor: str, url: str, voice: str, http: aiohttp.ClientSession, options: dict[str, object]) -> tts.TTS:
+    """The plugin."""
+    if vendor == "deepgram":
+        return deepgram.TTS(model=voice, base_url=f"{url}/v1/speak", api_key="unused", http_session=http, **options)
+    return elevenlabs.TTS(voice_id=voice, base_url=f"{url}/v1", api_key="unused", http_session=http, **options)
+
+
+def begin(speaker: tts.TTS, text: str) -> tts.SynthesizeStream:
+    """A speech whose text comes word by word, and is not complete."""
+    stream = speaker.stream(conn_options=APIConnectOptions(max_retry=0, timeout=60))
+    for word in text.split():
+        stream.push_text(f"{word} ")
+    return stream
+
+
+async def seconds(speaker: tts.TTS, text: str) -> float:
+    """The duration of a text."""
+    stream = begin(speaker, text)
+    stream.end_input()
+    duration = 0.0
+    async for event in stream:
+        duration += event.frame.duration
+    await stream.aclose()
+    return duration
+
+
+async def interrupt(speaker: tts.TTS, text: str) -> None:
+    """Leave a text once it is heard; a plugin that sends whole sentences has then sent one."""
+    stream = begin(speaker, f"{text} " * 4)
+    await anext(aiter(stream))
+    await stream.aclose()
+
+
+def tell(**values: object) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+async def speak(vendor: str, url: str, voice: str, text: str, options: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        speaker = plugin(vendor, url, voice, http, json.loads(options))
+        try:
+            tell(seconds=await seconds(speaker, text))
+            await interrupt(speaker, text)
+            tell(interrupted=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            tell(seconds=await seconds(speaker, text))
+        except APIError as error:
+            tell(error=repr(error), cause=repr(error.__cause__))
+        finally:
+            await speaker.aclose()
+
+
+asyncio.run(speak(*sys.argv[1:]))

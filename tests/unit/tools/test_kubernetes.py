@@ -1,0 +1,231 @@
+"""tools/kubernetes: what Kubernetes would refuse, and whatever the files name is there. Needs no cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from voice_clone_client import _addresses, _affinity
+from voice_clone_gateway.app import server_options
+from voice_clone_gateway.settings import Settings as GatewaySettings
+
+from tests.support.deployment_files import compose, stages, values
+from tests.support.kustomize import Objects, containers, pod_of, render
+from tools import serve
+from tools.triton_server import ROOT, free_ports
+
+FOLDER = ROOT / "tools" / "kubernetes"
+OVERLAYS = sorted(path for path in (FOLDER / "overlays").iterdir())
+CONFIGURATION = FOLDER / "base" / "haproxy.cfg"
+OF_OPERATORS = ("monitoring.coreos.com/v1",)  # Kubernetes itself has no schema of these
+DNS_SECONDS = 5  # for which a cluster's names are remembered by their servers
+BEYOND = 15  # seconds that tools/serve waits for tritonserver after its exit timeout
+
+
+@pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
+def objects(request: pytest.FixtureRequest) -> Objects:
+    return render(request.param)
+
+
+def one(objects: Objects, kind: str, name: str) -> dict[str, Any]:
+    [found] = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+@pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
+def test_kubernetes_takes_every_object(folder: Path) -> None:
+    checked = 0
+    for each in render(folder):
+        if each["apiVersion"] not in OF_OPERATORS:
+            kubernetes_validate.validate(each, "1.37", strict=True)
+            checked += 1
+    assert checked
+
+
+def test_a_mistake_would_be_found() -> None:
+    [budget] = [each for each in render(OVERLAYS[0]) if each["kind"] == "PodDisruptionBudget"][:1]
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**budget, "spec": {"maxUnavailabel": 1}}, "1.37", strict=True)
+
+
+@pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
+def test_images_are_ours_or_pinned(folder: Path) -> None:
+    built = {service["image"] for service in compose("docker-compose.yml")["services"].values() if "build" in service}
+    built |= {service["image"] for service in compose("tools/docker-compose.cpu.yml")["services"].values()}
+    fleet = compose("tools/docker-compose.fleet.yml")["services"]
+    for container in containers(render(folder)):
+        image, _, tag = container["image"].rpartition(":")
+        assert image, f"{container['image']} has no version"
+        assert image.removeprefix("registry.example/") in built or f"{image}:{tag}" == fleet["balancer"]["image"]
+
+
+def test_ports_and_probes_are_those_of_the_programs(objects: Objects) -> None:
+    exposed = {"server": values("EXPOSE", "server")[0].split(), "gateway": values("EXPOSE", "gateway")}
+    exposed["balancer"] = [re.findall(r"^    bind :(\d+)", CONFIGURATION.read_text(), re.MULTILINE)[0]]
+    pages = {f"/v2/health/{state}" for state in ("ready", "live")}
+    routes = "".join(path.read_text() for path in (ROOT / "client" / "voice_clone_gateway").rglob("*.py"))
+    for name, ports in exposed.items():
+        [container] = one(objects, "Deployment", name)["spec"]["template"]["spec"]["containers"]
+        named = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert sorted(map(str, named.values())) == sorted(ports)
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            if probe not in container:
+                continue
+            [asked] = [container[probe][kind] for kind in ("httpGet", "tcpSocket") if kind in container[probe]]
+            assert asked["port"] in named
+            if name == "server":
+                assert asked["path"] in pages
+            elif name == "gateway":
+                assert f'"{asked["path"]}"' in routes
+    for service in [each for each in objects if each["kind"] == "Service"]:
+        target = one(objects, "Deployment", service["spec"]["selector"]["app.kubernetes.io/name"])
+        [container] = target["spec"]["template"]["spec"]["containers"]
+        named = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for port in service["spec"]["ports"]:
+            assert named[port["targetPort"]] == port["port"]
+    for monitor in [each for each in objects if each["kind"] == "ServiceMonitor"]:
+        labels = monitor["spec"]["selector"]["matchLabels"]
+        [service] = [
+            each
+            for each in objects
+            if each["kind"] == "Service" and labels.items() <= each["metadata"]["labels"].items()
+        ]
+        assert {each["port"] for each in monitor["spec"]["endpoints"]} <= {p["name"] for p in service["spec"]["ports"]}
+
+
+def test_every_selector_selects_pods_and_every_reference_is_there(objects: Objects) -> None:
+    pods = [pod["metadata"]["labels"] for each in objects if (pod := pod_of(each)) is not None]
+    for each in objects:
+        if each["kind"] in ("PodDisruptionBudget", "NetworkPolicy", "Deployment"):
+            selector = each["spec"].get("selector") or each["spec"]["podSelector"]
+            assert sum(selector["matchLabels"].items() <= labels.items() for labels in pods) == 1, each["metadata"]
+    maps = {each["metadata"]["name"] for each in objects if each["kind"] == "ConfigMap"}
+    for each in objects:
+        if (pod := pod_of(each)) is None:
+            continue
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        [container] = pod["spec"]["containers"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+        assert all(volume["configMap"]["name"] in maps for volume in volumes.values() if "configMap" in volume)
+    for scaler in [each for each in objects if each["kind"] == "HorizontalPodAutoscaler"]:
+        target = scaler["spec"]["scaleTargetRef"]
+        assert "replicas" not in one(objects, target["kind"], target["name"])["spec"], "two would set their number"
+
+
+def test_a_server_s_command_and_mounts(objects: Objects, tmp_path: Path) -> None:
+    spec = one(objects, "Deployment", "server")["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    assert container["args"][:3] == ["python3", "-m", "tools.serve"]
+    ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
+    _, given = serve.parse([*container["args"][3:], *ports])
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert [str(path) for path in given.checkpoint] == ["/checkpoint"] and "/checkpoint" in mounts
+    startup = container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= given.load_seconds
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
+    assert (
+        volumes[mounts["/dev/shm"]]["emptyDir"]["sizeLimit"]
+        .lower()
+        .startswith(compose("docker-compose.yml")["services"]["server"]["shm_size"])
+    )
+    scratch = [path for line in values("ENV", "server") for path in re.findall(r"=(/tmp)", line)]
+    assert scratch and "/tmp" in mounts, "the root file system is read-only"
+
+
+def test_there_is_time_to_end(objects: Objects) -> None:
+    """A server goes from all lists of addresses before it stops, and its speeches may end before it is killed."""
+    pods = {name: one(objects, "Deployment", name)["spec"]["template"]["spec"] for name in ("server", "gateway")}
+    pause = {name: pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] for name, pod in pods.items()}
+    assert pause["server"] > DNS_SECONDS + _addresses.REFRESH_SECONDS
+    [exit_seconds] = [
+        int(word.partition("=")[2])
+        for word in pods["server"]["containers"][0]["args"]
+        if word.startswith("--exit-seconds=")
+    ]
+    assert pods["server"]["terminationGracePeriodSeconds"] >= pause["server"] + exit_seconds + BEYOND + 10
+    graceful = server_options(GatewaySettings())["timeout_graceful_shutdown"]
+    assert pods["gateway"]["terminationGracePeriodSeconds"] >= pause["gateway"] + graceful + 5
+
+
+def test_only_those_without_keys_reach_a_server(objects: Objects) -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
+    assert set(policies) == {each["metadata"]["name"] for each in objects if each["kind"] == "Deployment"}
+    for rule in policies["server"]["ingress"]:
+        assert rule["from"], "everybody"
+        for peer in rule["from"]:
+            [(kind, selector)] = peer.items()
+            name = next(iter(selector["matchLabels"].values()))
+            assert (kind, name) == ("namespaceSelector", "monitoring") or name in ("gateway", "balancer")
+    environment = {
+        each["name"]: each.get("value")
+        for each in one(objects, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    [mount] = [
+        mount["mountPath"]
+        for mount in one(objects, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        if mount["name"] == "keys"
+    ]
+    assert environment["VOICE_CLONE_GATEWAY_API_KEYS_FILE"] == f"{mount}/keys"
+    service, _, port = environment["VOICE_CLONE_GATEWAY_TRITON"].removeprefix("dns:///").rpartition(":")
+    headless = one(objects, "Service", service)
+    assert headless["spec"]["clusterIP"] == "None" and int(port) in {each["port"] for each in headless["spec"]["ports"]}
+
+
+def test_secrets_are_never_written_here_but_referred_to(objects: Objects) -> None:
+    assert not [each for each in objects if each["kind"] == "Secret"]
+    for container in containers(objects):
+        for variable in container.get("env", []):
+            if "STORE" in variable["name"]:
+                assert "secretKeyRef" in variable["valueFrom"]
+
+
+def test_the_balancer_s_configuration() -> None:
+    text = CONFIGURATION.read_text(encoding="utf-8")
+    assert f"balance hdr({_affinity.HEADER})" in text and f"stick on req.hdr({_affinity.STREAM_HEADER})" in text
+    if shutil.which("haproxy") is None:
+        pytest.skip("HAProxy is not installed (on Debian: apt-get install haproxy)")
+    found = subprocess.run(
+        ["haproxy", "-c", "-f", CONFIGURATION],
+        env={**os.environ, "SERVERS": "localhost"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0 and "WARNING" not in found.stderr, found.stderr
+
+
+def test_the_job_that_migrates_has_its_program_in_the_image() -> None:
+    [container] = containers(render(FOLDER / "migrate"))
+    words = container["args"]
+    assert words[:3] == ["python3", "-m", "tools.voice_store"]
+    copied = " ".join(values("COPY", "server"))
+    assert "tools/voice_store.py" in shlex.split(copied)
+    assert "server" in stages()
+    fleet = compose("tools/docker-compose.fleet.yml")["services"]
+    assert fleet["migrate"]["command"] == words[:4]
+
+
+def test_the_fleet_of_compose_changes_what_there_is() -> None:
+    base, fleet = compose("docker-compose.yml"), compose("tools/docker-compose.fleet.yml")
+    services = base["services"] | fleet["services"]
+    for name, service in fleet["services"].items():
+        for other in service.get("depends_on", []):
+            assert other in services, name
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (ROOT / source).is_file() if source.startswith("./") else source in fleet["volumes"]
+        if name not in base["services"]:
+            assert ":" in service["image"] or service["image"] == base["services"]["server"]["image"]
+        for port in service.get("ports", []):
+            assert port == "!reset" or port.startswith("127.0.0.1:") or service["ports"] == "!reset"
+    store = fleet["services"]["server"]["environment"]
+    assert store["VOICE_CLONE_VOICE_STORE"] == fleet["services"]["migrate"]["environment"]["VOICE_CLONE_VOICE_STORE"]
+    url = fleet["services"]["gateway"]["environment"]["VOICE_CLONE_GATEWAY_TRITON"]
+    assert url == "dns:///server:8001" and fleet["services"]["balancer"]["environment"]["SERVERS"] == "server"
