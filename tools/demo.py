@@ -1,7 +1,8 @@
 """Clones a voice and speaks in it: starts the server, uploads a clip, speaks twice, saves a WAV.
 
-Without --checkpoint it makes a tiny one with random weights: everything runs as with a released checkpoint, but the
-audio is noise. With `--checkpoint DIR` of a released checkpoint, of any family, it is speech.
+It speaks with a small checkpoint that comes with it: simple English sentences, in about the voice of the clip. With
+`--checkpoint DIR` it speaks with a released checkpoint, of any family. With `--family` it makes a tiny one of that
+family with random weights: everything runs as with a released checkpoint, but the audio is noise.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tools.preflight import occupied
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
 DATA = ROOT / "tools" / "data"
+SHIPPED = DATA / "demo_voice"  # the checkpoint that comes with it; tools/train_demo_voice has made it
+CLIP = DATA / "demo_clips" / "slt.wav"  # a voice such as it has learned from
 CACHE = ROOT / ".cache"
 VOICE = "demo"
 
@@ -53,13 +56,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made = families_with("checkpoint_maker")
-    parser.add_argument("--checkpoint", type=Path, help="folder of a checkpoint (default: a tiny one is made)")
-    parser.add_argument("--family", choices=made, default=made[0], help="of the tiny one (default: %(default)s)")
+    weights = parser.add_mutually_exclusive_group()
+    weights.add_argument("--checkpoint", type=Path, help="folder of a checkpoint (default: the one that comes with it)")
+    weights.add_argument(
+        "--family",
+        choices=families_with("checkpoint_maker"),
+        help="make a tiny random checkpoint of this family: noise",
+    )
     add_repository_option(parser)
     parser.add_argument("--reference", type=Path, help="a clip of 1 to 30 s of the voice to clone")
     parser.add_argument("--reference-text", help="the words spoken in --reference; enables in-context cloning")
-    parser.add_argument("--text", default="Every morning the same boats left, and every evening they came home.")
+    parser.add_argument("--text", default="In the morning my sister found a small key under the old table.")
     parser.add_argument("--language", help="of the text (default: the model finds out)")
     parser.add_argument("--max-frames", type=int, default=96, help="longest speech in frames (default: 96)")
     parser.add_argument("-o", "--output", type=Path, default=Path("demo.wav"), help="default: demo.wav")
@@ -69,9 +76,10 @@ def main() -> int:
     for path in filter(None, (arguments.reference, arguments.checkpoint)):
         if not path.exists():
             parser.error(f"there is no {path}")
-    reference = arguments.reference or DATA / "reference.wav"
+    shipped = arguments.checkpoint is None and arguments.family is None
+    reference = arguments.reference or (CLIP if shipped else DATA / "reference.wav")
     transcript = arguments.reference_text
-    if arguments.reference is None:
+    if arguments.reference is None and not shipped:  # the shipped one speaks more clearly from the embedding alone
         transcript = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
     try:
         return _run(arguments, reference, transcript)
@@ -81,8 +89,8 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None) -> int:
-    random = arguments.checkpoint is None
-    checkpoint = arguments.checkpoint or _tiny_checkpoint(arguments.family)
+    random = arguments.family is not None
+    checkpoint = _tiny_checkpoint(arguments.family) if random else arguments.checkpoint or SHIPPED
     log = CACHE / "demo-server.log"
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)
@@ -116,8 +124,8 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
     print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames).")
     if random:
         print(
-            "The weights are random, so this is noise, not speech. To hear speech, download a released\n"
-            "checkpoint and pass its folder: tools/demo --checkpoint DIR"
+            "The weights are random, so this is noise, not speech. To hear speech, leave out --family, or pass the\n"
+            "folder of a released checkpoint: tools/demo --checkpoint DIR"
         )
     lengths = {each.samples_a_frame for each in spoken}
     complete = len(lengths) == 1 and lengths.pop().is_integer()

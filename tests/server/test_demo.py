@@ -1,4 +1,4 @@
-"""tools/demo from nothing: a checkpoint is made, a voice registered, and the audio saved."""
+"""tools/demo with random weights: a checkpoint is made, a voice registered, and the audio saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ FRAMES = 8
 def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo, "CACHE", tmp_path / "cache")
     output = tmp_path / "demo.wav"
-    monkeypatch.setattr(sys, "argv", ["tools/demo", "--max-frames", str(FRAMES), "-o", str(output)])
+    monkeypatch.setattr(
+        sys, "argv", ["tools/demo", "--family", "qwen3_tts", "--max-frames", str(FRAMES), "-o", str(output)]
+    )
     assert demo.main() == 0
     said = capsys.readouterr().out
     rows = re.findall(r"^(clip sent along, cold|first call|second call) +(\w+) +(\d+) ", said, re.MULTILINE)

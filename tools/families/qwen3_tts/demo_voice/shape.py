@@ -91,7 +91,13 @@ SHAPE = Shape(
 )
 
 # Less daring than the released model: a small network's unlikely codes are mistakes more often than they are lively.
-GENERATION = RELEASED | {"temperature": 0.7, "subtalker_temperature": 0.7, "max_new_tokens": 1024}
+# Nor is it kept from repeating a code: it has 256 of them where the released model has 2048.
+GENERATION = RELEASED | {
+    "temperature": 0.3,
+    "subtalker_temperature": 0.3,
+    "repetition_penalty": 1.0,
+    "max_new_tokens": 1024,
+}
 
 
 def codec_shape() -> CodecConfig:
