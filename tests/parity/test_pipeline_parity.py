@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.factories import CheckpointFactory
 from tests.support.official_speech import load_official, official_speech
-from tests.support.qwen3_bare import BareQwen3
+from tests.support.qwen3_bare import GREEDY, BareQwen3
 from tools.demo_voice.dataset import sentence_of
 from tools.families.qwen3_tts import checkpoint_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_endless, write_configuration
@@ -84,7 +84,8 @@ def test_demo_voice(
     configuration = tmp_path / "configuration"
     configuration.mkdir()
     texts = [sentence_of(0, "train", number) for number in range(500)]
-    config = write_configuration(SHAPE, configuration, train_merges(texts), GENERATION)
+    released = GENERATION | {"repetition_penalty": GREEDY.repetition_penalty}  # as `BareQwen3` has it
+    config = write_configuration(SHAPE, configuration, train_merges(texts), released)
     model, codec = (
         {name: checkpoint_weights.random_tensor(name, shape, 0) for name, shape in shapes.items()}
         for shapes in (checkpoint_weights.model_shapes(config), checkpoint_weights.codec_shapes(config))

@@ -66,7 +66,7 @@ def test_a_silent_clip_and_a_phones_clip_are_refused_with_the_reason(client: Cli
 
     request = _requests.infer("speaker_cache", {"operation": "upload", "name": "Phone", "audio": hidden})
     with pytest.raises(InvalidArgument, match=r"an MP4 file .* this server takes WAV, FLAC, OGG and MP3"):
-        _responses.voice(client._call(request, 60.0))
+        _responses.voice(client._servers.infer(request, 60.0))
 
 
 def test_a_phones_clip_through_the_client(client: Client) -> None:

@@ -52,7 +52,7 @@ def test_each_operation_carries_the_owner(
         options: dict[str, Any] = json.loads(triton.calls[-1][1].get("options", b"{}"))
         return options
 
-    limit = {"max_owned": 3} if method in ("upload", "import_") else {}
+    limit = {"max_owned": 3} if method in ("upload", "import_") else {"limit": 1000} if method == "list" else {}
     assert ask("alice", 3) == {"owner": "alice", **limit, **({"shared": True} if "shared" in kwargs else {})}
     assert "owner" not in ask(None, None)
 

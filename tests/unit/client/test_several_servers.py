@@ -293,7 +293,7 @@ def test_a_client_that_acts_for_an_owner_shares_the_connections(pair: list[Serve
     client.run(lambda client: client.list())
     owners = [owner for server in pair for owner in server.owners]
     options = [json.loads(inputs["options"]) for server in pair for _, inputs in server.calls if "options" in inputs]
-    assert len(owners) == 2 and options == [{"owner": "eve"}]
+    assert len(owners) == 2 and options == [{"owner": "eve", "limit": 1000}, {"limit": 1000}]
 
 
 def test_a_speech_can_be_closed_while_another_server_takes_over(pair: list[Server], connect: Connect) -> None:

@@ -73,8 +73,8 @@ def test_each_call_of_a_key_carries_its_owner_and_its_limit(triton: Server, http
         (DESK, {}, {}),
     ):
         assert options("POST", "/v1/audio/voices", key, **form) == {**owner, **limit}
+        assert options("GET", "/v1/audio/voices", key) == {**owner, "limit": 1001}
         for method, path in (
-            ("GET", "/v1/audio/voices"),
             ("GET", "/v1/audio/voices/ada"),
             ("DELETE", "/v1/audio/voices/ada"),
             ("POST", "/v1/audio/voices/ada/cache"),
