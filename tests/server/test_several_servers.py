@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 import pytest
-from voice_clone_client import AsyncClient, Client
+from voice_clone_client import AsyncClient, Client, ConnectionFailed
 
 from tests.support.factories import CheckpointFactory
 from tests.support.gateway_process import Gateway
@@ -58,9 +59,10 @@ def voices(pair: list[TritonServer]) -> list[str]:
 def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_died(
     pair: list[TritonServer], url: str, voices: list[str], tmp_path: Path
 ) -> None:
-    async def all_at_once(client: AsyncClient) -> list[int]:
-        speeches = [client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read() for name in voices]
-        return [len(samples) for samples, _ in await asyncio.gather(*speeches)]
+    async def in_turns(client: AsyncClient) -> list[int]:
+        # Not at once: then a server that has more than its share of them sends some to the other one.
+        speeches = [await client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read() for name in voices]
+        return [len(samples) for samples, _ in speeches]
 
     def spoken() -> list[int]:
         found = []
@@ -72,7 +74,7 @@ def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_die
     async def run() -> None:
         async with AsyncClient(url) as client:
             for _ in range(3):
-                assert await all_at_once(client) == [2 * 1920] * len(voices)
+                assert await in_turns(client) == [2 * 1920] * len(voices)
 
     def over_http(http: httpx2.Client) -> list[int]:
         bodies = [{"input": "Hi.", "voice": name, "response_format": "pcm", "max_frames": 2} for name in voices]
@@ -103,7 +105,9 @@ def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_die
         def back() -> bool:
             for name in voices:
                 client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read()
-            return spoken()[1] > 0
+            with contextlib.suppress(ConnectionFailed):  # gRPC pauses before it tries an address of this process again
+                return spoken()[1] > 0
+            return False
 
         until(back)
 

@@ -151,7 +151,9 @@ class Machine:
         held = self.voices[name]
         if kind == "upload":
             found = voices.upload(name, seed)
-            saved = {each["model_type"] for each in found["artifacts"] if each["state"] == "ready"}
+            # They are written after the voice. If the disk went meanwhile, that write may be one it did not confirm.
+            ready = {each["model_type"] for each in found["artifacts"] if each["state"] == "ready"}
+            saved = set() if self._disk.dead else ready
             self._replaced(name, Held(found["generation"], seed, frozenset(saved)))
         elif kind == "import":
             for each in voices.call("import", audio=bundle(seed)).result["speakers"]:
@@ -243,7 +245,8 @@ class Machine:
         assert doubt.kind != "force" or held is not None
         seed = held.seed if doubt.kind == "force" and held is not None else doubt.seed
         assert voices.resolve(name).artifacts == made_of(seed, "qwen3_tts")
-        if held is not None or doubt.kind == "import":  # one that replaces another comes with its artifacts
+        speaks = held is not None and bool(held.families)
+        if speaks or doubt.kind == "import":  # one that replaces another that can speak comes with its artifacts
             assert voices.encoder.extractions == before
         voices.call("prepare", name=name)  # saves them, where they were not
         kept = held.families if doubt.kind == "force" and held is not None else frozenset({"qwen3_tts"})
