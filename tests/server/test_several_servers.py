@@ -85,11 +85,13 @@ def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_die
         Gateway(url, tmp_path / "log") as gateway,
         httpx2.Client(base_url=gateway.url, timeout=120.0, trust_env=False) as http,
     ):
+        before = spoken()
         for _ in range(3):
             for name in voices:
                 assert len(client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read()[0]) == 2 * 1920
         entries = spoken()
-        assert sum(entries) == len(voices) and min(entries) > 0, "each voice is in the memory of its home alone"
+        new = [now - then for now, then in zip(entries, before, strict=True)]
+        assert sum(new) == len(voices) and min(new) > 0, "each voice is in the memory of its home alone"
         asyncio.run(run())
         assert spoken() == entries, "both kinds of clients have the same homes"
         assert over_http(http) == [200] * len(voices)
