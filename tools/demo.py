@@ -101,23 +101,22 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
     [family] = server.families
     print(f"Starting tritonserver with {checkpoint.name}, of {family} ...", flush=True)
     with server, Client(server.url, model=family) as client:
-        restored = any(voice.name == VOICE for voice in client.list())
+        name = VOICE if arguments.reference else f"{VOICE} {reference.stem}"  # each clip that comes along has its own
+        restored = any(voice.name == name for voice in client.list())
         if arguments.reference is not None or not restored:
             began = time.monotonic()
-            voice = client.upload(VOICE, reference, reference_text=transcript, wait=True)
+            voice = client.upload(name, reference, reference_text=transcript, wait=True)
             print(
-                f"Registered the voice {VOICE!r} from {voice.duration:.1f} s of speech"
+                f"Registered the voice {name!r} from {voice.duration:.1f} s of speech"
                 f" in {1e3 * (time.monotonic() - began):.0f} ms, extraction included."
             )
-            labels = ("first call", "second call")
         else:
-            print(f"The voice {VOICE!r} was registered by an earlier run and is restored from disk.")
-            labels = ("first call", "second call")
+            print(f"The voice {name!r} was registered by an earlier run and is restored from disk.")
         inline = {"reference_audio": reference, "reference_text": transcript}
         spoken = [
             _speak(client, arguments, "clip sent along, cold", None, inline),
-            _speak(client, arguments, labels[0], None, {"voice": VOICE}),
-            _speak(client, arguments, labels[1], arguments.output, {"voice": VOICE}),
+            _speak(client, arguments, "first call", None, {"voice": name}),
+            _speak(client, arguments, "second call", arguments.output, {"voice": name}),
         ]
     _table(spoken)
     last = spoken[-1]

@@ -11,9 +11,9 @@
 `AsyncClient` is the same for asyncio. Every failure is a `VoiceCloneError`; `voice_clone_client.errors` shows the tree.
 """
 
-from ._async_speech import AsyncSpeech
-from ._channel import tls_credentials
-from ._speech import Speech
+from ._servers.channel import tls_credentials
+from ._speeches.async_speech import AsyncSpeech
+from ._speeches.speech import Speech
 from ._version import __version__
 from .aio import AsyncClient
 from .client import Client

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
-from . import _appends, _requests
-from ._servers import Servers
-from ._speech import Speech
-from ._written_speech import WrittenSpeech
+from . import _requests
+from ._servers.blocking import Servers
+from ._speeches import appends
+from ._speeches.speech import Speech
+from ._speeches.written_speech import WrittenSpeech
 from .clips import Source
 from .types import Knobs
 
@@ -111,7 +112,7 @@ class Speaking:
 
         Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
         """
-        new_id = _appends.new_id()
+        new_id = appends.new_id()
         request = _requests.synthesis(
             None,
             voice,
@@ -128,4 +129,4 @@ class Speaking:
         request.model_name = family = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
         call = self._servers.stream(request, left, new_id, repeatable=False)
-        return WrittenSpeech(call, text, _appends.Pieces(new_id), self._timeout, family, require_whole)
+        return WrittenSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole)

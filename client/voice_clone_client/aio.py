@@ -14,11 +14,13 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _appends, _channel, _requests, _responses
-from ._async_calls import quiet_task
-from ._async_servers import AsyncServers
-from ._async_speech import AsyncSpeech
-from ._async_written_speech import AsyncWrittenSpeech
+from . import _requests, _responses
+from ._servers import channel
+from ._servers.async_calls import quiet_task
+from ._servers.asynchronous import AsyncServers
+from ._speeches import appends
+from ._speeches.async_speech import AsyncSpeech
+from ._speeches.async_written_speech import AsyncWrittenSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
 from .types import Knobs, Names, Voice, Voices
@@ -45,7 +47,7 @@ class AsyncClient:
         owner: str | None = None,
         max_owned: int | None = None,
     ) -> None:
-        self._servers = AsyncServers(url, credentials, _channel.metadata(headers, token))
+        self._servers = AsyncServers(url, credentials, channel.metadata(headers, token))
         self._shared = False  # the connections are another client's
         self._speeches: WeakSet[AsyncSpeech] = WeakSet()
         self._model = model
@@ -102,7 +104,7 @@ class AsyncClient:
         **knobs: Unpack[Knobs],
     ) -> AsyncSpeech:
         """Speak a text while it is written; see `Client.speak_stream`. It needs a running event loop."""
-        new_id = _appends.new_id()
+        new_id = appends.new_id()
         request = _requests.synthesis(
             None,
             voice,
@@ -117,7 +119,7 @@ class AsyncClient:
         )
         family = partial(self._family, model, deadline)
         call = self._servers.stream(request, family, deadline, new_id, repeatable=False)
-        speech = AsyncWrittenSpeech(call, text, _appends.Pieces(new_id), self._timeout, family, require_whole)
+        speech = AsyncWrittenSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole)
         self._speeches.add(speech)
         return speech
 
@@ -258,7 +260,7 @@ class AsyncClient:
         if self._default_task is None or self._default_task.done():
             self._default_task = quiet_task(self._find_default())
         task = self._default_task  # shared: the cancellation of one call must not cancel it
-        if not (await asyncio.wait((task,), timeout=_channel.shorter(self._timeout, limit)))[0]:
+        if not (await asyncio.wait((task,), timeout=channel.shorter(self._timeout, limit)))[0]:
             raise DeadlineExceeded("the server did not answer in time")
         if task.cancelled():
             raise Cancelled("the client was closed")
@@ -274,4 +276,4 @@ class AsyncClient:
     async def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
         request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
-        return await self._servers.infer(request, _channel.timeout(self._timeout, fields.get("timeout")))
+        return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")))

@@ -16,9 +16,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ._channel import tls_credentials
 from ._commands import embeddings, server, speaking, voices
 from ._commands.common import add_connection, complain, in_words
+from ._servers.channel import tls_credentials
 from ._version import __version__
 from .client import Client
 from .errors import VoiceCloneError

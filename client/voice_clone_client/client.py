@@ -11,9 +11,10 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _channel, _requests, _responses
+from . import _requests, _responses
 from ._default_family import DefaultFamily
-from ._servers import Servers
+from ._servers import channel
+from ._servers.blocking import Servers
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import Unsupported, VoiceCloneError
@@ -59,7 +60,7 @@ class Client(Speaking):
         owner: str | None = None,
         max_owned: int | None = None,
     ) -> None:
-        self._servers = Servers(url, credentials, _channel.metadata(headers, token))
+        self._servers = Servers(url, credentials, channel.metadata(headers, token))
         self._shared = False  # the connections are another client's
         self._model = model
         self._default = DefaultFamily(self._ask_models)
@@ -258,7 +259,7 @@ class Client(Speaking):
         Raises:
             VoiceCloneError: the default is needed, and the server did not answer it.
         """
-        return model or self._model or self._default.get(_channel.shorter(self._timeout, limit))
+        return model or self._model or self._default.get(channel.shorter(self._timeout, limit))
 
     def _ask_models(self, seconds: float | None) -> Names:
         return _responses.models(self._servers.infer(_requests.cache("stats"), seconds))
@@ -266,4 +267,4 @@ class Client(Speaking):
     def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
         request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
-        return self._servers.infer(request, _channel.timeout(self._timeout, fields.get("timeout")))
+        return self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")))

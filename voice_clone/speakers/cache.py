@@ -15,7 +15,7 @@ from voice_clone.speakers.draft import check_consent, check_texts, of_clip, of_e
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.exchange.preloaded import preload
 from voice_clone.speakers.exchange.transfer import Transfer
-from voice_clone.speakers.extraction import Extractor, Resolved
+from voice_clone.speakers.extraction import Extractor
 from voice_clone.speakers.memory import Elsewhere, Memory, Nowhere, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
@@ -32,6 +32,7 @@ from voice_clone.speakers.request import (
     is_immutable,
     required_name,
 )
+from voice_clone.speakers.resolved import Resolved
 from voice_clone.speakers.store.protocol import Store
 
 log = logging.getLogger(__name__)
@@ -187,11 +188,8 @@ class SpeakerCache:
         self._check_owner(resolved.record, request, shared=False)
         if resolved.unsaved is not None:
             raise resolved.unsaved
-        result = self._show(resolved.record, self._model_types(), request.owner) | {
-            "status": "ready",
-            "mode": resolved.artifact.mode,
-            "extraction_ms": resolved.extraction_ms,
-        }
+        made = {"status": "ready", "mode": resolved.artifact.mode, "extraction_ms": resolved.extraction_ms}
+        result = self._show(resolved.record, self._model_types(), request.owner) | made
         if resolved.status != "miss":
             result["message"] = "already prepared"
         return Reply(result)

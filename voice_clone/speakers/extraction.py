@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -29,34 +29,11 @@ from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.request import CacheConfig
+from voice_clone.speakers.resolved import Resolved
 from voice_clone.speakers.store.protocol import Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """Artifacts and where they came from.
-
-    Attributes:
-        status: `hit` from memory, `restored` from the store, `miss` from the encoder, `none` from the caller.
-        record: of the speaker, in the generation served; None for an inline clip.
-        artifact: the family and mode of the artifacts.
-        artifacts: safetensors bytes.
-        extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
-        unsaved: why the store did not take them, if it did not; then they are in memory alone.
-        origin: of an inline clip, see `memory.inline_origin`.
-    """
-
-    status: Literal["hit", "restored", "miss", "none"]
-    record: SpeakerRecord | None
-    artifact: ArtifactId
-    artifacts: bytes
-    fingerprint: str
-    extraction_ms: float = 0.0
-    unsaved: VoiceCloneError | None = None
-    origin: str = ""
 
 
 class Extractor:
@@ -247,7 +224,8 @@ class Extractor:
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
             self._memory.artifacts.put("inline", key, packed)
-        return Resolved("miss", None, artifact, packed, *info[:2], origin=inline_origin(digest))
+        origin = inline_origin(digest)
+        return Resolved("miss", None, artifact, packed, info.fingerprint, info.extraction_ms, origin=origin)
 
     def _keep(
         self,
@@ -258,11 +236,12 @@ class Extractor:
         info: ArtifactInfo,
         use_cache: bool,
     ) -> Resolved:
-        packed, took = pack_artifacts(tensors), info.extraction_ms if status == "miss" else 0.0
+        packed = pack_artifacts(tensors)
         if use_cache:
             with contextlib.suppress(Superseded), self._registry.holding(record):
                 self._memory.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
-        return Resolved(status, record, artifact, packed, info.fingerprint, took)
+        extraction_ms = info.extraction_ms if status == "miss" else 0.0
+        return Resolved(status, record, artifact, packed, info.fingerprint, extraction_ms)
 
     def _from_store(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str

@@ -16,7 +16,7 @@ from voice_clone.triton.tensors import Array, Value, as_array
 
 log = logging.getLogger(__name__)
 
-CLEARED_UP = 60.0  # seconds after which python_backend has long forgotten an iterator; it takes less than a millisecond
+CLEARED_UP = 60.0  # seconds in which python_backend clears up behind an iterator, though the machine is busy
 _answered: deque[tuple[float, Any, list[Any]]] = deque()
 _answered_lock = threading.Lock()
 _SERVER_NOT_READY = "Server not ready"  # how Triton refuses every call while it stops
@@ -52,18 +52,17 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
 
 
 def _all_of(answers: Iterable[Any]) -> list[Any]:
-    """All responses of a decoupled model, which then stay alive for a while.
+    """All responses of a decoupled model. They stay alive for a while.
 
-    Before release 24.12 the thread of python_backend that clears up behind an iterator frees what nobody else holds
-    without the GIL, arrays included (its pull request 390). That corrupts the heap, and the process dies some time
-    later. So Python must be the last to let go of the responses.
+    A thread of python_backend clears up behind an iterator. Where it holds the last reference to a response, it frees
+    the arrays in it. Releases before 24.12 do that without the GIL (pull request 390), which corrupts the heap. So this
+    process keeps a reference until that thread is done.
     """
+    whole, now = list(answers), time.monotonic()
     with _answered_lock:
-        while _answered and _answered[0][0] < time.monotonic() - CLEARED_UP:
+        _answered.append((now, answers, whole))
+        while _answered[0][0] < now - CLEARED_UP:
             _answered.popleft()
-    whole = list(answers)
-    with _answered_lock:
-        _answered.append((time.monotonic(), answers, whole))
     return whole
 
 

@@ -14,7 +14,7 @@ from .. import embedding
 from .._audio_file import SUFFIXES, refusal
 from .._output import AudioOutput, progress
 from .._player import Player
-from .._speech import Speech
+from .._speeches.speech import Speech
 from .._stdin import Tee, written
 from ..client import Client
 from ..errors import Incomplete, Unsupported

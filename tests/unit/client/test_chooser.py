@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from voice_clone_client import InvalidArgument, _addresses
-from voice_clone_client._addresses import Address, Addresses
-from voice_clone_client._affinity import of_voice
-from voice_clone_client._chooser import FREE, LONGEST_PAUSE, Chooser
+from voice_clone_client import InvalidArgument
+from voice_clone_client._servers import addresses
+from voice_clone_client._servers.addresses import Address, Addresses
+from voice_clone_client._servers.affinity import of_voice
+from voice_clone_client._servers.chooser import FREE, LONGEST_PAUSE, Chooser
 
 from tests.support.clock import Clock
 
@@ -140,7 +141,7 @@ def test_a_url_names_servers_or_a_name_that_has_them(monkeypatch: pytest.MonkeyP
         assert (host, port) == ("voices.example", 8001)
         return [(None, None, None, "", (ip, port)) for ip in ("10.0.0.2", "10.0.0.1", "10.0.0.2", "fd00::1")]
 
-    monkeypatch.setattr(_addresses.socket, "getaddrinfo", answer)
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", answer)
     name = "voices.example"
     assert named.look_up() == [
         Address("a:1"),

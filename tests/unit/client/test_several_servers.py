@@ -15,7 +15,7 @@ import grpc
 import pytest
 import voice_clone_client as vc
 from tritonclient.grpc import service_pb2
-from voice_clone_client import _addresses
+from voice_clone_client._servers import addresses
 
 from tests.support.triton_double import Failure, Server, chunk, listening, speech
 from tests.support.waiting import until
@@ -264,9 +264,9 @@ def test_a_name_gives_servers_that_come_and_go(monkeypatch: pytest.MonkeyPatch, 
                 raise OSError("unknown name")
             return [(None, None, None, "", (ip, port)) for ip in hosts]
 
-        monkeypatch.setattr(_addresses.socket, "getaddrinfo", answer)
-        for module in ("_servers", "_async_servers"):
-            monkeypatch.setattr(f"voice_clone_client.{module}.REFRESH_SECONDS", 0.05)
+        monkeypatch.setattr(addresses.socket, "getaddrinfo", answer)
+        for module in ("blocking", "asynchronous"):
+            monkeypatch.setattr(f"voice_clone_client._servers.{module}.REFRESH_SECONDS", 0.05)
         client = connect(f"dns:///voices.example:{port}")
 
         def speak(server: Server) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from voice_clone_client import _addresses, _affinity
+from voice_clone_client._servers import addresses, affinity
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
@@ -144,7 +144,7 @@ def test_there_is_time_to_end(objects: Objects) -> None:
     """A server goes from all lists of addresses before it stops, and its speeches may end before it is killed."""
     pods = {name: one(objects, "Deployment", name)["spec"]["template"]["spec"] for name in ("server", "gateway")}
     pause = {name: pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] for name, pod in pods.items()}
-    assert pause["server"] > DNS_SECONDS + _addresses.REFRESH_SECONDS
+    assert pause["server"] > DNS_SECONDS + addresses.REFRESH_SECONDS
     [exit_seconds] = [
         int(word.partition("=")[2])
         for word in pods["server"]["containers"][0]["args"]
@@ -189,7 +189,7 @@ def test_secrets_are_never_written_here_but_referred_to(objects: Objects) -> Non
 
 def test_the_balancer_s_configuration() -> None:
     text = CONFIGURATION.read_text(encoding="utf-8")
-    assert f"balance hdr({_affinity.HEADER})" in text and f"stick on req.hdr({_affinity.STREAM_HEADER})" in text
+    assert f"balance hdr({affinity.HEADER})" in text and f"stick on req.hdr({affinity.STREAM_HEADER})" in text
     if shutil.which("haproxy") is None:
         pytest.skip("HAProxy is not installed (on Debian: apt-get install haproxy)")
     found = subprocess.run(

@@ -17,13 +17,13 @@ from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpac
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
 from voice_clone.speakers.draft import Draft, check_consent, check_texts
 from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
-from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.report import measure
 from voice_clone.speakers.request import CacheConfig
+from voice_clone.speakers.resolved import Resolved
 from voice_clone.speakers.store.protocol import Store
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits

@@ -2,8 +2,7 @@
 
 in    text, voice, reference_audio, reference_text, voice_prompt, language, text_stream  STRING [1],
       speaker_embedding FP32 [-1], x_vector_only, cache BOOL [1], options STRING [1]: a JSON object. All optional; see
-      `SpeechRequest`. The request
-      parameter `owner` says for whom the caller acts.
+      `SpeechRequest`. The request parameter `owner` says for whom the caller acts.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
                                deleted), and what the first and the last chunk tell of the voice and the text

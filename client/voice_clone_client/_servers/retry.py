@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _requests, _responses
-from .errors import ConnectionFailed, Overloaded, VoiceCloneError, from_status
+from .. import _requests, _responses
+from ..errors import ConnectionFailed, Overloaded, VoiceCloneError, from_status
 
 # In Triton's and gRPC's own words: the call was refused, or never sent.
 _NOT_BEGUN = (

@@ -8,8 +8,8 @@ from typing import Any
 
 from tritonclient.grpc import InferResult
 
-from . import _requests
-from .errors import Unsupported, from_status
+from .. import _requests
+from ..errors import Unsupported, from_status
 
 MOST = 256  # characters of a piece: they never have more tokens than the server takes at once
 RETRY_SECONDS = 0.2  # after the server has said that too much of the text is unread

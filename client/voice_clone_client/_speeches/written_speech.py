@@ -9,11 +9,12 @@ from typing import Any
 
 import grpc
 
-from . import _appends, _responses
-from ._servers import Call
-from ._speech import Speech
-from .errors import InvalidArgument, Overloaded, VoiceCloneError
-from .types import Chunk
+from .. import _responses
+from .._servers.blocking import Call
+from ..errors import InvalidArgument, Overloaded, VoiceCloneError
+from ..types import Chunk
+from . import appends
+from .speech import Speech
 
 
 class WrittenSpeech(Speech):
@@ -33,7 +34,7 @@ class WrittenSpeech(Speech):
         self,
         call: Call,
         text: Iterable[str],
-        pieces: _appends.Pieces,
+        pieces: appends.Pieces,
         timeout: float | None,
         family: str,
         require_whole: bool = False,
@@ -99,12 +100,12 @@ class WrittenSpeech(Speech):
         while not self._over:
             try:
                 messages = self._call.beside(request, self._timeout)
-                answers = [_appends.still_taken(message) for message in messages]
+                answers = [appends.still_taken(message) for message in messages]
                 return all(answers)
             except grpc.RpcError as error:
                 raise _responses.rpc_error(error) from None
             except Overloaded:
-                time.sleep(_appends.RETRY_SECONDS)
+                time.sleep(appends.RETRY_SECONDS)
             except VoiceCloneError:
                 if self._reader.finished:
                     return False

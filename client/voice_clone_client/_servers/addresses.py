@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
-from .errors import ConnectionFailed, InvalidArgument
+from ..errors import ConnectionFailed, InvalidArgument
 
 DNS = "dns:///"
 REFRESH_SECONDS = 5.0  # for which the addresses of a name are used before it is looked up again

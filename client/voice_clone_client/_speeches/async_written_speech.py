@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 
-from . import _appends, _responses
-from ._async_calls import quiet_task
-from ._async_servers import AsyncCall
-from ._async_speech import AsyncSpeech
-from .errors import InvalidArgument, Overloaded, VoiceCloneError
-from .types import Chunk
+from .. import _responses
+from .._servers.async_calls import quiet_task
+from .._servers.asynchronous import AsyncCall
+from ..errors import InvalidArgument, Overloaded, VoiceCloneError
+from ..types import Chunk
+from . import appends
+from .async_speech import AsyncSpeech
 
 
 class AsyncWrittenSpeech(AsyncSpeech):
@@ -31,7 +32,7 @@ class AsyncWrittenSpeech(AsyncSpeech):
         self,
         call: AsyncCall,
         text: AsyncIterable[str] | Iterable[str],
-        pieces: _appends.Pieces,
+        pieces: appends.Pieces,
         timeout: float | None,
         family: Callable[[], Coroutine[Any, Any, str]],
         require_whole: bool = False,
@@ -97,12 +98,12 @@ class AsyncWrittenSpeech(AsyncSpeech):
         while True:
             try:
                 messages = self._call.beside(request, self._timeout)
-                answers = [_appends.still_taken(message) async for message in messages]
+                answers = [appends.still_taken(message) async for message in messages]
                 return all(answers)
             except grpc.RpcError as error:
                 raise _responses.rpc_error(error) from None
             except Overloaded:
-                await asyncio.sleep(_appends.RETRY_SECONDS)
+                await asyncio.sleep(appends.RETRY_SECONDS)
             except VoiceCloneError:
                 if self._reader.finished:
                     return False

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from . import _channel
-from .errors import from_status
+from ..errors import from_status
+from . import channel
 
 _HERE = "Locally cancelled by application!"  # grpc's words for a call that this process has cancelled
 
@@ -32,14 +32,14 @@ async def answer_of(call: Any, answer: Awaitable[T]) -> T:
 
 
 async def let_end(call: Any, messages: AsyncIterator[Any]) -> None:
-    """Wait for the end of a stream after the server's error; see `_speech.let_end`."""
+    """Wait for the end of a stream after the server's error; see `channel.let_end`."""
 
     async def rest() -> None:
         async for _ in messages:
             pass
 
     try:
-        await asyncio.wait_for(rest(), _channel.END_SECONDS)
+        await asyncio.wait_for(rest(), channel.END_SECONDS)
     except (grpc.RpcError, asyncio.TimeoutError):
         call.cancel()
 

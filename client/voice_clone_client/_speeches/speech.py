@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -12,9 +10,10 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _channel, _responses
-from .errors import BrokenStream, Cancelled, VoiceCloneError
-from .types import Chunk
+from .. import _responses
+from .._servers.channel import let_end
+from ..errors import BrokenStream, Cancelled, VoiceCloneError
+from ..types import Chunk
 
 
 class Speech(Iterator[Chunk]):
@@ -88,17 +87,3 @@ class Speech(Iterator[Chunk]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def let_end(call: Any) -> None:
-    """Wait for the end of a stream after the server's error, and cancel it only if it does not end.
-
-    A stream that is cancelled close to an error keeps its model loaded in Triton 2.51, and the server then waits for
-    that model when it stops.
-    """
-    timer = threading.Timer(_channel.END_SECONDS, call.cancel)
-    timer.start()
-    with contextlib.suppress(grpc.RpcError):
-        for _ in call:
-            pass
-    timer.cancel()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from ._addresses import Address
+from .addresses import Address
 
 FACTOR = 1.25  # of the mean number of running calls: what a server takes before its voices move on
 FREE = 4  # running calls that a home takes in any case: they cost less than a cold voice elsewhere

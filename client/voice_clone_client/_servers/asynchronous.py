@@ -1,4 +1,4 @@
-"""The servers of the client for asyncio: connections, and calls that another server may take over; see `_servers`."""
+"""The servers of the client for asyncio: connections, and calls that another server may take over; see `blocking`."""
 
 from __future__ import annotations
 
@@ -6,53 +6,39 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import grpc.aio
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2
 
-from . import _affinity, _channel, _retry
-from ._addresses import REFRESH_SECONDS, Address, Addresses
-from ._affinity import Metadata
-from ._async_calls import answer_of, let_end, quiet_task
-from ._chooser import Chooser
-from ._servers import ASK_SECONDS
-from .errors import ConnectionFailed, VoiceCloneError
-
-
-class _Connection(NamedTuple):
-    channel: Any
-    stub: Any
-    stream: Any
+from ..errors import ConnectionFailed, VoiceCloneError
+from . import affinity, retry
+from .addresses import REFRESH_SECONDS, Address
+from .affinity import Metadata
+from .async_calls import answer_of, let_end, quiet_task
+from .pool import ASK_SECONDS, Pool
 
 
-class AsyncServers:
-    """As `_servers.Servers`, for one event loop, to which the channels belong."""
+class AsyncServers(Pool):
+    """As `blocking.Servers`, for one event loop, to which the channels belong."""
 
     def __init__(self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata) -> None:
-        self._addresses = Addresses(url)
-        self._credentials = credentials
-        self._metadata = metadata
-        self._chooser = Chooser()
-        self._connections: dict[Address, _Connection] = {}
-        self._stale_at = float("-inf")
+        super().__init__(grpc.aio, url, credentials, metadata)
         self._look_up: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
-        if self._addresses.fixed is not None:
-            self._chooser.update(self._addresses.fixed)
 
     async def infer(self, request: Any, timeout: float | None) -> Any:
         """As `Servers.infer`."""
-        key, changes = _affinity.of_request(request), _retry.changes(request)
-        metadata = (*self._metadata, *_affinity.headers(key))
+        key, changes = affinity.of_request(request), retry.changes(request)
+        metadata = (*self._metadata, *affinity.headers(key))
         until = None if timeout is None else time.monotonic() + timeout
         first = await self.choose(key)
         assert first is not None
         try:
             return await self._infer(first, request, timeout, metadata)
         except VoiceCloneError as error:
-            other = await self.choose(key, (first,)) if _retry.may_repeat(error, changes) else None
+            other = await self.choose(key, (first,)) if retry.may_repeat(error, changes) else None
             if other is None:
                 raise
         return await self._infer(other, request, None if until is None else until - time.monotonic(), metadata)
@@ -88,31 +74,11 @@ class AsyncServers:
             task.add_done_callback(self._asking.discard)
         return self._chooser.choose(key, tried)
 
-    def connection(self, address: Address) -> _Connection:
-        """As `Servers.connection`."""
-        if address not in self._connections:
-            channel = _channel.connect(grpc.aio, address, self._credentials)
-            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-            self._connections[address] = _Connection(channel, stub, _channel.stream_of(channel))
-        return self._connections[address]
-
-    def told(self, address: Address, error: VoiceCloneError | None) -> None:
-        """As `Servers.told`."""
-        if error is None:
-            self._chooser.answered(address)
-        elif isinstance(error, ConnectionFailed):
-            self._chooser.failed(address)
-            self._stale_at = float("-inf")
-
-    def ended(self, address: Address) -> None:
-        """As `Servers.ended`."""
-        self._chooser.ended(address)
-
     async def close(self) -> None:
         """Close all connections."""
         for task in (*self._asking, *([self._look_up] if self._look_up else [])):
             task.cancel()
-        for connection in tuple(self._connections.values()):
+        for connection in self.take_all():
             await connection.channel.close()
 
     async def _infer(self, address: Address, request: Any, timeout: float | None, metadata: Metadata) -> Any:
@@ -120,7 +86,7 @@ class AsyncServers:
             call = self.connection(address).stub.ModelInfer(request, timeout=timeout, metadata=metadata)
             answer = await answer_of(call, call)
         except grpc.RpcError as failure:
-            error = _retry.error_of(failure)
+            error = retry.error_of(failure)
         except ConnectionFailed as cancelled:
             error = cancelled
         else:
@@ -155,13 +121,12 @@ class AsyncServers:
             self._chooser.update(await asyncio.get_running_loop().run_in_executor(None, self._addresses.look_up))
         finally:
             self._stale_at = time.monotonic() + REFRESH_SECONDS
-        for address in self._chooser.take_gone():
-            if (connection := self._connections.pop(address, None)) is not None:
-                await connection.channel.close()
+        for connection in self.take_gone():
+            await connection.channel.close()
 
 
 class AsyncCall:
-    """The messages of a stream, which begins in a task; else as `_servers.Call`. Iterated once."""
+    """The messages of a stream, which begins in a task; else as `blocking.Call`. Iterated once."""
 
     def __init__(
         self,
@@ -176,8 +141,8 @@ class AsyncCall:
         self._servers = servers
         self._request = request
         self._until = None if timeout is None else time.monotonic() + timeout
-        self._key = _affinity.of_request(request)
-        self._metadata = (*metadata, *_affinity.headers(self._key, stream_id))
+        self._key = affinity.of_request(request)
+        self._metadata = (*metadata, *affinity.headers(self._key, stream_id))
         self._repeatable = repeatable
         self._cancelled = False
         self._address: Address | None = None
@@ -191,7 +156,7 @@ class AsyncCall:
             try:
                 while True:
                     message = await answer_of(self._call, anext(messages))
-                    if _retry.error_in(message) and self._repeatable:
+                    if retry.error_in(message) and self._repeatable:
                         await let_end(self._call, messages)
                         if await self._begin_anew():
                             break
@@ -202,9 +167,9 @@ class AsyncCall:
             except StopAsyncIteration:
                 return
             except (grpc.RpcError, ConnectionFailed) as failure:
-                error = failure if isinstance(failure, ConnectionFailed) else _retry.error_of(failure)
+                error = failure if isinstance(failure, ConnectionFailed) else retry.error_of(failure)
                 self._told(error)
-                if not (_retry.may_repeat(error) and await self._begin_anew()):
+                if not (retry.may_repeat(error) and await self._begin_anew()):
                     raise
 
     def cancel(self) -> None:

@@ -11,11 +11,11 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _responses
-from ._async_calls import let_end
-from ._async_servers import AsyncCall
-from .errors import BrokenStream, Cancelled, VoiceCloneError
-from .types import Chunk
+from .. import _responses
+from .._servers.async_calls import let_end
+from .._servers.asynchronous import AsyncCall
+from ..errors import BrokenStream, Cancelled, VoiceCloneError
+from ..types import Chunk
 
 
 class AsyncSpeech(AsyncIterator[Chunk]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,8 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2
 
-from ._addresses import Address
-from .errors import InvalidArgument
+from ..errors import InvalidArgument
+from .addresses import Address
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),  # the server bounds uploads
@@ -91,3 +93,17 @@ def shorter(usual: float | None, limit: float | None) -> float | None:
     """The smaller of two limits in seconds, of which None is none; at least 0."""
     limits = [seconds for seconds in (usual, limit) if seconds is not None]
     return max(0.0, min(limits)) if limits else None
+
+
+def let_end(call: Any) -> None:
+    """Wait for the end of a stream after the server's error, and cancel it only if it does not end.
+
+    A stream that is cancelled close to an error keeps its model loaded in Triton 2.51, and the server then waits for
+    that model when it stops.
+    """
+    timer = threading.Timer(END_SECONDS, call.cancel)
+    timer.start()
+    with contextlib.suppress(grpc.RpcError):
+        for _ in call:
+            pass
+    timer.cancel()

@@ -6,53 +6,27 @@ import contextlib
 import threading
 import time
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2
 
-from . import _affinity, _channel, _retry
-from ._addresses import REFRESH_SECONDS, Address, Addresses
-from ._affinity import Metadata
-from ._chooser import Chooser
-from ._speech import let_end
-from .errors import ConnectionFailed, VoiceCloneError
-
-ASK_SECONDS = 2.0  # for a server's answer whether it is ready
+from ..errors import VoiceCloneError
+from . import affinity, retry
+from .addresses import REFRESH_SECONDS, Address
+from .affinity import Metadata
+from .channel import let_end
+from .pool import ASK_SECONDS, Pool
 
 
-class _Connection(NamedTuple):
-    channel: Any
-    stub: Any
-    stream: Any
-
-
-class Servers:
-    """One server, or several that have the same voices. Thread-safe.
-
-    Args:
-        url: see `Addresses`.
-        credentials: of TLS.
-        metadata: sent with every call.
-
-    Raises:
-        InvalidArgument: the url is wrong.
-    """
+class Servers(Pool):
+    """The servers of the synchronous client; the arguments but the first are those of `Pool`."""
 
     def __init__(self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata) -> None:
-        self._addresses = Addresses(url)
-        self._credentials = credentials
-        self._metadata = metadata
-        self._chooser = Chooser()
-        self._connections: dict[Address, _Connection] = {}
-        self._lock = threading.Lock()
+        super().__init__(grpc, url, credentials, metadata)
         self._looking_up = threading.Lock()
-        self._stale_at = float("-inf")
-        self._closed = False
-        if self._addresses.fixed is not None:
-            self._chooser.update(self._addresses.fixed)
-            for address in self._addresses.fixed:
-                self.connection(address)
+        for address in self._addresses.fixed or ():
+            self.connection(address)
 
     def infer(self, request: Any, timeout: float | None) -> Any:
         """The answer of a model that gives one; at most two servers are asked.
@@ -60,15 +34,15 @@ class Servers:
         Raises:
             VoiceCloneError: the last one's.
         """
-        key, changes = _affinity.of_request(request), _retry.changes(request)
-        metadata = (*self._metadata, *_affinity.headers(key))
+        key, changes = affinity.of_request(request), retry.changes(request)
+        metadata = (*self._metadata, *affinity.headers(key))
         until = None if timeout is None else time.monotonic() + timeout
         first = self.choose(key)
         assert first is not None
         try:
             return self._infer(first, request, timeout, metadata)
         except VoiceCloneError as error:
-            other = self.choose(key, (first,)) if _retry.may_repeat(error, changes) else None
+            other = self.choose(key, (first,)) if retry.may_repeat(error, changes) else None
             if other is None:
                 raise
         return self._infer(other, request, None if until is None else until - time.monotonic(), metadata)
@@ -105,41 +79,16 @@ class Servers:
             self._ask(address)
         return self._chooser.choose(key, tried)
 
-    def connection(self, address: Address) -> _Connection:
-        """That to a server, which is made with the first call."""
-        with self._lock:
-            if address not in self._connections:
-                if self._closed:
-                    raise ValueError("the client is closed")
-                channel = _channel.connect(grpc, address, self._credentials)
-                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-                self._connections[address] = _Connection(channel, stub, _channel.stream_of(channel))
-            return self._connections[address]
-
-    def told(self, address: Address, error: VoiceCloneError | None) -> None:
-        """What a call to a server says of it."""
-        if error is None:
-            self._chooser.answered(address)
-        elif isinstance(error, ConnectionFailed):
-            self._chooser.failed(address)
-            self._stale_at = float("-inf")
-
-    def ended(self, address: Address) -> None:
-        """A call to a server is over."""
-        self._chooser.ended(address)
-
     def close(self) -> None:
         """Close all connections, which cancels the calls that run."""
-        with self._lock:
-            self._closed = True
-            for connection in self._connections.values():
-                connection.channel.close()
+        for connection in self.take_all():
+            connection.channel.close()
 
     def _infer(self, address: Address, request: Any, timeout: float | None, metadata: Metadata) -> Any:
         try:
             answer = self.connection(address).stub.ModelInfer(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as failure:
-            error = _retry.error_of(failure)
+            error = retry.error_of(failure)
             self.told(address, error)
             raise error from None
         else:
@@ -188,9 +137,7 @@ class Servers:
             self._chooser.update(found)
         finally:
             self._stale_at = time.monotonic() + REFRESH_SECONDS
-        with self._lock:
-            gone = [self._connections.pop(each) for each in self._chooser.take_gone() if each in self._connections]
-        for connection in gone:
+        for connection in self.take_gone():
             connection.channel.close()
 
 
@@ -209,8 +156,8 @@ class Call(Iterator[Any]):
         self._servers = servers
         self._request = request
         self._until = None if timeout is None else time.monotonic() + timeout
-        self._key = _affinity.of_request(request)
-        self._metadata = (*metadata, *_affinity.headers(self._key, stream_id))
+        self._key = affinity.of_request(request)
+        self._metadata = (*metadata, *affinity.headers(self._key, stream_id))
         self._repeatable = repeatable
         self._cancelled = False
         self._lock = threading.Lock()
@@ -223,12 +170,12 @@ class Call(Iterator[Any]):
             try:
                 message = next(self._call)
             except grpc.RpcError as failure:
-                error = _retry.error_of(failure)
+                error = retry.error_of(failure)
                 self._servers.told(self._address, error)
-                if not (_retry.may_repeat(error) and self._begin_anew()):
+                if not (retry.may_repeat(error) and self._begin_anew()):
                     raise
                 continue
-            if _retry.error_in(message) and self._repeatable:
+            if retry.error_in(message) and self._repeatable:
                 let_end(self._call)
                 if self._begin_anew():
                     continue

@@ -1,0 +1,1 @@
+"""Speeches as their callers see them, of texts that are whole or still written."""
