@@ -58,7 +58,11 @@ def server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> Iterator[Tri
         checkpoint_folder("tiny", 0),
         tmp_path / "voices",
         log=tmp_path / "log",
-        environment={"VOICE_CLONE_DETERMINISTIC": "true", "VOICE_CLONE_STREAM_IDLE_SECONDS": "5"},
+        environment={
+            "VOICE_CLONE_DETERMINISTIC": "true",
+            "VOICE_CLONE_STREAM_IDLE_SECONDS": "5",
+            "VOICE_CLONE_TEXT_IDLE_SECONDS": "2",
+        },
     )
     yield server.start()
     server.stop()
@@ -129,7 +133,7 @@ def model_ready(server: TritonServer, model: str) -> bool:
         return bool(answer.status == 200)
 
 
-@pytest.mark.parametrize("requests", [120, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("requests", [120, pytest.param(10_000, marks=pytest.mark.long)])
 def test_hostile_requests(
     server: TritonServer, tmp_path: Path, reference_clip: bytes, reference_text: str, requests: int
 ) -> None:

@@ -157,7 +157,7 @@ def _spoil_request(rng: random.Random, request: Any) -> None:
 
 def _add_parameters(rng: random.Random, request: Any) -> None:
     name = rng.choice(
-        ["deadline_ms", "deadline_ms", "deadline_ms", "unknown", "", "priority", "timeout", "binary_data"]
+        [*["deadline_ms"] * 3, *["owner"] * 2, "unknown", "", "priority", "timeout", "binary_data", "x-voice-token"]
     )
     parameter = request.parameters[name]
     kind = rng.randrange(5)

@@ -115,13 +115,33 @@ def good_speech(rng: random.Random, world: World) -> list[Tensor]:
         [string("reference_audio", GOOD[rng.choice(list(GOOD))])],
         [string("reference_audio", GOOD["WAV"]), string("reference_text", "What is said.")],
         [string("reference_audio", broken_audio(rng))],
+        [string("voice_prompt", rng.choice([world.bundle, _damaged(rng, world.bundle)]))],
     ]
     inputs = [string("text", rng.choice(["Hello.", "Good morning, everybody."])), *rng.choice(source)]
     if rng.random() < 0.3:
         inputs.append(string("language", "English"))
     if rng.random() < 0.3:
         inputs.append(array("x_vector_only", True, "BOOL"))
+    if rng.random() < 0.2:
+        inputs.append(array("cache", rng.random() < 0.5, "BOOL"))
+    if rng.random() < 0.1:
+        inputs.append(string("text_stream", rng.choice([text_stream(rng), rng.choice(TEXTS)])))
     return inputs
+
+
+def text_stream(rng: random.Random) -> str:
+    """The id of a stream whose text is appended; attackers share a few, so they append to each other's streams."""
+    return f"{rng.randrange(20):032x}"
+
+
+def good_append(rng: random.Random) -> list[Tensor]:
+    """A piece of the text of a stream that may be open."""
+    return [
+        string("append", rng.choice([*[text_stream(rng)] * 5, rng.choice(TEXTS)])),
+        string("text", rng.choice(["And so on. ", rng.choice(TEXTS)])),
+        array("index", rng.choice([0, 0, 1, 2, *INTEGERS]), "INT32"),
+        array("last", rng.random() < 0.3, "BOOL"),
+    ]
 
 
 def option_values(rng: random.Random) -> dict[str, Any]:
@@ -145,9 +165,13 @@ def good_ensemble(rng: random.Random, world: World) -> list[Tensor]:
 
 
 def good_talker(rng: random.Random, world: World) -> list[Tensor]:
-    """A prompt, or a cancel of a stream that is not there."""
+    """A prompt, a piece of text, a voice to forget, or a cancel of a stream that may be there."""
     if rng.random() < 0.1:
-        return [string("cancel", rng.choice([*TEXTS, "0" * 32]))]
+        return [string("cancel", rng.choice([*TEXTS, text_stream(rng)]))]
+    if rng.random() < 0.3:
+        return good_append(rng)
+    if rng.random() < 0.05:
+        return [string("forget", rng.choice([*TEXTS, '["Mallory"]', "[1]"]))]
     reference = rng.choice([0, 0, 5])
     prompt: dict[str, NDArray[Any]] = {
         "role_ids": np.array([1, 2, 3], np.int32),
@@ -195,7 +219,9 @@ def _spoil_array(rng: random.Random, prompt: dict[str, NDArray[Any]]) -> None:
 
 
 def good_code2wav(rng: random.Random, world: World) -> list[Tensor]:
-    """A chunk of a stream of its own, or a wrong one of a stream of another client."""
+    """A chunk of a stream of its own, a wrong one of a stream of another client, or a voice to forget."""
+    if rng.random() < 0.05:
+        return [string("forget", rng.choice([*TEXTS, '["Mallory"]', "[1]"]))]
     own = not world.live or rng.random() < 0.5
     index = rng.choice([0, 0, 0, *INTEGERS]) if own else rng.choice([-1, 10**6, 2**31 - 1, -(2**31)])
     return [
@@ -204,7 +230,7 @@ def good_code2wav(rng: random.Random, world: World) -> list[Tensor]:
         array("context_codes", codes(rng, rng.choice([0, 0, 7])), "INT32"),
         array("chunk_index", index, "INT32"),
         array("final", rng.random() < 0.7, "BOOL"),
-        string("info", rng.choice(["", "", "{}", '{"seed": 1}']) if own else ""),
+        string("info", rng.choice(["", "", "{}", '{"seed": 1}', '{"seed": "\\ud800"}', "\ud800"]) if own else ""),
     ]
 
 
@@ -235,6 +261,7 @@ def good_operation(rng: random.Random, world: World) -> list[Tensor]:
         string("description", rng.choice(TEXTS)),
         string("options", rng.choice(['{"wait": true}', '{"mode": "icl"}', '{"force": true}', *rng.sample(TEXTS, 3)])),
         array("speaker_embedding", np.full(rng.choice([64, 64, 0, 3]), rng.choice(FLOATS)), "FP32"),
+        string("voice_prompt", rng.choice([world.bundle, _damaged(rng, world.bundle)])),
     ]
     likely = {"upload": optional[1:3], "import": optional[1:2], "resolve": optional[:1]}.get(operation, [])
     others = rng.sample(optional, rng.choice([0, 0, 0, 1, 2]))
