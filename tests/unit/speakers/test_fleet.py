@@ -18,7 +18,9 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound
 from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.speakers.postgres.history import _NEWER
 from voice_clone.speakers.postgres.latest import KnownInDatabase
+from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import ArtifactId
 
 STORES = ("postgresql",)
@@ -67,6 +69,25 @@ def test_many_cold_requests_on_three_servers_are_one_extraction(make_voices: Mak
     replies = together(96, lambda index: fleet[index % 3].resolve())
     assert {reply.artifacts for reply in replies} == {fleet[0].resolve().artifacts}
     assert encoder.extractions == 1
+
+
+def test_a_look_costs_the_same_among_many_voices_without_statistics(make_voices: Make) -> None:
+    voices = make_voices()
+    voices.upload()
+    store = voices.cache._store
+    assert isinstance(store, PostgresStore)
+    with store._looking.use(60.0) as connection:
+        connection.execute("ALTER TABLE voice_clone.voice SET (autovacuum_enabled = off)")
+        connection.execute(
+            "INSERT INTO voice_clone.voice SELECT decode(md5(n::text), 'hex'), 1, -n, NULL, NULL "
+            "FROM generate_series(1, 20000) n"
+        )
+        plan = connection.execute(f"EXPLAIN ANALYZE {_NEWER}", (10**6,)).fetchall()
+        connection.execute("DELETE FROM voice_clone.voice WHERE change < 0")
+        connection.execute("ALTER TABLE voice_clone.voice RESET (autovacuum_enabled)")
+    text = "\n".join(str(line) for (line,) in plan)
+    assert "voice_change_key" in text, text
+    assert "Seq Scan on voice" not in text and "JIT" not in text, text
 
 
 def test_limits_hold_for_the_fleet(make_voices: Make) -> None:

@@ -24,7 +24,7 @@ from voice_clone.speakers.store.protocol import Change, Listener
 
 _NEWER = """
     SELECT c.change, c.epoch, v.id, v.change, v.record::text
-    FROM voice_clone.counter c LEFT JOIN voice_clone.voice v ON v.change > %s ORDER BY v.change
+    FROM voice_clone.counter c LEFT JOIN voice_clone.voice v ON v.change > %s WHERE c.one ORDER BY v.change
 """
 _ORIGIN = """
     SELECT system_identifier::text || ' ' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()

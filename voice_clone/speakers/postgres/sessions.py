@@ -22,10 +22,12 @@ from voice_clone.speakers.postgres.errors import database_errors
 
 _TICK = 0.05  # seconds between two looks at the deadlines
 # The database ends what a paused or lost replica left open, since that would keep others from writing: 11 s after its
-# machine is gone, 5 s after it stopped in the middle of a change.
+# machine is gone, 5 s after it stopped in the middle of a change. The last two are for a database without statistics of
+# many new voices: it expects a look to find a third of them, reads the whole table, and compiles for that (70 ms).
 _GREETING = (
     "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; "
-    "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '10s'; SET statement_timeout = '60s'"
+    "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '10s'; SET statement_timeout = '60s'; "
+    "SET jit = off; SET enable_seqscan = off"
 )
 Connection = psycopg.Connection[tuple[object, ...]]
 
