@@ -231,7 +231,7 @@ def killed(world: World, folder: Path, cycles: int) -> None:
         server.kill()
 
 
-@pytest.mark.parametrize("cycles", [3, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cycles", [3, pytest.param(800, marks=pytest.mark.long)])
 def test_killed_at_random_moments(tmp_path: Path, cycles: int) -> None:  # B13, B10
     models = make_repository(tmp_path / "models", ("qwen3_tts",))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,9 +9,11 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from tests.support.cache_calls import Cache
+from tests.support.deployment_files import metrics_in_manifests
 from tests.support.fakes import clip
 from tests.support.family_models import make_repository
 from tests.support.postgres import Databases
+from tests.support.server_metrics import series
 from tools.triton_server import TritonServer
 
 
@@ -81,9 +82,10 @@ def test_ninety_six_cold_requests_on_three_servers_are_one_extraction(
 
 def test_the_state_of_the_store_is_told(fleet: list[TritonServer], caches: list[Cache]) -> None:
     assert caches[0]("stats")[0]["store"]["reachable"] is True
-    page = urllib.request.urlopen(f"http://127.0.0.1:{fleet[0].metrics_port}/metrics", timeout=10).read().decode()
-    for name in ("store_age_seconds", "store_look_failures_total", "store_resets_total", "store_claims_refused_total"):
-        assert f"voice_clone_speaker_cache_{name} " in page
+    told = {name for name, _, _ in series(fleet[0])}
+    assert told >= {f"speaker_cache_store_{name}_total" for name in ("look_failures", "claims_refused")}
+    alerts = {name for name in metrics_in_manifests() if name.startswith("speaker_cache_")}
+    assert alerts and told >= alerts
 
 
 def test_a_server_that_dies_takes_no_voice_with_it(fleet: list[TritonServer], caches: list[Cache]) -> None:

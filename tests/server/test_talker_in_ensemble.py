@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.support.server_metrics import metric
+from tests.support.deployment_files import metrics_in_manifests
+from tests.support.server_metrics import metric, series
 from tests.support.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
@@ -44,6 +45,11 @@ def speech(voice: str) -> dict[str, Any]:
 
 def nothing_is_left(server: TritonServer) -> bool:
     return metric(server, "talker_live_streams") == metric(server, "talker_waiting_streams") == 0
+
+
+def test_what_the_autoscaler_watches_is_there(server: TritonServer) -> None:
+    watched = {name for name in metrics_in_manifests() if not name.startswith("speaker_cache_")}
+    assert watched and {name for name, _, _ in series(server)} >= watched
 
 
 def test_deadline(server: TritonServer, client: Client, voice: str) -> None:

@@ -70,3 +70,9 @@ def interpolated(text: str, **variables: str) -> str:
     if (operator == ":-" and not value) or (operator == ":+" and value):
         value = interpolated(rest, **variables)
     return text[:start] + value + interpolated(text[end:], **variables)
+
+
+def metrics_in_manifests() -> set[str]:
+    """Our metrics that the Kubernetes manifests name, without `voice_clone_`."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tools" / "kubernetes").rglob("*.yaml")]
+    return {name for text in texts for name in re.findall(r"\bvoice_clone_(\w+)", text)}
