@@ -143,7 +143,7 @@ def many(place: Place, voices: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"registered a second": place.fill(voices, fingerprint)}
     with place.server() as server:
         lines = [line for line in (place.folder / "log").read_text().splitlines() if "speaker_cache" in line]
-        began, ready = (next(line for line in lines if mark in line) for mark in ("loading:", "uccessfully"))
+        began, ready = ([line for line in lines if mark in line][-1] for mark in ("loading:", "uccessfully"))
         figures["seconds until ready"] = clock(ready) - clock(began)
         figures["memory, MB"] = resident(process_of("speaker_cache", server))
         cache = Cache(server)

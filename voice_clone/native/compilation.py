@@ -4,19 +4,26 @@ numba compiles a cached function again when the function's own file has changed,
 that it calls has changed. So every state of the package's sources has a cache folder of its own, named by a digest of
 all sources: machine code of other sources is never found. Nothing is deleted. The folder of an earlier state may be
 removed by hand at any time.
+
+Processes that start together need the same functions. One of them compiles a function, the others wait for its machine
+code: compiling all takes a minute and more of a core.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numba
+from filelock import FileLock, Timeout
+from numba.core.compiler_lock import global_compiler_lock
 from platformdirs import user_cache_path
 
+PATIENCE = 120.0  # seconds for which a process waits until another one has compiled a function
 Decorator = Callable[[Callable[..., Any]], Any]
 
 _config: Any = numba.config  # numba has no types
@@ -38,11 +45,42 @@ def compiler(sources: Path) -> Decorator:
         try:
             if folder is not None:
                 _config.CACHE_DIR = str(folder)  # numba reads it once, when it decorates
-            return numba.njit(nogil=True, error_model="numpy", cache=folder is not None)(function)
+            dispatcher = numba.njit(nogil=True, error_model="numpy", cache=folder is not None)(function)
         finally:
             _config.CACHE_DIR = before
+        if folder is not None:
+            _compile_once(dispatcher, folder / f"{function.__module__}.{function.__qualname__}.lock")
+        return dispatcher
 
     return compiled
+
+
+def _compile_once(dispatcher: Any, path: Path) -> None:
+    """Let one process at a time compile a function; the next one finds its machine code in the cache."""
+    compile_here = dispatcher.compile
+    lock = FileLock(path)
+
+    def compile_or_wait(signature: Any) -> Any:
+        # numba's own lock first: so one thread of a process holds files' locks, of a function before those of what it
+        # calls, and no two processes wait for each other.
+        with global_compiler_lock, _held(lock):
+            return compile_here(signature)
+
+    dispatcher.compile = compile_or_wait
+
+
+@contextlib.contextmanager
+def _held(lock: FileLock) -> Iterator[None]:
+    """Hold a lock during the body, unless another process keeps it for too long: it may be suspended."""
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except (Timeout, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def cache_folder(sources: Path) -> Path | None:

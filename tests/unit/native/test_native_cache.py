@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
@@ -93,12 +95,47 @@ def test_other_functions_of_the_process_keep_their_cache(tmp_path: Path) -> None
     assert numba.config.CACHE_DIR == ""
 
 
+def write_package(package: Path, value: int) -> None:
+    """A package of a function that calls another one, which returns `value`."""
+    (package / "parts").mkdir(parents=True, exist_ok=True)
+    texts = {"__init__": "", "compiled": COMPILED, "outer": OUTER, "parts/inner": INNER.format(value)}
+    for file, text in texts.items():
+        (package / f"{file}.py").write_text(text)
+
+
+def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
+    write_package(tmp_path / PACKAGE, 1)
+    code = (
+        f"import sys; from {PACKAGE}.outer import outer; print('loaded', flush=True); sys.stdin.read(); "
+        "print(outer(), sum(outer.stats.cache_misses.values()))"
+    )
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    found = []
+    with contextlib.ExitStack() as stack:
+        running: list[Any] = []
+        for _ in range(4):
+            process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            running.append(stack.enter_context(process))
+        for process in running:
+            assert process.stdout.readline() == "loaded\n"
+        for process in running:
+            process.stdin.close()
+        for process in running:
+            found.append(process.stdout.read().split())
+    assert sorted(found) == [["1", "0"]] * 3 + [["1", "1"]]
+
+
 @pytest.mark.parametrize("setting", ["", "chosen"])
 def test_a_function_is_compiled_again_after_a_change_of_what_it_calls(setting: str, tmp_path: Path) -> None:
     package = tmp_path / PACKAGE
-    (package / "parts").mkdir(parents=True)
-    for file, text in (("__init__", ""), ("compiled", COMPILED), ("outer", OUTER)):
-        (package / f"{file}.py").write_text(text)
     code = f"from {PACKAGE}.outer import outer; print(outer(), sum(outer.stats.cache_hits.values()))"
     # Without bytecode, because Python compares its time of change in whole seconds only.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -107,7 +144,7 @@ def test_a_function_is_compiled_again_after_a_change_of_what_it_calls(setting: s
         environment["NUMBA_CACHE_DIR"] = str(tmp_path / setting)
     found = []
     for value in (1, 1, 2, 1):
-        (package / "parts" / "inner.py").write_text(INNER.format(value))
+        write_package(package, value)
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
         found.append(done.stdout.split())
