@@ -240,8 +240,8 @@ class GrpcAttacker:
         wanted = rng.choice([0, 1, 2, 3])
         said = []
         try:
-            for _ in range(wanted):
-                said.append(next(call).error_message)
+            for _, response in zip(range(wanted), call, strict=False):  # a refusal is the only response
+                said.append(response.error_message)
         except grpc.RpcError as error:
             said.append(f"{error.code().name}: {error.details()}")
         call.cancel()
