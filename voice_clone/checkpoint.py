@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from voice_clone.checkpoint_config import read_json
 from voice_clone.errors import CheckpointError
 
+_MOST = 100_000_000  # bytes of a header, as the format has it
 _FLOATS = ("F32", "F16", "BF16")
 
 
@@ -127,6 +129,17 @@ class CheckpointFiles:
                 digest.update(weights.read(name).reshape(-1).view(torch.uint8).numpy().data)  # from the map, uncopied
         return digest.hexdigest()
 
+    def identity(self, file: str) -> list[Any]:
+        """What tells a weight file from another one and from its own later states, without reading it whole, fit for
+        JSON: of the file, or of each of its shards, the header's digest, the size, the number and the times of change.
+
+        Raises:
+            CheckpointError: a file cannot be read.
+        """
+        shards = self._shards(file)
+        names = [f"{file}.safetensors"] if shards is None else sorted({str(shard) for shard in shards.values()})
+        return [[name, *_state(self.folder / Path(file).with_name(Path(name).name), name)] for name in names]
+
     @contextmanager
     def _open(self, file: str, names: Collection[str]) -> Iterator[Mapping[str, _Weights]]:
         """The open file of each tensor of `names`; their maps outlive the files."""
@@ -143,12 +156,9 @@ class CheckpointFiles:
 
     def _locate(self, file: str, names: Collection[str]) -> dict[str, str]:
         """Each tensor's file: the whole one if it is there, as the official package prefers it, else its shard."""
-        whole, index = f"{file}.safetensors", f"{file}.safetensors.index.json"
-        if (self.folder / whole).is_file() or not (self.folder / index).is_file():
-            return dict.fromkeys(names, whole)
-        shards = read_json(self.folder, index).get("weight_map")
-        if not isinstance(shards, dict):
-            raise CheckpointError(f"{index}: holds no weight_map")
+        shards, index = self._shards(file), f"{file}.safetensors.index.json"
+        if shards is None:
+            return dict.fromkeys(names, f"{file}.safetensors")
         located = {}
         for name in names:
             shard = shards.get(name)
@@ -158,6 +168,16 @@ class CheckpointFiles:
                 raise CheckpointError(f"{index}: tensor {name} is not in a file of this folder")
             located[name] = str(Path(file).with_name(shard))
         return located
+
+    def _shards(self, file: str) -> dict[str, Any] | None:
+        """The shard of each tensor; None: there is a whole file, or neither."""
+        whole, index = f"{file}.safetensors", f"{file}.safetensors.index.json"
+        if (self.folder / whole).is_file() or not (self.folder / index).is_file():
+            return None
+        shards = read_json(self.folder, index).get("weight_map")
+        if not isinstance(shards, dict):
+            raise CheckpointError(f"{index}: holds no weight_map")
+        return shards
 
 
 class _Weights:
@@ -190,6 +210,18 @@ def _open_weights(folder: Path, file: str) -> Iterator[_Weights]:
         raise CheckpointError(f"{file}: not a whole safetensors file; it may have been cut short") from None
     with handle as entered:
         yield _Weights(file, entered)
+
+
+def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
+    """Of a safetensors file: the digest of its header, its size, its number and the times of its last changes."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(min(int.from_bytes(file.read(8), "little"), _MOST))
+            status = os.fstat(file.fileno())
+    except OSError:
+        raise CheckpointError(f"{name}: the file cannot be read") from None
+    digest = hashlib.sha256(header).hexdigest()
+    return digest, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _check(weights: _Weights, name: str, shape: tuple[int, ...]) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.native.compilation import digest_of, instructions, writable_folder
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.onnx.session import Runtime
 from voice_clone.settings import Settings
 
@@ -15,6 +20,8 @@ NO_GPU = (
     "torch %s finds no GPU to use; the driver must be as new as that CUDA (580 or newer for CUDA 13), "
     "and a container needs --gpus"
 )
+
+PACKED_BYTES = 8_000_000_000  # of disk
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +108,31 @@ def prefill_chunk(settings: Settings) -> int:
 def max_decode_batch(settings: Settings) -> int:
     """Chunks decoded together. A CPU gains little from a batch, and its first stream waits for its last."""
     return settings.integer("max_decode_batch", 32 if device(settings) == "cuda" else 4)
+
+
+def packed_file(settings: Settings, network: str, identity: list[Any], config: Any, worth: bool = True) -> PackedFile:
+    """Where the packed weights of a network are kept for the next start, beside the compiled code.
+
+    Its key has all that shapes them: the checkpoint, this package's code, torch's, and the processor.
+
+    Args:
+        network: its name, with the precision if there are several.
+        identity: of the checkpoint's files; see `CheckpointFiles.identity`. Taken before they are read.
+        config: the network's, a dataclass.
+        worth: whether packing takes so long that a file is worth its place.
+    """
+    most = round(settings.number("packed_bytes", PACKED_BYTES, least=0.0))
+    if not worth or most == 0 or device(settings) != "cpu":
+        return NOWHERE
+    key = {
+        "network": network,
+        "files": identity,
+        "config": asdict(config),
+        "sources": digest_of(Path(__file__).parent),
+        "torch": torch.__version__,
+        "processor": instructions(),
+    }
+    return PackedFile(writable_folder("packed"), key, most)
 
 
 def encoder_engine(settings: Settings) -> str:

@@ -14,6 +14,7 @@ from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import LoadLayer, NativeStack
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, embedding_array, head_precision, pack
+from voice_clone.native.packed_file import Part, made
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.native.transformer import predictor
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES
@@ -39,6 +40,7 @@ class NativePredictor:
         precision: of the heads, but not below int8.
         projection: from embeddings to hidden states, if their sizes differ.
         unheated: whether the draws are those of `UnheatedSampler`.
+        part: finds the packed heads.
     """
 
     def __init__(
@@ -51,12 +53,13 @@ class NativePredictor:
         precision: Precision,
         projection: nn.Linear | None = None,
         unheated: bool = False,
+        part: Part = made,
     ) -> None:
         kept = head_precision(precision)
         self.stack, self.codebooks = stack, codebooks
         self._vocabulary = size = len(heads[0])
         self._unheated = unheated
-        self._heads = packed = Packed.stack([pack(head, kept) for head in heads])
+        self._heads = packed = Packed(*part(lambda: Packed.stack([pack(head, kept) for head in heads]).arrays))
         self.lm_head = [NativeLinear(packed[index], size) for index in range(len(heads))]
         self._project = None if projection is None else NativeLinear.of(projection, kept)
         self.codec_embedding = table

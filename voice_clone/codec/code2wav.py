@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from voice_clone.codec.chunk import Chunk, Decoded, Primed
 from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, StreamDecoder, VoiceDecoder
 from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.layers.streaming import StreamState
@@ -157,14 +158,16 @@ class Code2Wav:
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
         """Run the shapes that requests will bring, which are slow the first time; stops after about `seconds`.
 
-        CUDA graphs are recorded first, in any case.
+        CUDA graphs are recorded first, in any case. Native code is the same for all shapes: there the smallest does.
         """
         if isinstance(self._decoder, GraphedDecoder):
             self._decoder.prepare()
         deadline = time.monotonic() + seconds
-        lengths = sorted({min(length, PIECE_FRAMES) for length in lengths})
+        longest, lengths = PIECE_FRAMES, sorted({min(length, PIECE_FRAMES) for length in lengths})
+        if isinstance(self._decoder, NativeWindowedDecoder):
+            longest, lengths, batches = 1, lengths[:1], batches[:1]
         shapes = [(self._decoder.decode_chunk, batch, length) for batch in batches for length in lengths]
-        for run, batch, length in [(self._decoder.prime, 1, PIECE_FRAMES), *shapes]:
+        for run, batch, length in [(self._decoder.prime, 1, longest), *shapes]:
             if time.monotonic() > deadline:
                 log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
                 return

@@ -8,5 +8,5 @@ Folders, each of which imports only those above it:
     codec         a chain of layers over rows: a codec's decoder (imports `primitives`, not `transformer`)
 
 All of them use three modules: `compilation` (how numba compiles and where it caches), `thread_pool` (the threads that
-run a function together) and `work_sharing` (how these threads divide the work).
+run a function together) and `work_sharing` (how these threads divide the work). `packed_file` keeps packed weights.
 """

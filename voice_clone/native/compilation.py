@@ -20,6 +20,7 @@ from typing import Any
 
 import numba
 from filelock import FileLock, Timeout
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba.core.compiler_lock import global_compiler_lock
 from platformdirs import user_cache_path
 
@@ -86,13 +87,20 @@ def _held(lock: FileLock) -> Iterator[None]:
 def cache_folder(sources: Path) -> Path | None:
     """The folder for machine code that was compiled from exactly the Python files below `sources`.
 
-    It lies in NUMBA_CACHE_DIR if that is set, else in the `__pycache__` of `sources`. If it cannot be written there, it
-    lies in the user's cache folder. Processes may use it at the same time: numba replaces files as a whole.
+    Processes may use it at the same time: numba replaces files as a whole.
 
     Returns:
         The folder, or None if it can be written nowhere. Each process then compiles for itself.
     """
-    name = f"native-{_digest(sources)}"
+    return writable_folder(f"native-{digest_of(sources)}", sources)
+
+
+def writable_folder(name: str, sources: Path = Path(__file__).parent) -> Path | None:
+    """A folder of this name for what is computed once, or None if it can be written nowhere.
+
+    It lies in NUMBA_CACHE_DIR if that is set, else in the `__pycache__` of `sources`. If it cannot be written there, it
+    lies in the user's cache folder.
+    """
     parents = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else []
     for parent in [*parents, sources / "__pycache__", user_cache_path("voice-clone")]:
         folder = parent / name
@@ -105,13 +113,19 @@ def cache_folder(sources: Path) -> Path | None:
     return None
 
 
-def _digest(sources: Path) -> str:
+def digest_of(sources: Path) -> str:
     """A digest of the names and contents of all Python files below a folder."""
     digest = hashlib.sha256()
     for file in sorted(sources.rglob("*.py")):
         digest.update(file.relative_to(sources).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def instructions() -> str:
+    """The processor that code is compiled for, and its instructions, as a digest."""
+    features = _config.CPU_FEATURES or get_host_cpu_features().flatten()
+    return hashlib.sha256(f"{_config.CPU_NAME or get_host_cpu_name()} {features}".encode()).hexdigest()[:16]
 
 
 compiled = compiler(Path(__file__).parent)

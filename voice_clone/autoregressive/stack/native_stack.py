@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -15,8 +15,11 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
+from voice_clone.native.packed_file import Part, made
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
+
+PROJECTIONS = 4  # of a layer: queries, keys and values; output; gate and up; down
 
 LoadLayer = Callable[[nn.Module, int], None]
 """Fills a layer, given its number."""
@@ -51,6 +54,7 @@ class NativeStack:
         precision: of the projections.
         load: fills a layer, given its number, just before it is packed, if it is on the meta device still: so that no
             more than one layer is in memory unpacked. None: all layers are loaded.
+        part: finds the packed projections and the norms; what is found is not loaded.
 
     Attributes:
         weights, norms, eps: as `decoder_stack` takes them.
@@ -63,29 +67,20 @@ class NativeStack:
 
     repeatable = True
 
-    def __init__(self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None) -> None:
+    def __init__(
+        self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None, part: Part = made
+    ) -> None:
         config, norm = stack.config, stack.norm
         known = replace(config, qkv_bias=False, rope="half", window=None, causal=True)
         if config != known:
             raise ValueError("native code knows stacks without biases, with half-split RoPE and full causal attention")
         self.config = config
         layers = [layer for layer in stack.layers if isinstance(layer, DecoderLayer)]
-        packed: list[list[Packed]] = [[], [], [], []]
-        for index, layer in enumerate(layers):
-            if load is not None:
-                load(layer, index)
-            kinds = layer.self_attn.qkv_proj, layer.self_attn.o_proj, layer.mlp.gate_up_proj, layer.mlp.down_proj
-            for matrices, linear in zip(packed, kinds, strict=True):
-                matrices.append(pack(_take_weight(linear), precision))
-        stacked = [Packed.stack(packed.pop(0)) for _ in range(len(packed))]
+        arrays = part(partial(_pack, layers, precision, load, config.qk_norm))
+        stacked = [Packed(*arrays[place : place + 2]) for place in range(0, 2 * PROJECTIONS, 2)]
         self.multiplications = sum(packed.values.size for packed in stacked)  # of a row
         self.weights = tuple(packed.arrays for packed in stacked)
-        self.norms = (
-            _rows([layer.input_layernorm.weight for layer in layers]),
-            _rows([layer.post_attention_layernorm.weight for layer in layers]),
-            *_head_norms(layers, config.qk_norm),
-            _rows([norm.weight])[0],
-        )
+        self.norms = (*arrays[2 * PROJECTIONS :], _rows([norm.weight])[0])
         self.eps = np.float32(norm.eps)
         attention, inner = layers[0].self_attn, layers[0].mlp.inner
         queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
@@ -156,6 +151,26 @@ class NativeStack:
 def _places(batch: int, start: int, end: int) -> tuple[Tensor, Tensor]:
     """Slots and positions, int64 [B * T], of the rows from `start` to `end` of B streams."""
     return torch.arange(batch).repeat_interleave(end - start), torch.arange(start, end).repeat(batch)
+
+
+def _pack(layers: list[DecoderLayer], precision: Precision, load: LoadLayer | None, qk_norm: bool) -> list[Array]:
+    """The projections of all layers, values and groups of each kind, and the layers' norms."""
+    packed: list[list[Packed]] = [[] for _ in range(PROJECTIONS)]
+    for index, layer in enumerate(layers):
+        if load is not None:
+            load(layer, index)
+        kinds = layer.self_attn.qkv_proj, layer.self_attn.o_proj, layer.mlp.gate_up_proj, layer.mlp.down_proj
+        for matrices, linear in zip(packed, kinds, strict=True):
+            matrices.append(pack(_take_weight(linear), precision))
+    projections = [array for _ in range(PROJECTIONS) for array in Packed.stack(packed.pop(0)).arrays]
+    before = [
+        _rows([norm.weight for norm in norms])
+        for norms in (
+            [layer.input_layernorm for layer in layers],
+            [layer.post_attention_layernorm for layer in layers],
+        )
+    ]
+    return [*projections, *before, *_head_norms(layers, qk_norm)]
 
 
 def _take_weight(linear: nn.Linear) -> Tensor:

@@ -47,14 +47,36 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
 def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecConfig]:
     """The decoder as torch's network, and its sizes; the graphed and the native decoder are made from it."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
+    decoder = _empty_decoder(checkpoint)
+    _fill(decoder, checkpoint, settings)
+    return decoder, checkpoint.codec
+
+
+def _load_native_decoder(settings: Settings) -> tuple[NativeCodecDecoder, CodecConfig]:
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    packed = compute.packed_file(settings, "fish_speech decoder", checkpoint.identity(CODEC), checkpoint.codec)
+    decoder = _empty_decoder(checkpoint)
+    if not packed.found:
+        _fill(decoder, checkpoint, settings)
+    return NativeCodecDecoder(decoder, packed), checkpoint.codec
+
+
+def _empty_decoder(checkpoint: Checkpoint) -> CodecDecoder:
     with torch.device("meta"):
-        decoder = CodecDecoder(checkpoint.codec)
+        return CodecDecoder(checkpoint.codec).eval().requires_grad_(False)
+
+
+def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: Settings) -> None:
     checkpoint.load(decoder, CODEC, "", compute.dtype(settings, "fp32"), torch.device(compute.device(settings)))
-    return decoder.eval().requires_grad_(False), checkpoint.codec
+    decoder.requires_grad_(False)
 
 
 def load_decoder(settings: Settings) -> FishSpeechDecoder:
     """The decoder stage as the settings ask for it: native code on a CPU, CUDA graphs on a GPU."""
+    if compute.device(settings) == "cpu":
+        native, codec = _load_native_decoder(settings)
+        leave_threads_to_native_code()
+        return FishSpeechDecoder(native, codec_format(codec))
     decoder, codec = load_torch_decoder(settings)
     form = codec_format(codec)
     if compute.wants_graphs(settings):
@@ -62,8 +84,4 @@ def load_decoder(settings: Settings) -> FishSpeechDecoder:
         return FishSpeechDecoder(
             GraphedDecoder(decoder, form, compute.max_decode_batch(settings), frames, runner), form
         )
-    if compute.device(settings) == "cpu":
-        native = NativeCodecDecoder(decoder)
-        leave_threads_to_native_code()
-        return FishSpeechDecoder(native, form)
     return FishSpeechDecoder(decoder, form)

@@ -102,6 +102,11 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, FishSpeechC
     native = device.type == "cpu"
     with torch.device("meta"):
         talker = Talker(checkpoint.config, tokenizer.end_token)
+    precision = compute.precision(settings)
+    # An exact matrix is packed faster than a file of its size is written and read.
+    worth = native and precision in ("int8", "int4")
+    network = f"fish_speech talker {precision}"
+    packed = compute.packed_file(settings, network, checkpoint.identity(MODEL), checkpoint.config, worth)
     for name, prefix in PREFIXES.items():
         # On a GPU the table of all tokens stays in the file: a prompt needs a few rows, a frame those of the codes.
         keep = TABLES[name] if native or name == "slow" else ()
@@ -114,7 +119,7 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, FishSpeechC
         network, _, layer = name.partition(".")
         checkpoint.load(module, MODEL, f"{PREFIXES[network]}{layer}.", dtype, device)
 
-    return NativeTalker(talker, compute.precision(settings), load), checkpoint.config, tokenizer
+    return NativeTalker(talker, precision, load, packed), checkpoint.config, tokenizer
 
 
 def load_talker(settings: Settings) -> FishSpeechTalker:

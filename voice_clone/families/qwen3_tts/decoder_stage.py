@@ -58,25 +58,43 @@ def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfi
             empty = CodecDecoder(codec.decoder_config)
         fingerprint = decoder_fingerprint(checkpoint, empty)
         return OnnxCodecDecoder(compute.runtime(settings), fingerprint, empty, codec), checkpoint.config
+    if compute.device(settings) == "cpu":
+        native, config = _load_native_decoder(settings)
+        leave_threads_to_native_code()
+        return native, config
     decoder, config = load_torch_decoder(settings)
     if compute.wants_graphs(settings):
         frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
         batch = compute.max_decode_batch(settings)
         return GraphedDecoder(decoder, codec_format(config.codec), batch, frames, runner), config
-    if compute.device(settings) == "cpu":
-        native = NativeCodecDecoder(decoder)
-        leave_threads_to_native_code()
-        return native, config
     return decoder, config
 
 
 def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
     """The decoder as torch's network, and the configuration; the graphed and the native decoder are made from it."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
+    decoder = _empty_decoder(checkpoint)
+    _fill(decoder, checkpoint, settings)
+    return decoder, checkpoint.config
+
+
+def _load_native_decoder(settings: Settings) -> tuple[NativeCodecDecoder, Qwen3TTSConfig]:
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    sizes, decoder = checkpoint.config.codec.decoder_config, _empty_decoder(checkpoint)
+    packed = compute.packed_file(settings, "qwen3_tts decoder", checkpoint.identity(CODEC), sizes)
+    if not packed.found:
+        _fill(decoder, checkpoint, settings)
+    return NativeCodecDecoder(decoder, packed), checkpoint.config
+
+
+def _empty_decoder(checkpoint: Checkpoint) -> CodecDecoder:
     with torch.device("meta"):
-        decoder = CodecDecoder(checkpoint.config.codec.decoder_config)
+        return CodecDecoder(checkpoint.config.codec.decoder_config).eval().requires_grad_(False)
+
+
+def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: Settings) -> None:
     checkpoint.load(decoder, CODEC, "decoder.", compute.dtype(settings, "fp32"), torch.device(compute.device(settings)))
-    return decoder.eval().requires_grad_(False), checkpoint.config
+    decoder.requires_grad_(False)
 
 
 def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:

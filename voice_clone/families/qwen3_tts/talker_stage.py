@@ -169,6 +169,10 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, Qwen3TTSCon
     native = device.type == "cpu"
     with torch.device("meta"):
         talker = Talker(checkpoint.config)
+    precision, sizes = compute.precision(settings), checkpoint.config.talker
+    # An exact matrix is packed faster than a file of its size is written and read.
+    worth = native and precision in ("int8", "int4")
+    packed = compute.packed_file(settings, f"qwen3_tts talker {precision}", checkpoint.identity(MODEL), sizes, worth)
     keep, without = (TEXT_EMBEDDING,), LAYERS if native else ()
     checkpoint.load(talker, MODEL, "talker.", dtype, device, keep, without)
     talker.eval().requires_grad_(False)
@@ -178,7 +182,7 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, Qwen3TTSCon
     def load(module: nn.Module, name: str) -> None:
         checkpoint.load(module, MODEL, f"talker.{name}.", dtype, device)
 
-    return NativeTalker(talker, compute.precision(settings), load), checkpoint.config
+    return NativeTalker(talker, precision, load, packed), checkpoint.config
 
 
 def load_talker(settings: Settings) -> Qwen3TTSTalker:

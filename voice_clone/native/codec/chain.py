@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS
 from voice_clone.native.matrix.weights import Array
 from voice_clone.native.primitives.vectors import WIDTH
 from voice_clone.native.thread_pool import thread_pool
+
+_ROPE_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def padded(size: int) -> int:
@@ -63,6 +66,39 @@ class Chain:
         self._per_thread: tuple[Array, ...] = ()
         self._buffers = np.zeros(0, np.float32), np.zeros(0, np.float32)
         self._residual = np.zeros(0, np.float32)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All that the chain is made of; `restored` makes it again."""
+        numbers = (
+            self._inputs,
+            self._outputs,
+            self._state_size,
+            self.multiplications,
+            self._window,
+            self._dim,
+            _ROPE_DTYPES.index(self._rope_dtype),
+        )
+        return [self._layers, self._weights, self._parameters, self._frequencies, np.array(numbers, np.int64)]
+
+    @staticmethod
+    def restored(arrays: Sequence[Array]) -> Chain:
+        """The chain that these are the `arrays` of."""
+        layers, weights, parameters, frequencies, numbers = arrays
+        inputs, outputs, state_size, multiplications, window, head_dim, rope_dtype = (int(each) for each in numbers)
+        return Chain(
+            layers=layers,
+            weights=weights,
+            parameters=parameters,
+            inputs=inputs,
+            outputs=outputs,
+            state_size=state_size,
+            multiplications=multiplications,
+            window=window,
+            head_dim=head_dim,
+            frequencies=frequencies,
+            rope_dtype=_ROPE_DTYPES[rope_dtype],
+        )
 
     @property
     def nbytes(self) -> int:

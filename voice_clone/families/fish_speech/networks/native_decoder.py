@@ -11,20 +11,28 @@ from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 
 class NativeCodecDecoder(NativeWindowedDecoder):
     """As `CodecDecoder`.
 
     Args:
-        decoder: on the CPU. Its weights are packed one after the other and given up.
+        decoder: on the CPU. Its weights are packed one after the other and given up. On the meta device if they are
+            found packed.
+        packed: finds the packed weights and keeps them.
     """
 
     @torch.no_grad()
-    def __init__(self, decoder: CodecDecoder) -> None:
-        memory, latent = decoder.memory, len(decoder.quantizer.post_module.norm.weight)
-        self._books = [book.codebook.weight.numpy() for book in decoder.quantizer.books]
-        super().__init__(_latent(decoder), waveform_chain(decoder, latent), memory)
+    def __init__(self, decoder: CodecDecoder, packed: PackedFile = NOWHERE) -> None:
+        size = len(decoder.quantizer.post_module.norm.weight)
+        self._books = packed.part("codebooks")(
+            lambda: [book.codebook.weight.numpy() for book in decoder.quantizer.books]
+        )
+        latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
+        waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
+        packed.keep()
+        super().__init__(latent, waveform, decoder.memory)
 
     def vectors(self, codes: Tensor) -> Tensor:
         """The codes' vectors side by side."""

@@ -19,6 +19,7 @@ from voice_clone.families.fish_speech.networks.prompt_reader import PromptReader
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision, pack
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.transformer import embedding
 
 
@@ -31,28 +32,33 @@ class NativeTalker(PromptReader):
         talker: in torch, fp32, on the CPU. Its layers and heads are packed one after the other and freed.
         precision: to which the weights of all layers are rounded; those of the heads not below int8.
         load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
     """
 
-    def __init__(self, talker: Talker, precision: Precision, load: Load | None = None) -> None:
+    def __init__(
+        self, talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+    ) -> None:
         self.config = talker.config
         self._token_table = talker.token_table.detach()
         rows = talker.code_rows
         self._code_rows = embedding_array(rows)
         self._head = NativeLinear(pack(rows, head_precision(precision)), len(rows))
-        self._stack = NativeStack(talker.slow, precision, layer_loader(load, "slow"))
+        self._stack = NativeStack(talker.slow, precision, layer_loader(load, "slow"), packed.part("slow"))
         fast = talker.fast
         self._codebooks = embedding_array(fast.codebook_embeddings.weight.detach())
         output = fast.output.weight
         assert isinstance(output, Tensor)
         self.fast = NativePredictor(
-            NativeStack(fast, precision, layer_loader(load, "fast")),
+            NativeStack(fast, precision, layer_loader(load, "fast"), packed.part("fast")),
             [output.detach()[: fast.codes]],
             fast.embeddings.weight.detach(),
             self.config.semantic_codes,
             self.codebooks,
             precision,
             unheated=True,
+            part=packed.part("output"),
         )
+        packed.keep()
         self._first_code = NativeRepetitionAwareFirstCode(self.vocabulary, self.end_code)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,21 +15,27 @@ from voice_clone.layers.rvq import DecoderCodebook, ResidualDecoder
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import ChainBuilder
 from voice_clone.native.matrix.weights import Array
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 
 class NativeCodecDecoder(NativeWindowedDecoder):
     """As `CodecDecoder`.
 
     Args:
-        decoder: on the CPU. Its weights are packed one after the other and given up.
+        decoder: on the CPU. Its weights are packed one after the other and given up. On the meta device if they are
+            found packed.
+        packed: finds the packed weights and keeps them.
     """
 
     @torch.no_grad()
-    def __init__(self, decoder: CodecDecoder) -> None:
-        memory = decoder.memory
-        self._first, self._rest = _codebooks(decoder.quantizer.rvq_first), _codebooks(decoder.quantizer.rvq_rest)
-        latent = decoder.pre_transformer.output_proj.out_features
-        super().__init__(_latent(decoder), waveform_chain(decoder, latent), memory)
+    def __init__(self, decoder: CodecDecoder, packed: PackedFile = NOWHERE) -> None:
+        size = decoder.pre_transformer.output_proj.out_features
+        self._first = packed.part("first codebooks")(partial(_codebooks, decoder.quantizer.rvq_first))
+        self._rest = packed.part("other codebooks")(partial(_codebooks, decoder.quantizer.rvq_rest))
+        latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
+        waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
+        packed.keep()
+        super().__init__(latent, waveform, decoder.memory)
 
     def vectors(self, codes: Tensor) -> Tensor:
         """The sums of the codes' vectors, of both quantisers side by side."""

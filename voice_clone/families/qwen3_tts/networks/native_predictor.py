@@ -8,6 +8,7 @@ from voice_clone.autoregressive.native_predictor import Load, NativePredictor, l
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.native.matrix.weights import Precision
+from voice_clone.native.packed_file import PackedFile
 
 
 class NativeCodePredictor(NativePredictor):
@@ -17,13 +18,14 @@ class NativeCodePredictor(NativePredictor):
         predictor: in torch; its weights are packed one after the other and freed.
         precision: of the layers; heads and projection are not rounded below int8, embeddings to bf16 at any precision
             but fp32.
-        load: as of `NativeTalker`.
+        load, packed: as of `NativeTalker`.
     """
 
-    def __init__(self, predictor: CodePredictor, precision: Precision, load: Load | None = None) -> None:
+    def __init__(self, predictor: CodePredictor, precision: Precision, load: Load | None, packed: PackedFile) -> None:
         config, projection = predictor.config, predictor.small_to_mtp_projection
         heads = [head.weight.detach() for head in predictor.lm_head if isinstance(head, nn.Linear)]
-        stack = NativeStack(predictor.stack, precision, layer_loader(load, "code_predictor.model"))
+        layers = layer_loader(load, "code_predictor.model")
+        stack = NativeStack(predictor.stack, precision, layers, packed.part("predictor"))
         predictor.lm_head = nn.ModuleList()
         tables = predictor.model.codec_embedding.weight
         super().__init__(
@@ -34,4 +36,5 @@ class NativeCodePredictor(NativePredictor):
             config.num_code_groups,
             precision,
             projection if isinstance(projection, nn.Linear) else None,
+            part=packed.part("heads"),
         )

@@ -18,6 +18,7 @@ from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader
 from voice_clone.families.qwen3_tts.networks.talker import Talker, suppressed_ids, text_rows
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.transformer import embedding
 
 
@@ -29,17 +30,21 @@ class NativeTalker(PromptReader):
         precision: to which the weights of all layers are rounded; those of the heads not below int8. The projection of
             the text stays fp32, because a prompt needs it once.
         load: fills a module, given its name below `talker.`; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
     """
 
-    def __init__(self, talker: Talker, precision: Precision, load: Load | None = None) -> None:
+    def __init__(
+        self, talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+    ) -> None:
         self.config = talker.config
-        self._stack = NativeStack(talker.stack, precision, layer_loader(load, "model"))
+        self._stack = NativeStack(talker.stack, precision, layer_loader(load, "model"), packed.part("talker"))
         self._head = NativeLinear.of(talker.codec_head, head_precision(precision))
         self.text_embedding, self._text_projection = talker.model.text_embedding, talker.text_projection
         for name in ("linear_fc1", "linear_fc2"):
             setattr(self._text_projection, name, NativeLinear.of(getattr(self._text_projection, name), "fp32"))
         self._codec_embedding = talker.model.codec_embedding
-        self.code_predictor = NativeCodePredictor(talker.code_predictor, precision, load)
+        self.code_predictor = NativeCodePredictor(talker.code_predictor, precision, load, packed)
+        packed.keep()
         self._first_code = NativeFirstCode(suppressed_ids(self.config.talker, torch.device("cpu")), self.end_code)
 
     @property

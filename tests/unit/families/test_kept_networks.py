@@ -1,0 +1,137 @@
+"""Networks that come out of the cache of packed weights compute bit for bit as those that were just packed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.factories import CheckpointFactory
+from tools.families.fish_speech import checkpoint_maker as fish_maker
+from tools.families.fish_speech.codec_converter import convert
+from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
+from voice_clone import compute
+from voice_clone.families.fish_speech import decoder_stage as fish_decoder
+from voice_clone.families.fish_speech import talker_stage as fish_talker
+from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
+from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
+from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
+from voice_clone.native import packed_file
+from voice_clone.settings import Settings
+
+LOADERS = {
+    "qwen3_tts": (qwen_talker.load_network, qwen_decoder.load_codec_decoder),
+    "fish_speech": (fish_talker.load_network, lambda settings: [fish_decoder.load_decoder(settings).decoder]),
+}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "packed"
+    monkeypatch.setattr(compute, "writable_folder", lambda name: folder)
+    monkeypatch.setattr(packed_file, "WORTH", 1)
+    return folder
+
+
+@pytest.fixture(params=LOADERS)
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def environ(family: str, checkpoint_folder: CheckpointFactory, tmp_path: Path) -> dict[str, str]:
+    folder = checkpoint_folder("tiny", 0) if family == "qwen3_tts" else tmp_path / "fish"
+    if family == "fish_speech":
+        fish_maker.make_checkpoint("tiny", 0, folder)
+        convert(folder)
+    return {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"}
+
+
+def decoded(decoder: Any) -> torch.Tensor:
+    books = 10 if hasattr(decoder, "_books") else 16
+    codes = torch.arange(books * 5).view(1, books, 5) % 7
+    samples: torch.Tensor = decoder.decode_chunk(codes, decoder.new_state(1))
+    return samples.clone()
+
+
+def spoken(talker: Any) -> list[torch.Tensor]:
+    """A prompt's hidden state, and what the predictor makes of it."""
+    stack = talker.stack
+    embeds = torch.randn(7, len(stack.like), generator=torch.Generator().manual_seed(0))
+    hidden = stack.prefill(stack.new_cache(1, 8), 0, embeds)
+    predictor = getattr(talker, "code_predictor", None) or talker.fast
+    return [hidden, talker.head(hidden[None]), *(head(hidden[None]) for head in predictor.lm_head[:2])]
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_a_talker_that_is_found_computes_as_one_that_was_packed(
+    family: str, precision: str, environ: dict[str, str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load: Callable[[Settings], Any] = LOADERS[family][0]
+    settings = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision})
+    fresh = spoken(load(settings)[0])
+    assert len(list(cache.iterdir())) == 1
+    monkeypatch.setattr("voice_clone.autoregressive.stack.native_stack.pack", None)  # nothing is packed again
+    for one, other in zip(fresh, spoken(load(settings)[0]), strict=True):
+        assert torch.equal(one, other)
+    without = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_PACKED_BYTES": "0"})
+    with pytest.raises(TypeError):  # it is packed
+        load(without)
+
+
+def test_a_decoder_that_is_found_computes_as_one_that_was_packed(
+    family: str, environ: dict[str, str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load: Callable[[Settings], Any] = LOADERS[family][1]
+    fresh = decoded(load(Settings({}, environ))[0])
+    assert len(list(cache.iterdir())) == 1
+    module = {"qwen3_tts": qwen_decoder, "fish_speech": fish_decoder}[family]
+    monkeypatch.setattr(module, "_fill", None)  # the checkpoint's weights are not read
+    assert torch.equal(fresh, decoded(load(Settings({}, environ))[0]))
+
+
+def test_exact_talkers_are_not_kept(checkpoint_folder: CheckpointFactory, cache: Path) -> None:
+    environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "VOICE_CLONE_DEVICE": "cpu"}
+    for precision in ("fp32", "bf16"):
+        qwen_talker.load_network(Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision}))
+    assert not cache.exists()
+
+
+def test_any_change_of_the_weight_file_is_another_checkpoint(
+    checkpoint_folder: CheckpointFactory, tmp_path: Path
+) -> None:
+    source = checkpoint_folder("tiny", 0)
+    folder = tmp_path / "changed"
+    for path in source.rglob("*"):
+        if path.is_file():
+            (folder / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path.relative_to(source)).write_bytes(path.read_bytes())
+    file = folder / f"{CODEC}.safetensors"
+    before = Checkpoint(folder).identity(CODEC)
+    assert before == Checkpoint(folder).identity(CODEC) != Checkpoint(source).identity(CODEC)
+    times = file.stat()
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    with file.open("r+b") as opened:  # in place, and the time of change set back
+        opened.write(content)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert file.stat().st_mtime_ns == times.st_mtime_ns
+    assert before != Checkpoint(folder).identity(CODEC)
+
+
+def test_each_shard_counts(tmp_path: Path) -> None:
+    make_checkpoint("tiny", 0, tmp_path / "sharded", shards=3)
+    checkpoint = Checkpoint(tmp_path / "sharded")
+    before = checkpoint.identity("model")
+    assert len(before) == 3
+    last = tmp_path / "sharded" / before[-1][0]
+    last.touch()
+    assert [one == other for one, other in zip(before, checkpoint.identity("model"), strict=True)] == [
+        True,
+        True,
+        False,
+    ]

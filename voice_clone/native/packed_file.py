@@ -1,0 +1,205 @@
+"""A file that keeps what a network's weights were packed into, so that the next start maps it instead of packing.
+
+Form: 32 bytes of SHA-256 over all that follows; the header's length, 8 bytes, little-endian; the header, JSON; the
+arrays, each from the beginning of a page on. The header names the key, which stands for everything that shapes the
+arrays, and each array's type, shape and place, counted from the first page behind the header.
+
+A file is mapped privately: processes share its pages as long as nobody writes to them, and nothing that is written
+reaches the file. A file is never changed, only replaced or removed as a whole, which a process that has mapped it does
+not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import mmap
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voice_clone.native.matrix.weights import Array
+
+ENDING = ".packed"
+WORTH = 32 << 20  # bytes; less is packed in no time
+WRITING = "writing-"  # begins the name of a file that is not whole yet
+ABANDONED = 3600.0  # seconds after which a file that is still being written belongs to nobody
+_DIGEST, _LENGTH = 32, 8
+
+Make = Callable[[], Sequence[Array]]
+Part = Callable[[Make], list[Array]]
+"""The arrays of one part of a network: found, or made."""
+
+log = logging.getLogger(__name__)
+
+
+class PackedFile:
+    """The arrays of one network: those of its file if it is there and sound, else made, and kept by `keep`.
+
+    Args:
+        folder: of the files; None: nothing is kept.
+        key: everything that shapes the arrays, fit for JSON.
+        most: bytes of all files of the folder; those that were used least recently go.
+
+    Attributes:
+        found: whether the file is there and sound.
+    """
+
+    def __init__(self, folder: Path | None, key: Mapping[str, Any], most: int) -> None:
+        self._folder, self._most = folder, most
+        self._key = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
+        self._arrays: dict[str, list[Array]] = {}
+        if folder is not None:
+            self._arrays = _read(folder / f"{self._key}{ENDING}", self._key)
+        self.found = bool(self._arrays)
+
+    def part(self, name: str) -> Part:
+        """A part of the network, which is made if there is no file."""
+        if self._folder is None:
+            return made
+
+        def take(make: Make) -> list[Array]:
+            if not self.found:
+                self._arrays[name] = made(make)
+            return self._arrays[name]
+
+        return take
+
+    def keep(self) -> None:
+        """Write the file if there is none, and remove others until the folder is small enough. It never raises: without
+        a file the next start takes longer, and nothing else.
+        """
+        arrays, self._arrays = self._arrays, {}
+        size = sum(array.nbytes for part in arrays.values() for array in part)
+        if self.found or self._folder is None or not WORTH <= size <= self._most:
+            return
+        began = time.monotonic()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(self._folder).free < 2 * size:
+                log.warning("the packed weights are not kept for the next start: there is no room for them")
+                return
+            _write(self._folder / f"{self._key}{ENDING}", self._key, arrays)
+            _bound(self._folder, self._most)
+        except OSError as error:
+            log.warning("the packed weights are not kept for the next start: %s", error.strerror)
+            return
+        log.info("packed weights kept for the next start: %.1f MB in %.1f s", size / 1e6, time.monotonic() - began)
+
+
+NOWHERE = PackedFile(None, {}, 0)
+
+
+def made(make: Make) -> list[Array]:
+    """A part that is kept nowhere."""
+    return [np.ascontiguousarray(array) for array in make()]
+
+
+def _read(path: Path, key: str) -> dict[str, list[Array]]:
+    """The mapped arrays of a file by their part; none if it is not there, not ours or not sound."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+                log.warning("the packed weights in the cache could have been written by others; they are packed again")
+                return {}
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        places, first = _sound(mapped, key)
+        with contextlib.suppress(OSError):  # a read-only folder
+            os.utime(path)
+        return {name: [_array(mapped, first, *place) for place in part] for name, part in places.items()}
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError):
+        log.warning("the packed weights in the cache are damaged; they are packed again")
+    return {}
+
+
+def _sound(mapped: mmap.mmap, key: str) -> tuple[dict[str, list[Any]], int]:
+    """Where the arrays of a file lie, and the offset from which their places count.
+
+    Raises:
+        ValueError: it is damaged, or the file of another key.
+    """
+    with memoryview(mapped) as view:
+        if hashlib.sha256(view[_DIGEST:]).digest() != view[:_DIGEST]:
+            raise ValueError
+        start = _DIGEST + _LENGTH
+        end = start + int.from_bytes(view[_DIGEST:start], "little")
+        header: dict[str, Any] = json.loads(bytes(view[start:end]))
+    if header["key"] != key:
+        raise ValueError
+    return header["arrays"], _page(end)
+
+
+def _array(mapped: mmap.mmap, first: int, kind: str, shape: list[int], place: int) -> Array:
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0:
+        return np.empty(shape, kind)
+    array: Array = np.frombuffer(mapped, kind, count, first + place).reshape(shape)
+    return array
+
+
+def _write(path: Path, key: str, arrays: Mapping[str, Sequence[Array]]) -> None:
+    """Write a file as a whole, readable by its owner alone."""
+    places: dict[str, list[Any]] = {}
+    end = 0
+    for name, part in arrays.items():
+        places[name] = []
+        for array in part:
+            places[name].append((array.dtype.str, array.shape, end))
+            end = _page(end + array.nbytes)
+    header = json.dumps({"key": key, "arrays": places}).encode()
+    digest = hashlib.sha256()
+    file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=WRITING, delete=False)  # noqa: SIM115 - it is renamed
+    try:
+        with file:
+
+            def put(data: Any) -> None:
+                file.write(data)
+                digest.update(data)
+
+            file.write(bytes(_DIGEST))
+            put(len(header).to_bytes(_LENGTH, "little") + header)
+            for part in arrays.values():
+                for array in part:
+                    put(bytes(_page(file.tell()) - file.tell()))
+                    put(array.reshape(-1).view(np.uint8).data)
+            file.seek(0)
+            file.write(digest.digest())
+        os.replace(file.name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(file.name)
+        raise
+
+
+def _page(offset: int) -> int:
+    return -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _bound(folder: Path, most: int) -> None:
+    """Remove the files that were used least recently until `most` bytes are left, and abandoned ones."""
+    files = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process removes, too
+            status = path.stat()
+            if path.suffix == ENDING:
+                files.append((status.st_mtime, status.st_size, path))
+            elif path.name.startswith(WRITING) and status.st_mtime < time.time() - ABANDONED:
+                path.unlink()
+    left = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if left <= most:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        left -= size
