@@ -5,6 +5,8 @@ Requests that are known to crash Triton 2.51 itself, whatever its models are, ar
 - the header `triton_grpc_error` (see docs/operations.md);
 - closing a gRPC stream while the server answers it with an error: the model stays loaded, and the server waits for it
   when it stops and exits with status 1 (streams without errors are closed here, at any moment);
+- shapes of which the number of bytes, modulo 2**64, is that of the bytes sent, such as FP32 [2**62] without any: the
+  model's process ends when it makes the array;
 - bodies in thousands of HTTP chunks, which overflow a stack (fixed in 25.07: CVE-2025-23310).
 """
 
