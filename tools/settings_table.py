@@ -24,6 +24,11 @@ from tools.triton_server import MODELS, ROOT
 DOCUMENT = ROOT / "docs" / "settings.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
 VARIABLES_ONLY = {
+    "cpu_instructions": (
+        "talker, code2wav",
+        "avx512, avx2 or plain; default: the widest that the processor has. The last bits of a voice depend on it; as a"
+        " variable only",
+    ),
     "voice_store": (
         "speaker_cache",
         "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",

@@ -11,6 +11,7 @@ import torch
 
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.native.compilation import digest_of, instructions, writable_folder
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.onnx.session import Runtime
@@ -69,7 +70,7 @@ def prepare(settings: Settings, share: int = 1) -> None:
         return
     if settings.text("device") != "cpu" and torch.version.cuda is not None:
         log.warning(f"computes on the CPU: {NO_GPU}", _build())
-    log.info("computes on the CPU, threads: %d", torch.get_num_threads())
+    log.info("computes on the CPU, threads: %d, instructions: %s", torch.get_num_threads(), INSTRUCTIONS)
 
 
 def _use_gpu() -> None:

@@ -7,6 +7,7 @@ Folders, each of which imports only those above it:
     transformer   the decoder layers of a talker, the loop of its code predictor, draws from logits
     codec         a chain of layers over rows: a codec's decoder (imports `primitives`, not `transformer`)
 
-All of them use three modules: `compilation` (how numba compiles and where it caches), `thread_pool` (the threads that
-run a function together) and `work_sharing` (how these threads divide the work). `packed_file` keeps packed weights.
+All of them use these modules: `instructions` (which of the processor's instructions they use), `compilation` (how numba
+compiles and where it caches), `thread_pool` (the threads that run a function together), `work_sharing` (how these
+threads divide the work) and `aligned` (arrays). `packed_file` keeps packed weights.
 """

@@ -24,10 +24,15 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba.core.compiler_lock import global_compiler_lock
 from platformdirs import user_cache_path
 
+from voice_clone.native.instructions import INSTRUCTIONS
+
 PATIENCE = 120.0  # seconds for which a process waits until another one has compiled a function
 Decorator = Callable[[Callable[..., Any]], Any]
 
 _config: Any = numba.config  # numba has no types
+# numba reads these two when it compiles its first function in a process. They are part of the keys of its cache.
+_config.CPU_NAME = INSTRUCTIONS.processor or _config.CPU_NAME
+_config.CPU_FEATURES = INSTRUCTIONS.features if INSTRUCTIONS.features is not None else _config.CPU_FEATURES
 
 
 def compiler(sources: Path) -> Decorator:

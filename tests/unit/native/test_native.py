@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from llvmlite.binding import get_host_cpu_features
 from numba import njit
 from torch import Tensor, nn
 
@@ -25,10 +25,12 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix import dot_products
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, head_precision, pack, unpack
 from voice_clone.native.primitives.exponential import HIGHEST, LOWEST, exponential
+from voice_clone.native.primitives.vectors import WIDTH
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
 from voice_clone.settings import Settings
 
@@ -129,21 +131,21 @@ def product_of_tiles(tile: Any) -> Callable[..., tuple[float, ...]]:
 
 def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    weights, x = rng.integers(0, 256, (8, 48), dtype=np.uint8), rng.integers(-127, 128, (4, 96), dtype=np.int8)
+    weights, x = rng.integers(0, 256, (WIDTH, 48), dtype=np.uint8), rng.integers(-127, 128, (4, 96), dtype=np.int8)
     weights[:4], x[0], x[1] = 255, 127, -127  # the largest sums there are
     factors = rng.standard_normal((4, 2, 3), np.float32)
-    packed = Packed(weights, np.full((8, 3), 0x3F80, np.uint16))  # bf16 ones
-    values = unpack(packed, 8, 96).numpy() + 8
-    exact = np.einsum("ogi,ngi->ogn", values.reshape(8, 3, 32), x.reshape(4, 3, 32).astype(np.float64))
+    packed = Packed(weights, np.full((WIDTH, 3), 0x3F80, np.uint16))  # bf16 ones
+    values = unpack(packed, WIDTH, 96).numpy() + 8
+    exact = np.einsum("ogi,ngi->ogn", values.reshape(WIDTH, 3, 32), x.reshape(4, 3, 32).astype(np.float64))
     expected = (exact * factors[:, 0].T + factors[:, 1].T).sum(axis=1)
     found = []
-    cases: tuple[dict[str, bool], ...] = get_host_cpu_features(), {}
-    for features in cases:
-        monkeypatch.setattr(dot_products, "get_host_cpu_features", lambda features=features: features)
+    pairs = replace(INSTRUCTIONS, byte_dots=False)
+    for instructions in (INSTRUCTIONS, pairs, replace(pairs, byte_pairs=False)):
+        monkeypatch.setattr(dot_products, "INSTRUCTIONS", instructions)
         for rows in (4, 1):
             compiled = product_of_tiles(dot_products.int4_tile(rows, prefetch=True))  # type: ignore[no-untyped-call]
             sums = [compiled(*packed.arrays, x, factors, n) for n in range(0, 4, rows)]
-            found.append(np.concatenate([np.reshape(each, (8, rows)) for each in sums], axis=1))
+            found.append(np.concatenate([np.reshape(each, (WIDTH, rows)) for each in sums], axis=1))
     np.testing.assert_allclose(found[0], expected, atol=1e-2)
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)

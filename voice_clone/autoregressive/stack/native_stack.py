@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.native.aligned import empty, zeros
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
 from voice_clone.native.packed_file import Part, made
@@ -41,9 +42,9 @@ class StackWork(Workspace):
         self._rows, self._positions = 0, positions
         self.resize(rows)
         threads = thread_pool().threads
-        normed = np.zeros((threads, rows, self._size), np.float32)
-        self.per_thread = (*self.per_thread, normed, np.zeros((threads, positions), np.float32))
-        self.common = tuple(np.zeros((rows, width), np.float32) for width in self._widths)
+        normed = zeros((threads, rows, self._size), np.float32)
+        self.per_thread = (*self.per_thread, normed, zeros((threads, positions), np.float32))
+        self.common = tuple(zeros((rows, width), np.float32) for width in self._widths)
 
 
 class NativeStack:
@@ -129,7 +130,7 @@ class NativeStack:
         A row sees its slot's positions up to its own, also those that come in the same call.
         """
         self.work.resize_to(x.shape[0], cache.cos.shape[0])
-        out = np.empty(tuple(x.shape), np.float32)
+        out = empty(tuple(x.shape), np.float32)
         thread_pool().run(
             decoder_stack,
             LAYER_PHASES * len(self.norms[0]),

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from voice_clone.native.aligned import empty, zeros
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.attention import rotary_tables
 from voice_clone.native.codec.chain_kernel import BLOCK_GROUPS, BLOCK_TILES, run_chain
@@ -167,8 +168,8 @@ class Chain:
         lengths = table[:, layer_table.MEMORY] + frames * table[:, layer_table.RATE] * table[:, layer_table.SIZE]
         size = batch * int(lengths.max())
         if size > self._residual.size:
-            self._buffers = np.empty(size, np.float32), np.empty(size, np.float32)
-            self._residual = np.empty(size, np.float32)
+            self._buffers = empty(size, np.float32), empty(size, np.float32)
+            self._residual = empty(size, np.float32)
         keys = (self._window - 1 + frames) * self._dim
         sums, transformed = BLOCK_TILES * TILE_ROWS * PANEL_OUTPUTS, 0
         for layer in table[table[:, layer_table.KIND] == layer_table.WINOGRAD]:
@@ -179,4 +180,4 @@ class Chain:
         sizes = sums, keys, keys, self._window, transformed
         present = [array.shape[1] for array in self._per_thread]
         if not self._per_thread or threads > len(self._per_thread[0]) or any(map(operator.gt, sizes, present)):
-            self._per_thread = tuple(np.zeros((threads, each), np.float32) for each in sizes)
+            self._per_thread = tuple(zeros((threads, each), np.float32) for each in sizes)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voice_clone.native.aligned import empty
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.chain import Chain, padded
 from voice_clone.native.codec.panels import PANEL_OUTPUTS
@@ -33,6 +34,7 @@ _ACTIVATIONS = {Snake: layer_table.SNAKE, str: layer_table.GELU, type(None): lay
 _RESIDUALS = {"untouched": layer_table.UNTOUCHED, "set": layer_table.SET, "added": layer_table.ADDED}
 
 WINOGRAD_ROWS = 16  # rows of a frame from which on a convolution takes Winograd's form
+WINOGRAD_OUTPUTS = 24  # outputs, likewise
 
 
 class ChainBuilder:
@@ -65,12 +67,12 @@ class ChainBuilder:
     ) -> None:
         """A causal convolution, weight [O, C, K].
 
-        It takes Winograd's form if it has that form's kernel, `WINOGRAD_ROWS` rows in a frame, and outputs for a panel.
+        It takes Winograd's form if it has that form's kernel, `WINOGRAD_ROWS` rows in a frame, and `WINOGRAD_OUTPUTS`.
         That matrix has 11 / 7 of the weights, and a layer of few rows only waits for its weights. The transform of the
         inputs pays only for many outputs. The form does not depend on the size of chunks, so a stream's bits do not.
         """
         outputs, channels, kernel = weight.shape
-        if kernel == winograd.TAPS and self._rate >= WINOGRAD_ROWS and outputs >= PANEL_OUTPUTS:
+        if kernel == winograd.TAPS and self._rate >= WINOGRAD_ROWS and outputs >= WINOGRAD_OUTPUTS:
             self._winograd(weight, bias, dilation, activation, residual)
             return
         matrix = F.pad(weight.permute(0, 2, 1), (0, padded(channels) - channels))  # [O, K, C]
@@ -141,7 +143,7 @@ class ChainBuilder:
         self._add(layer_table.END)
         # The matrices become one array, for which the system may use large pages: these speed up layers of few rows,
         # which only wait for their weights. Each layer's own array is dropped as soon as it is copied.
-        weights = np.empty(sum(matrix.size for matrix in self._matrices), np.float32)
+        weights = empty(sum(matrix.size for matrix in self._matrices), np.float32)
         for layer in self._table:
             if layer[layer_table.KIND] in (layer_table.PRODUCT, layer_table.WINOGRAD):
                 matrix = self._matrices.pop(0)

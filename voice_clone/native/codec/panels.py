@@ -159,6 +159,6 @@ def _snake(builder, x, alpha, scale):
     square = builder.fmul(rest, rest)
     series = constant(_SINE[-1])
     for coefficient in reversed(_SINE[:-1]):
-        series = vectors.fma(builder, series, square, constant(coefficient))
-    sine = vectors.fma(builder, builder.fmul(rest, square), series, rest)
-    return vectors.fma(builder, builder.fmul(sine, sine), scale, x)
+        series = vectors.multiply_add(builder, series, square, constant(coefficient))
+    sine = vectors.multiply_add(builder, builder.fmul(rest, square), series, rest)
+    return vectors.multiply_add(builder, builder.fmul(sine, sine), scale, x)

@@ -67,7 +67,7 @@ def _sum_of_multiples(builder, squares, values):
     *coefficients, _ = np.poly(squares)[::-1]  # the highest is 1
     *values, total = values
     for coefficient, value in zip(reversed(coefficients), reversed(values), strict=True):
-        total = vectors.fma(builder, constant(coefficient), value, total)
+        total = vectors.multiply_add(builder, constant(coefficient), value, total)
     return total
 
 
@@ -93,7 +93,7 @@ def _transform_channels(context, x, start, between_inputs, v, at, between_points
             others = [other for other in _SQUARES if other != square]
             a = _sum_of_multiples(builder, others, even[1:])
             b = _sum_of_multiples(builder, others, odd[:-1])
-            points += [vectors.fma(builder, constant(sign * value), b, a) for sign in (1, -1)]
+            points += [vectors.multiply_add(builder, constant(sign * value), b, a) for sign in (1, -1)]
         # The last a and b are the real and the imaginary part at i. Gauss's three factors are a + b, a - b and b.
         points += [b, _sum_of_multiples(builder, _SQUARES, odd)]
         for p, point in enumerate(points):
@@ -131,7 +131,7 @@ def _outputs_from_products(context, sums, s, between):
                 power, part = parts.pop()
                 total = builder.fmul(constant(power), part)
             for power, part in parts:
-                total = vectors.fma(builder, constant(power), part, total)
+                total = vectors.multiply_add(builder, constant(power), part, total)
             vectors.store(builder, sums, places[k], total)
         return context.get_dummy_value()
 

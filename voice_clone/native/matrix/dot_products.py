@@ -2,7 +2,7 @@
 
 A compiler that may choose the order of a sum chooses it by the code around the sum. Then the last bits of a stream's
 values would depend on how many other streams are computed with it. Here the order of a sum is fixed: it is the same in
-a tile of any size, on any CPU.
+a tile of any size. It depends on the width of a vector, see instructions.py, but not with int4 weights.
 
 The length of a row is a multiple of `WIDTH`; with int8 weights of `INT8_GROUP`, with int4 weights of `INT4_GROUP`.
 """
@@ -11,18 +11,18 @@ The length of a row is a multiple of `WIDTH`; with int8 weights of `INT8_GROUP`,
 # This is numba's language: types are those of the arguments.
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import float32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from voice_clone.native.aligned import LINE
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.primitives import vectors
 from voice_clone.native.primitives.vectors import FLOATS, INT8, INT16, INT32, INTS, WIDTH, index
 
 INT8_GROUP = 128  # int8 weights that share a scale
 INT4_GROUP = 32  # int4 weights that share a scale; the sum of more products would not fit 16 bits
-INT4_PANEL = 8  # outputs whose int4 weights are interleaved, one for each lane of a sum
-LINE = 64  # bytes of a line of the processor's cache
+INT4_PANEL = WIDTH  # outputs whose int4 weights are interleaved, one for each lane of a sum
 
 
 def dot_tile(outputs, rows, prefetch=False):
@@ -134,7 +134,6 @@ def _sums_of_int8(builder, weight_rows, x_rows, scale_rows, inputs, prefetch):
     A group's sum is exact, in int32. It is multiplied by the scale of the group's weights.
     """
     sums = [vectors.variable(builder, ir.Constant(FLOATS, None)) for _ in weight_rows for _ in x_rows]
-    wide = ir.VectorType(INT32, 2 * WIDTH)
     with cgutils.for_range(builder, builder.sdiv(inputs, index(INT8_GROUP))) as group:
         start = builder.mul(group.index, index(INT8_GROUP))
         parts = [ir.Constant(INTS, None)] * len(sums)
@@ -143,18 +142,16 @@ def _sums_of_int8(builder, weight_rows, x_rows, scale_rows, inputs, prefetch):
             if prefetch and step % LINE == 0:
                 for row in weight_rows:
                     vectors.prefetch(builder, row, builder.add(at, builder.mul(inputs, index(len(weight_rows)))))
+            halves = ir.VectorType(INT16, 2 * WIDTH)
             weights = [
-                builder.sext(vectors.load(builder, row, at, ir.VectorType(INT8, 2 * WIDTH)), wide)
+                builder.sext(vectors.load(builder, row, at, ir.VectorType(INT8, 2 * WIDTH)), halves)
                 for row in weight_rows
             ]
             for r, row in enumerate(x_rows):
-                value = builder.sext(vectors.load(builder, row, at, ir.VectorType(INT16, 2 * WIDTH)), wide)
+                value = vectors.load(builder, row, at, halves)
                 for k, weight in enumerate(weights):
-                    # Processors have one instruction for products and the sums of pairs.
-                    product = builder.mul(weight, value)
-                    even, odd = vectors.every_other(builder, product, 0), vectors.every_other(builder, product, 1)
                     total = k * len(x_rows) + r
-                    parts[total] = builder.add(parts[total], builder.add(even, odd))
+                    parts[total] = _add_dots_of_pairs(builder, parts[total], weight, value)
         for k, row in enumerate(scale_rows):
             scale = vectors.broadcast(builder, builder.load(builder.gep(row, [group.index])))
             for r in range(len(x_rows)):
@@ -163,50 +160,82 @@ def _sums_of_int8(builder, weight_rows, x_rows, scale_rows, inputs, prefetch):
     return [builder.load(total) for total in sums]
 
 
+def _add_dots_of_pairs(builder, total, a, b):
+    """total, WIDTH int32, plus the products of a and b, 2 * WIDTH int16 each, added in pairs of neighbours."""
+    if INSTRUCTIONS.byte_dots:
+        return _call(builder, f"llvm.x86.avx512.vpdpwssd.{32 * WIDTH}", total.type, total, a, b)
+    # Processors have one instruction for products and the sums of pairs; the compiler finds it.
+    wide = ir.VectorType(INT32, a.type.count)
+    product = builder.mul(builder.sext(a, wide), builder.sext(b, wide))
+    pairs = builder.add(vectors.every_other(builder, product, 0), vectors.every_other(builder, product, 1))
+    return builder.add(total, pairs)
+
+
 def _sums_of_int4(builder, panel, scales, x_rows, factor_rows, count, prefetch):
     """For each row of x a vector with the products of a panel's outputs: int4 weights, int8 activations.
 
-    A group's sum is exact, in int16. It is multiplied by the scales of the group's weights and activations. A step
-    takes 4 * INT4_PANEL bytes: for each output four inputs in the lower halves of four bytes, and the next four inputs
-    in the upper halves.
+    A group's sum is exact. It is multiplied by the scales of the group's weights and activations. A step takes 4 bytes
+    of each output: four inputs in the lower halves, and the next four inputs in the upper halves.
     """
     sums = [vectors.variable(builder, ir.Constant(FLOATS, None)) for _ in x_rows]
+    fours = ir.VectorType(INT8, 4 * WIDTH)
+    nibble, four_bits = vectors.splat(INT8, 15, 4 * WIDTH), vectors.splat(INT8, 4, 4 * WIDTH)
     step, steps = 4 * INT4_PANEL, INT4_GROUP // 8
-    nibble = vectors.splat(INT8, 15, step)
     with cgutils.for_range(builder, count) as group:
         first, start = (builder.mul(group.index, index(size)) for size in (INT4_GROUP, steps * step))
-        parts = [ir.Constant(ir.VectorType(INT16, 2 * INT4_PANEL), None)] * len(x_rows)
+        parts = [_no_int4_products()] * len(x_rows)
         for k in range(steps):
             at = builder.add(start, index(k * step))
             if prefetch and k * step % LINE == 0:
                 vectors.prefetch(builder, panel, builder.add(at, builder.mul(count, index(steps * step))))
-            both = vectors.load(builder, panel, at, ir.VectorType(INT8, step))
-            halves = builder.and_(both, nibble), builder.lshr(both, vectors.splat(INT8, 4, step))
+            both = vectors.load(builder, panel, at, fours)
+            halves = builder.and_(both, nibble), builder.lshr(both, four_bits)
             for r, row in enumerate(x_rows):
                 for h, half in enumerate(halves):
                     four = builder.gep(row, [builder.add(first, index(8 * k + 4 * h))])
                     four = builder.load(builder.bitcast(four, INT32.as_pointer()), align=1)
-                    pairs = _pairs(builder, half, builder.bitcast(vectors.broadcast(builder, four), half.type))
-                    parts[r] = builder.add(parts[r], pairs)
+                    four = builder.bitcast(vectors.broadcast(builder, four), fours)
+                    parts[r] = _add_int4_products(builder, parts[r], half, four)
         scale = _load_bf16(builder, scales, builder.mul(group.index, index(INT4_PANEL)))
         for r, row in enumerate(factor_rows):
-            part = builder.sext(parts[r], ir.VectorType(INT32, 2 * INT4_PANEL))
-            part = builder.add(vectors.every_other(builder, part, 0), vectors.every_other(builder, part, 1))
             factor, offset = (
                 vectors.broadcast(builder, builder.load(builder.gep(row, [place])))
                 for place in (group.index, builder.add(group.index, count))
             )
-            value = vectors.fma(builder, builder.sitofp(part, FLOATS), factor, offset)
+            part = builder.sitofp(_int4_products(builder, parts[r]), FLOATS)
+            value = vectors.multiply_add(builder, part, factor, offset)
             vectors.accumulate(builder, sums[r], scale, value)
     return [builder.load(total) for total in sums]
 
 
-def _pairs(builder, a, b):
-    """The products of a, uint8, with b, int8, added in pairs of neighbours to int16, which such small numbers fit."""
-    if get_host_cpu_features().get("avx2"):  # AVX2 has one instruction for that; the compiler does not find it
-        kind = ir.FunctionType(ir.VectorType(INT16, a.type.count // 2), [a.type, b.type])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.ub.sw")
-        return builder.call(function, [a, b])
+def _no_int4_products():
+    """The products of no input: an int32 for each output, or two int16, which the products of a group fit."""
+    kind = INTS if INSTRUCTIONS.byte_dots else ir.VectorType(INT16, 2 * WIDTH)
+    return ir.Constant(kind, None)
+
+
+def _add_int4_products(builder, total, a, b):
+    """`total` plus the products of a, uint8 below 16, with b, int8: four neighbours belong to an output."""
+    if INSTRUCTIONS.byte_dots:
+        return _call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * WIDTH}", total.type, total, a, b)
+    if INSTRUCTIONS.byte_pairs:  # the compiler does not find it
+        name = "avx512.pmaddubs.w.512" if WIDTH == 16 else "avx2.pmadd.ub.sw"
+        return builder.add(total, _call(builder, f"llvm.x86.{name}", total.type, a, b))
     wide = ir.VectorType(INT16, a.type.count)
     product = builder.mul(builder.zext(a, wide), builder.sext(b, wide))
-    return builder.add(vectors.every_other(builder, product, 0), vectors.every_other(builder, product, 1))
+    pairs = builder.add(vectors.every_other(builder, product, 0), vectors.every_other(builder, product, 1))
+    return builder.add(total, pairs)
+
+
+def _int4_products(builder, total):
+    """The sums of `_add_int4_products` as one int32 for each output."""
+    if INSTRUCTIONS.byte_dots:
+        return total
+    wide = builder.sext(total, ir.VectorType(INT32, total.type.count))
+    return builder.add(vectors.every_other(builder, wide, 0), vectors.every_other(builder, wide, 1))
+
+
+def _call(builder, name, result, *arguments):
+    """An instruction of the processor."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from voice_clone.native.aligned import empty, zeros
 from voice_clone.native.matrix.parallel_products import linear
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
 from voice_clone.native.thread_pool import thread_pool
@@ -33,8 +34,8 @@ class Workspace:
         if rows != self._rows:
             self._rows = rows
             threads = thread_pool().threads
-            scales = np.zeros((threads, rows * self._scales), np.float32)
-            self.per_thread = np.zeros((threads, rows * self._inputs), self._kind), scales
+            scales = zeros((threads, rows * self._scales), np.float32)
+            self.per_thread = zeros((threads, rows * self._inputs), self._kind), scales
 
 
 class NativeLinear(nn.Module):
@@ -67,7 +68,7 @@ class NativeLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """float32 [..., I] -> float32 [..., O]."""
         rows = x.reshape(-1, x.shape[-1]).contiguous().numpy()
-        out = np.empty((rows.shape[0], self._outputs), np.float32)
+        out = empty((rows.shape[0], self._outputs), np.float32)
         self._workspace.resize(rows.shape[0])
         multiplications = rows.size * out.shape[1]
         thread_pool().run(linear, 1, multiplications, *self.packed.arrays, rows, self._workspace.per_thread, out)

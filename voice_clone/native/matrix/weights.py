@@ -1,8 +1,9 @@
 """The forms in which a matrix is stored: fp32, bf16, int8 or int4. See products.py for the meaning of their numbers.
 
-In int4, `INT4_PANEL` = 8 outputs are interleaved: bytes [O / 8, I / 8, 8, 4]. Of 8 inputs of an output the first four
+In int4, P = `INT4_PANEL` outputs are interleaved: bytes [O / P, I / 8, P, 4]. Of 8 inputs of an output the first four
 lie in the lower halves of four bytes, the other four in the upper halves, each number plus 8. So the products of a
-vector of bytes add up to a vector of 8 outputs. The scales are bf16 [O / 8, I / 32, 8].
+vector of bytes add up to a vector of P outputs. The scales are bf16 [O / P, I / 32, P]. P depends on the processor, see
+instructions.py, and nothing that is kept for another processor may be read.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from voice_clone.native.aligned import Array, stack
 from voice_clone.native.matrix.dot_products import INT4_GROUP, INT4_PANEL, INT8_GROUP
 from voice_clone.native.primitives.vectors import WIDTH
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-Array = npt.NDArray[Any]
 
 _SMALLEST = 1e-30  # so that a group of zeros has a scale
 _CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
@@ -75,7 +75,7 @@ class Packed:
     @staticmethod
     def stack(parts: list[Packed]) -> Packed:
         """Matrices of one shape and form as one object [matrices, ..., O, I]."""
-        return Packed(np.stack([part.values for part in parts]), np.stack([part.groups for part in parts]))
+        return Packed(*(stack([part.arrays[place] for part in parts]) for place in range(2)))
 
 
 def head_precision(precision: Precision) -> Precision:

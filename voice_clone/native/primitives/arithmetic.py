@@ -58,7 +58,8 @@ def dot(context, a, b):
         (a, size), (b, _) = (_array(context, builder, signature, arguments, place) for place in range(2))
 
         def add(total, at, kind):
-            return vectors.fma(builder, vectors.load(builder, a, at, kind), vectors.load(builder, b, at, kind), total)
+            values = (vectors.load(builder, each, at, kind) for each in (a, b))
+            return vectors.multiply_add(builder, *values, total)
 
         return _sum_in_fixed_order(builder, size, add)
 

@@ -11,10 +11,12 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-WIDTH = 8  # numbers in a vector
+from voice_clone.native.instructions import INSTRUCTIONS
+
+WIDTH = INSTRUCTIONS.width  # numbers in a vector
 
 INT8, INT16, INT32, INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-FLOAT = ir.FloatType()
+FLOAT, DOUBLE = ir.FloatType(), ir.DoubleType()
 FLOATS = ir.VectorType(FLOAT, WIDTH)
 INTS = ir.VectorType(INT32, WIDTH)
 
@@ -85,13 +87,26 @@ def sum_lanes(builder, vector):
 
 
 def fma(builder, a, b, c):
-    """a * b + c, rounded once; of float32 or of vectors of float32."""
-    kind = ir.FunctionType(a.type, [a.type] * 3)
-    name = "f32" if a.type == FLOAT else f"v{a.type.count}f32"
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.{name}")
-    return builder.call(function, [a, b, c])
+    """a * b + c, rounded once; of float32 or of vectors of float32.
+
+    A processor without such an instruction computes with float64: the product is exact there.
+    """
+    if INSTRUCTIONS.fused:
+        kind = ir.FunctionType(a.type, [a.type] * 3)
+        name = "f32" if a.type == FLOAT else f"v{a.type.count}f32"
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.{name}")
+        return builder.call(function, [a, b, c])
+    narrow = a.type
+    wide = DOUBLE if narrow == FLOAT else ir.VectorType(DOUBLE, narrow.count)
+    a, b, c = (builder.fpext(each, wide) for each in (a, b, c))
+    return builder.fptrunc(builder.fadd(builder.fmul(a, b), c), narrow)
+
+
+def multiply_add(builder, a, b, c):
+    """a * b + c by the processor's fastest way: rounded once, or after the product and after the sum."""
+    return fma(builder, a, b, c) if INSTRUCTIONS.fused else builder.fadd(builder.fmul(a, b), c)
 
 
 def accumulate(builder, total, a, b):
-    """total += a * b, rounded once; `total` is a `variable`."""
-    builder.store(fma(builder, a, b, builder.load(total)), total)
+    """total += a * b, as `multiply_add` rounds it; `total` is a `variable`."""
+    builder.store(multiply_add(builder, a, b, builder.load(total)), total)

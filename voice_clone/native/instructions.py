@@ -1,0 +1,97 @@
+"""The instructions of the processor that native code is compiled for: one choice for a process, made at import.
+
+| choice | needs | numbers in a vector |
+|---|---|---|
+| avx512 | x86 with AVX-512 (F, BW, DQ, VL); it uses VNNI's dot products where they are | 16 |
+| avx2 | x86 with AVX2 and FMA | 8 |
+| plain | any processor: on x86 what every x86-64 has, elsewhere all that LLVM knows of the processor | 8 |
+
+The widest that the processor has is chosen, unless the variable VOICE_CLONE_CPU_INSTRUCTIONS names another one. The
+order of sums depends on the choice, and nothing else of the processor does. So the last bits of fp32 and bf16 results
+may differ between two choices; with one choice they do not differ between two processors.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llvmlite.binding import get_host_cpu_features
+
+from voice_clone.errors import InvalidArgument
+
+VARIABLE = "VOICE_CLONE_CPU_INSTRUCTIONS"
+CHOICES = ("avx512", "avx2", "plain")
+
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_AVX2 = ("avx2", "fma")
+_X86 = ("x86_64", "amd64")
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """What native code may use.
+
+    Attributes:
+        name: one of CHOICES.
+        width: float32 numbers in a vector.
+        fused: there is an instruction for a * b + c, rounded once.
+        byte_pairs: AVX2's products of bytes, added in pairs.
+        byte_dots: VNNI's products of bytes, added in fours, and of 16-bit numbers, added in pairs.
+        processor, features: for which numba compiles; None: this processor.
+    """
+
+    name: str
+    width: int
+    fused: bool
+    byte_pairs: bool
+    byte_dots: bool
+    processor: str | None = None
+    features: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} with VNNI" if self.byte_dots else self.name
+
+
+def choose(wanted: str, found: Mapping[str, bool], machine: str) -> Instructions:
+    """The choice for a processor.
+
+    Args:
+        wanted: one of CHOICES; `auto` or nothing: the first one that the processor has.
+        found: its features, by LLVM's names.
+        machine: its kind, as `platform.machine` tells it.
+
+    Raises:
+        InvalidArgument: there is no such choice, or the processor does not have it.
+    """
+    x86 = machine.lower() in _X86
+    has = {
+        "avx512": x86 and all(found.get(name) for name in (*_AVX2, *_AVX512)),
+        "avx2": x86 and all(found.get(name) for name in _AVX2),
+        "plain": True,
+    }
+    name = next(name for name in CHOICES if has[name]) if wanted in ("", "auto") else wanted
+    if name not in has:
+        raise InvalidArgument(f"{VARIABLE} is {wanted!r}; it must be one of auto, {', '.join(CHOICES)}")
+    if not has[name]:
+        raise InvalidArgument(f"{VARIABLE} is {wanted!r}, which this processor does not have; leave it empty")
+    if name == "avx512":
+        return Instructions(name, 16, fused=True, byte_pairs=True, byte_dots=bool(found.get("avx512vnni")))
+    if name == "avx2":
+        narrow = None
+        if has["avx512"]:
+            narrow = ",".join(f"{'-' if _is_wide(key) or not there else '+'}{key}" for key, there in found.items())
+        return Instructions(name, 8, fused=True, byte_pairs=True, byte_dots=False, features=narrow)
+    if x86:
+        return Instructions(name, 8, fused=False, byte_pairs=False, byte_dots=False, processor="x86-64", features="")
+    return Instructions(name, 8, fused=True, byte_pairs=False, byte_dots=False)
+
+
+def _is_wide(feature: str) -> bool:
+    """Whether a feature belongs to AVX-512 or to what came after it."""
+    return feature.startswith(("avx512", "avx10", "avxvnni", "avxifma", "avxneconvert", "amx", "evex"))
+
+
+INSTRUCTIONS = choose(os.environ.get(VARIABLE, ""), get_host_cpu_features(), platform.machine())
