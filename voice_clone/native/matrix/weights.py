@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.native.aligned import Array, stack
+from voice_clone.native.aligned import stack
 from voice_clone.native.matrix.dot_products import INT4_GROUP, INT4_PANEL, INT8_GROUP
 from voice_clone.native.primitives.vectors import WIDTH
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+Array = npt.NDArray[Any]
 
 _SMALLEST = 1e-30  # so that a group of zeros has a scale
 _CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
