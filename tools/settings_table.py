@@ -24,11 +24,6 @@ from tools.triton_server import MODELS, ROOT
 DOCUMENT = ROOT / "docs" / "settings.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
 VARIABLES_ONLY = {
-    "cpu_instructions": (
-        "talker, code2wav",
-        "avx512, avx2 or plain; default: the widest that the processor has. The last bits of a voice depend on it; as a"
-        " variable only",
-    ),
     "voice_store": (
         "speaker_cache",
         "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",
@@ -38,6 +33,8 @@ VARIABLES_ONLY = {
 }
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
+    "VOICE_CLONE_CPU_INSTRUCTIONS": "talker, code2wav: avx512, avx2 or plain; default: the widest that the processor has,"
+    " see [operations.md](operations.md)",
     "VOICE_CLONE_SERVER": "`voice-clone`: as --url, host:port of the server's gRPC endpoint",
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
 }
