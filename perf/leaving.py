@@ -119,18 +119,16 @@ def by_http(server: TritonServer, gateway: Gateway) -> float:
 
 def by_websocket(server: TritonServer, gateway: Gateway) -> float:
     url = f"ws{gateway.url.removeprefix('http')}/v1/audio/speech/stream"
-    connection = websockets.sync.client.connect(url)
-    connection.send(json.dumps({"type": "session.config", "voice": VOICE, "max_new_tokens": MAX_FRAMES}))
-    connection.send(json.dumps({"type": "input.text", "text": TEXT}))
-    connection.send(json.dumps({"type": "input.done"}))
-    heard = 0
-    while heard < HEARD:
-        heard += isinstance(connection.recv(600.0), bytes)
-    began = time.perf_counter()
-    connection.socket.shutdown(socket.SHUT_RDWR)  # as of a listener who is cut off
-    spent = freed(server, began)
-    connection.close()
-    return spent
+    with websockets.sync.client.connect(url) as connection:
+        connection.send(json.dumps({"type": "session.config", "voice": VOICE, "max_new_tokens": MAX_FRAMES}))
+        connection.send(json.dumps({"type": "input.text", "text": TEXT}))
+        connection.send(json.dumps({"type": "input.done"}))
+        heard = 0
+        while heard < HEARD:
+            heard += isinstance(connection.recv(600.0), bytes)
+        began = time.perf_counter()
+        connection.socket.shutdown(socket.SHUT_RDWR)  # as of a listener who is cut off
+        return freed(server, began)
 
 
 WAYS: dict[str, Callable[[TritonServer, Gateway], float]] = {
