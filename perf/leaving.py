@@ -23,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -180,8 +181,6 @@ def lost(start: Callable[[], TritonServer], log: Path, model: str) -> dict[str, 
         os.kill(process_of(model, server), signal.SIGKILL)
         began = time.perf_counter()
         found: dict[str, float] = {}
-        import threading
-
         def listen() -> None:
             with contextlib.suppress(VoiceCloneError):
                 for _ in speech:

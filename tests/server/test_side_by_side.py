@@ -18,20 +18,7 @@ from tests.support.same_audio import ROUNDING
 from tools.triton_server import TritonServer
 
 SPEECHES, BESIDE = 1000, 16
-WORDS = [
-    "harbour",
-    "evening",
-    "boats",
-    "lamp",
-    "quiet",
-    "stone",
-    "river",
-    "winter",
-    "bread",
-    "sea",
-    "letters",
-    "morning",
-]
+WORDS = "harbour evening boats lamp quiet stone river winter bread sea letters morning".split()
 
 
 @pytest.fixture(scope="module")
