@@ -18,7 +18,7 @@ from tests.support.same_audio import ROUNDING
 from tools.triton_server import TritonServer
 
 SPEECHES, BESIDE = 1000, 16
-WORDS = "harbour evening boats lamp quiet stone river winter bread sea letters morning".split()
+STORY = "boats and bread, letters of the harbour, a quiet lamp: every evening by the winter sea, every morning a river"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def wishes() -> list[dict[str, Any]]:
     rng = random.Random(0)
     return [
         {
-            "text": " ".join(rng.choices(WORDS, k=rng.randrange(2, 12))),
+            "text": " ".join(rng.choices(STORY.split(), k=rng.randrange(2, 12))),
             "seed": rng.getrandbits(64),
             "max_frames": rng.randrange(3, 40),
             "x_vector_only": rng.random() < 0.5,
