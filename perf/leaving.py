@@ -181,6 +181,7 @@ def lost(start: Callable[[], TritonServer], log: Path, model: str) -> dict[str, 
         os.kill(process_of(model, server), signal.SIGKILL)
         began = time.perf_counter()
         found: dict[str, float] = {}
+
         def listen() -> None:
             with contextlib.suppress(VoiceCloneError):
                 for _ in speech:
