@@ -3,6 +3,7 @@
     checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
     codec_converter.py   its codec, if that is released as a pickle, to safetensors, a `CodecConverter`
     onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
+    workloads.py         what its models cost on any machine, for tools/doctor
     repository.py        what a built repository can be asked for, a `RepositoryOptions`
 
 A tool finds a module by the family's name; the protocols below say what is called in it.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from tools.diagnosis.workload import Workload
 from voice_clone.onnx.session import Runtime
 
 FOLDER = Path(__file__).parent
@@ -176,6 +178,13 @@ def repository_options(family: str) -> RepositoryOptions:
     if family not in families_with("repository"):
         return NoOptions()
     return cast(RepositoryOptions, _module(family, "repository"))
+
+
+def workloads(family: str) -> Mapping[str, Workload]:
+    """What the models of a family cost, by the names of their shapes; nothing if the family does not tell."""
+    if family not in families_with("workloads"):
+        return {}
+    return cast(Mapping[str, Workload], _module(family, "workloads").workloads())
 
 
 def demo_trainer(family: str) -> DemoTrainer:

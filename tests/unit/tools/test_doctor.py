@@ -1,0 +1,143 @@
+"""tools/doctor: what it finds and how it tells it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.factories import CheckpointFactory
+from tools import doctor
+from tools.diagnosis import machine, needs, speed
+from tools.diagnosis.memory import WEIGHT_BYTES, server_bytes, stream_bytes
+from tools.diagnosis.served import served_speed
+from tools.families.toolkit import workloads
+from tools.triton_binary import ServerFailed
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.native.matrix.weights import PRECISIONS, pack
+from voice_clone.settings import Settings
+
+TINY = StackConfig(64, 128, 2, 4, 2, 32, 1e-6, 1e4)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
+    monkeypatch.setattr(speed, "ENOUGH", 1 << 20)
+
+
+class Decoder:
+    """Counts what it decodes."""
+
+    frames = 0
+
+    def new_state(self, batch: int) -> None:
+        return None
+
+    def decode_chunk(self, codes: torch.Tensor, state: None) -> None:
+        Decoder.frames += codes.shape[2]
+
+
+def test_it_tells_all_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--no-speed"]) == 0
+    text = capsys.readouterr().out
+    for heading in ("Machine", "Needs", "Memory"):
+        assert heading in text.replace("\n", " ")
+    assert "Speed" not in text and max(map(len, text.splitlines())) < 200
+    assert doctor.main(["--no-speed", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["machine"]["threads"] == torch.get_num_threads() and found["speed"] == []
+    assert {need["name"] for need in found["needs"]} >= {"tritonserver", "shared memory", "voice folder"}
+    assert {row["precision"] for row in found["memory"]} == set(PRECISIONS)
+
+
+def test_what_is_missing_is_told_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nowhere(scratch: Path) -> Any:
+        raise ServerFailed("no tritonserver")
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(needs, "server_command", nowhere)
+    monkeypatch.setattr(needs, "SHARED_MEMORY", tmp_path / "nothing")
+    monkeypatch.setattr(needs, "writable_folder", lambda name: None)
+    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("VOICE_CLONE_VOICE_DIR", str(tmp_path / "file" / "voices"))
+    assert doctor.main(["--no-speed"]) == 1
+    told = {line.split("  ")[1]: line for line in capsys.readouterr().out.splitlines() if "  " in line}
+    assert [name for name, line in told.items() if "MISSING" in line] == [
+        "tritonserver",
+        "shared memory",
+        "voice folder",
+    ]
+    assert "NUMBA_CACHE_DIR" in told["cache"] and "PyAV is missing" in told["formats of clips"]
+
+
+def test_a_container_s_limits_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "memory.max").write_text("4000000000\n")
+    found = machine.machine(Settings({}, {"VOICE_CLONE_DEVICE": "cpu"}))
+    assert found["core_quota"] == 1.5 and found["memory_limit_bytes"] == 4_000_000_000
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    found = machine.machine(Settings({}, {"VOICE_CLONE_DEVICE": "cpu"}))
+    assert found["core_quota"] is None and found["memory_limit_bytes"] is None
+    idle = {**found, "device": "cpu", "threads": found["cores"], "load": 0.0}
+    assert machine.hints(idle, True) == []
+    [threads] = machine.hints({**idle, "threads": found["cores"] + 1}, True)
+    assert f"OMP_NUM_THREADS={found['cores']}" in threads
+    busy = {**idle, "load": 2.0 * found["cores"]}
+    assert "other programs" in machine.hints(busy, True)[0] and machine.hints(busy, False) == []
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_bytes_of_a_weight_are_those_of_a_packed_one(precision: Any) -> None:
+    packed = pack(torch.ones(256, 512), precision)
+    assert packed.nbytes == pytest.approx(256 * 512 * WEIGHT_BYTES[precision], rel=1e-4)
+
+
+def test_released_models_have_their_sizes() -> None:
+    models = workloads("qwen3_tts")
+    assert list(models) == ["0.6b", "1.7b"]
+    small, large = models["0.6b"], models["1.7b"]
+    layers = speed.stack_weights(small.talker)
+    assert layers == 28 * (1024 * 4096 + 2048 * 1024 + 3 * 1024 * 3072)
+    assert speed.stack_weights(large.talker) == 28 * (2048 * 4096 + 2048 * 2048 + 3 * 2048 * 6144)
+    assert small.frame_seconds == pytest.approx(0.08) and small.passes == 15
+    each = [server_bytes(small, precision) for precision in PRECISIONS]
+    assert each == sorted(each, reverse=True) and server_bytes(large, "int4") > each[-1]
+    assert stream_bytes(small) == 28 * 8 * 128 * 2 * 4 * 1000
+
+
+def test_speeds_grow_with_the_work(short: None) -> None:
+    work = replace(
+        workloads("qwen3_tts")["0.6b"], talker=TINY, predictor=TINY, head_weights=0, codebooks=3, decoder=Decoder
+    )
+    measurement = speed.Measurement(TINY)
+    for precision in PRECISIONS:
+        one = measurement.speed(work, precision)
+        deeper = measurement.speed(replace(work, talker=replace(TINY, num_hidden_layers=4)), precision)
+        assert 0 < one.frame < deeper.frame and deeper.position == pytest.approx(2 * one.position)
+        assert one.real_time_factor(0.08) == pytest.approx((one.frame + one.decoder) / 0.08)
+    assert Decoder.frames == 4 * 4, "the decoder is the same for all: measured once"
+
+
+def test_a_checkpoint_is_measured_as_it_is_served(
+    short: None, checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
+    monkeypatch.setenv("VOICE_CLONE_PRECISION", "int8")
+    row = served_speed("qwen3_tts", checkpoint_folder("tiny", 0))
+    assert row["precision"] == "int8" and min(row["position"], row["frame"], row["decoder"]) > 0
+
+
+def test_a_folder_without_a_checkpoint_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measure: Callable[[list[str]], int] = doctor.main
+    assert measure(["--checkpoint", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("tools/doctor: ")

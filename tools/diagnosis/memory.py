@@ -1,0 +1,34 @@
+"""The memory that a server takes on a CPU, counted from the sizes of its networks."""
+
+from __future__ import annotations
+
+from tools.diagnosis.speed import stack_weights
+from tools.diagnosis.workload import Workload
+from voice_clone.native.matrix.dot_products import INT4_GROUP, INT8_GROUP
+from voice_clone.native.matrix.weights import Precision, head_precision
+
+PROCESS = 220_000_000  # bytes of a process with torch and compiled code, of its own
+OTHERS = 150_000_000  # tritonserver, and the processes without torch
+POSITIONS = 1000  # of a minute of speech and its prompt
+WEIGHT_BYTES: dict[Precision, float] = {
+    "fp32": 4,
+    "bf16": 2,
+    "int8": 1 + 4 / INT8_GROUP,  # a float32 scale for each group
+    "int4": 0.5 + 2 / INT4_GROUP,  # a bf16 scale for each group
+}
+
+
+def server_bytes(work: Workload, precision: Precision) -> int:
+    """Of an idle server."""
+    layers = stack_weights(work.talker) + stack_weights(work.predictor)
+    tables = 4 if precision == "fp32" else 2
+    weights = layers * WEIGHT_BYTES[precision]
+    weights += work.head_weights * WEIGHT_BYTES[head_precision(precision)]
+    weights += work.table_weights * tables + 4 * (work.encoder_weights + work.decoder_weights)
+    return round(weights) + work.processes * PROCESS + OTHERS
+
+
+def stream_bytes(work: Workload) -> int:
+    """Of keys and values in fp32 of a stream of a minute."""
+    talker = work.talker
+    return 4 * 2 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim * POSITIONS

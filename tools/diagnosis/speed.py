@@ -1,0 +1,124 @@
+"""How long a frame of speech takes on this machine's processor: a short measurement.
+
+Without a checkpoint: some layers of a model's talker and of its code predictor, and its whole decoder, with arbitrary
+weights; the time of the whole is that of its parts, by the number of their weights. Talker and decoder share the cores,
+so their times add up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from tools.diagnosis.workload import Workload
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.native.matrix.weights import Array, Precision, head_precision
+from voice_clone.native.packed_file import Make, made
+
+POSITIONS = 256  # that a row attends to at most
+SECONDS = 0.4  # for each part
+ENOUGH = 400 << 20  # bytes of weights, which fit no processor's cache
+PROMPT = 32  # rows that are read at once
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds: of a frame in talker and code predictor, of a frame in the decoder, of a position of a prompt."""
+
+    frame: float
+    decoder: float
+    position: float
+
+    def real_time_factor(self, frame_seconds: float) -> float:
+        """Of long speech by one caller, its prompt not counted."""
+        return (self.frame + self.decoder) / frame_seconds
+
+
+class Measurement:
+    """Times the parts once: a layer, whose time stands for that of larger ones by their weights, and each decoder."""
+
+    def __init__(self, layer: StackConfig) -> None:
+        self._config = replace(layer, num_hidden_layers=1)
+        self._layers: dict[Precision, tuple[float, float]] = {}
+        self._decoders: dict[str, float] = {}
+
+    def speed(self, work: Workload, precision: Precision) -> Speed:
+        """Of a model in a precision."""
+        row, prompt_row = self._weight(precision)
+        frame = row * (stack_weights(work.talker) + work.passes * stack_weights(work.predictor))
+        frame += self._weight(head_precision(precision))[0] * work.head_weights
+        if work.decoder_name not in self._decoders:
+            self._decoders[work.decoder_name] = decoder_seconds(work.decoder(), work.codebooks)
+        return Speed(frame, self._decoders[work.decoder_name], prompt_row * stack_weights(work.talker))
+
+    def _weight(self, precision: Precision) -> tuple[float, float]:
+        """Seconds for each weight: of one row, and of one of many rows."""
+        if precision not in self._layers:
+            self._layers[precision] = _layer_seconds(self._config, precision)
+        single, many = self._layers[precision]
+        return single / stack_weights(self._config), many / stack_weights(self._config)
+
+
+def stack_weights(config: StackConfig) -> int:
+    """Of the projections of all layers."""
+    queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    return config.num_hidden_layers * config.hidden_size * (2 * queries + 2 * keys + 3 * config.intermediate_size)
+
+
+def decoder_seconds(decoder: NativeWindowedDecoder, codebooks: int, frames: int = 4) -> float:
+    """Of a frame, in chunks of so many."""
+    state, codes = decoder.new_state(1), torch.zeros(1, codebooks, frames, dtype=torch.int64)
+    return _median(lambda: decoder.decode_chunk(codes, state)) / frames
+
+
+def arbitrary(module: nn.Module) -> nn.Module:
+    """A module on the meta device with weights of small equal numbers."""
+    module = module.to_empty(device="cpu").requires_grad_(False)
+    for tensor in module.state_dict().values():
+        tensor.fill_(0.01)
+    return module
+
+
+def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, float]:
+    """Seconds of a layer for one row, and for each of many rows."""
+    with torch.device("meta"):
+        one = DecoderStack(config)
+    arbitrary(one)
+    arrays: list[Array] = []
+
+    def packed(make: Make) -> list[Array]:
+        arrays.extend(made(make))
+        return arrays
+
+    size = NativeStack(one, precision, part=packed).nbytes
+    depth = max(2, ENOUGH // size)
+    with torch.device("meta"):
+        deep = DecoderStack(replace(config, num_hidden_layers=depth))
+    arbitrary(deep.norm)
+    stack = NativeStack(deep, precision, part=lambda make: [np.repeat(array, depth, axis=0) for array in arrays])
+    cache = stack.new_cache(1, POSITIONS)
+    rows = torch.full((PROMPT, config.hidden_size), 0.01)
+    places = torch.arange(POSITIONS - PROMPT, POSITIONS)
+    zeros = torch.zeros_like(places)
+    single = _median(lambda: stack.run(rows[:1], cache, zeros[:1], places[:1]))
+    many = _median(lambda: stack.run(rows, cache, zeros, places))
+    return single / depth, many / depth / PROMPT
+
+
+def _median(run: Callable[[], object]) -> float:
+    run()  # compiles what was never compiled, and touches the memory
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(times) < 3 or time.perf_counter() < end:
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return float(np.median(times))

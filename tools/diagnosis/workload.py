@@ -1,0 +1,43 @@
+"""What a model's speech costs, apart from the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.codec.native_decoder import NativeWindowedDecoder
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model of a family, in one shape.
+
+    Attributes:
+        name: as people call it.
+        talker, predictor: their layers.
+        passes: of a frame through the predictor's layers.
+        head_weights: of all output heads that a frame reads.
+        table_weights: of embeddings and projections that stay in memory.
+        encoder_weights: of the encoders of clips.
+        decoder_weights: of the decoder.
+        codebooks: of a frame.
+        decoder_name: alike for models with the same decoder.
+        decoder: makes it, with arbitrary weights.
+        frame_seconds: of speech.
+        processes: that load torch.
+    """
+
+    name: str
+    talker: StackConfig
+    predictor: StackConfig
+    passes: int
+    head_weights: int
+    table_weights: int
+    encoder_weights: int
+    decoder_weights: int
+    codebooks: int
+    decoder_name: str
+    decoder: Callable[[], NativeWindowedDecoder]
+    frame_seconds: float
+    processes: int
