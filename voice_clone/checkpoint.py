@@ -218,6 +218,8 @@ def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
         with path.open("rb") as file:
             header = file.read(min(int.from_bytes(file.read(8), "little"), _MOST))
             status = os.fstat(file.fileno())
+    except FileNotFoundError:
+        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
     except OSError:
         raise CheckpointError(f"{name}: the file cannot be read") from None
     digest = hashlib.sha256(header).hexdigest()

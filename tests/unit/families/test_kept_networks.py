@@ -15,6 +15,7 @@ from tools.families.fish_speech import checkpoint_maker as fish_maker
 from tools.families.fish_speech.codec_converter import convert
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone import compute
+from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech import decoder_stage as fish_decoder
 from voice_clone.families.fish_speech import talker_stage as fish_talker
 from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
@@ -135,3 +136,13 @@ def test_each_shard_counts(tmp_path: Path) -> None:
         True,
         False,
     ]
+
+
+def test_a_missing_weight_file_is_told(tmp_path: Path, checkpoint_folder: CheckpointFactory) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for path in checkpoint_folder("tiny", 0).iterdir():
+        if path.name != "model.safetensors":
+            (folder / path.name).symlink_to(path)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: the file is missing"):
+        Checkpoint(folder).identity("model")
