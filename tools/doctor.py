@@ -86,7 +86,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     rows = [
         ("processor", facts["processor"]),
         ("instructions", ", ".join(facts["instructions"]) or "none of those that help"),
-        ("used", f"compiled for {facts['compiled_for']}, vectors of {facts['vector_bits']} bits"),
+        ("used", f"{facts['used']}, vectors of {facts['vector_bits']} bits, compiled for {facts['compiled_for']}"),
         ("cores", f"{facts['cores']}{quota}; {facts['threads']} threads compute"),
         ("memory", f"{_gb(facts['memory_bytes'])}, {_gb(facts['memory_available_bytes'])} available{limit}"),
         ("GPU", "none that torch can use" if gpu is None else f"{gpu['name']}, {_gb(gpu['memory_bytes'])}"),

@@ -12,10 +12,10 @@ import torch
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 from voice_clone import compute
-from voice_clone.native.primitives.vectors import WIDTH
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.settings import Settings
 
-INSTRUCTIONS = (  # what matrix products could use: ours to show, LLVM's name
+SHOWN = (  # what matrix products could use: ours to show, LLVM's name
     ("AVX2", "avx2"),
     ("FMA", "fma"),
     ("AVX-512", "avx512f"),
@@ -41,8 +41,9 @@ def machine(settings: Settings) -> dict[str, Any]:
     return {
         "processor": _processor(),
         "compiled_for": get_host_cpu_name(),
-        "instructions": [name for name, feature in INSTRUCTIONS if features.get(feature)],
-        "vector_bits": 32 * WIDTH,
+        "instructions": [name for name, feature in SHOWN if features.get(feature)],
+        "used": str(INSTRUCTIONS),
+        "vector_bits": 32 * INSTRUCTIONS.width,
         "cores": len(os.sched_getaffinity(0)),
         "core_quota": quota,
         "threads": torch.get_num_threads(),

@@ -20,6 +20,7 @@ from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.native import aligned
 from voice_clone.native.matrix.weights import Array, Precision, head_precision
 from voice_clone.native.packed_file import Make, made
 
@@ -103,7 +104,7 @@ def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, fl
     with torch.device("meta"):
         deep = DecoderStack(replace(config, num_hidden_layers=depth))
     arbitrary(deep.norm)
-    stack = NativeStack(deep, precision, part=lambda make: [np.repeat(array, depth, axis=0) for array in arrays])
+    stack = NativeStack(deep, precision, part=lambda make: [aligned.stack([array[0]] * depth) for array in arrays])
     cache = stack.new_cache(1, POSITIONS)
     rows = torch.full((PROMPT, config.hidden_size), 0.01)
     places = torch.arange(POSITIONS - PROMPT, POSITIONS)

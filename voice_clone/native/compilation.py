@@ -128,9 +128,9 @@ def digest_of(sources: Path) -> str:
 
 
 def instructions() -> str:
-    """The processor that code is compiled for, and its instructions, as a digest."""
-    features = _config.CPU_FEATURES or get_host_cpu_features().flatten()
-    return hashlib.sha256(f"{_config.CPU_NAME or get_host_cpu_name()} {features}".encode()).hexdigest()[:16]
+    """The instructions that code is compiled for, and the processor at hand, as a digest."""
+    told = repr(INSTRUCTIONS), get_host_cpu_name(), get_host_cpu_features().flatten()
+    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
 
 
 compiled = compiler(Path(__file__).parent)

@@ -19,6 +19,7 @@ from tools.diagnosis.served import served_speed
 from tools.families.toolkit import workloads
 from tools.triton_binary import ServerFailed
 from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.weights import PRECISIONS, pack
 from voice_clone.settings import Settings
 
@@ -51,6 +52,7 @@ def test_it_tells_all_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Speed" not in text and max(map(len, text.splitlines())) < 200
     assert doctor.main(["--no-speed", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert found["machine"]["used"] == str(INSTRUCTIONS)
     assert found["machine"]["threads"] == torch.get_num_threads() and found["speed"] == []
     assert {need["name"] for need in found["needs"]} >= {"tritonserver", "shared memory", "voice folder"}
     assert {row["precision"] for row in found["memory"]} == set(PRECISIONS)
