@@ -7,8 +7,8 @@
 | plain | any processor: on x86 what every x86-64 has, elsewhere all that LLVM knows of the processor | 8 |
 
 The widest that the processor has is chosen, unless the variable VOICE_CLONE_CPU_INSTRUCTIONS names another one. The
-order of sums depends on the choice, and nothing else of the processor does. So the last bits of fp32 and bf16 results
-may differ between two choices; with one choice they do not differ between two processors.
+order of sums and where they are rounded depend on the choice, and on nothing else of the processor. So the last bits of
+results may differ between two choices; with one choice they do not differ between two processors.
 """
 
 from __future__ import annotations

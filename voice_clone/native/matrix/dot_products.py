@@ -2,7 +2,7 @@
 
 A compiler that may choose the order of a sum chooses it by the code around the sum. Then the last bits of a stream's
 values would depend on how many other streams are computed with it. Here the order of a sum is fixed: it is the same in
-a tile of any size. It depends on the width of a vector, see instructions.py, but not with int4 weights.
+a tile of any size. With bf16 weights it depends on the width of a vector, see instructions.py.
 
 The length of a row is a multiple of `WIDTH`; with int8 weights of `INT8_GROUP`, with int4 weights of `INT4_GROUP`.
 """
@@ -18,8 +18,9 @@ from numba.extending import intrinsic
 from voice_clone.native.aligned import LINE
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.primitives import vectors
-from voice_clone.native.primitives.vectors import FLOATS, INT8, INT16, INT32, INTS, WIDTH, index
+from voice_clone.native.primitives.vectors import FLOAT, FLOATS, INT8, INT16, INT32, INTS, WIDTH, index
 
+NARROW = 8  # numbers in a vector with fp32 and int8 weights: whole lines at once come from memory more slowly
 INT8_GROUP = 128  # int8 weights that share a scale
 INT4_GROUP = 32  # int4 weights that share a scale; the sum of more products would not fit 16 bits
 INT4_PANEL = WIDTH  # outputs whose int4 weights are interleaved, one for each lane of a sum
@@ -104,18 +105,20 @@ def _rows(builder, data, first, size, count):
 
 def _sums_of_floats(builder, kind, weight_rows, x_rows, inputs, prefetch):
     """For each pair of rows a vector whose lanes add up to the product: fp32 or bf16 weights, float32 activations."""
-    sums = [vectors.variable(builder, ir.Constant(FLOATS, None)) for _ in weight_rows for _ in x_rows]
-    with cgutils.for_range(builder, builder.sdiv(inputs, index(WIDTH))) as loop:
-        at = builder.mul(loop.index, index(WIDTH))
+    width = NARROW if kind == types.float32 else WIDTH
+    floats = ir.VectorType(FLOAT, width)
+    sums = [vectors.variable(builder, ir.Constant(floats, None)) for _ in weight_rows for _ in x_rows]
+    with cgutils.for_range(builder, builder.sdiv(inputs, index(width))) as loop:
+        at = builder.mul(loop.index, index(width))
         if prefetch:
             for row in weight_rows:
                 vectors.prefetch(builder, row, builder.add(at, builder.mul(inputs, index(len(weight_rows)))))
         weights = [
-            vectors.load(builder, row, at, FLOATS) if kind == types.float32 else _load_bf16(builder, row, at)
+            vectors.load(builder, row, at, floats) if kind == types.float32 else _load_bf16(builder, row, at)
             for row in weight_rows
         ]
         for r, row in enumerate(x_rows):
-            value = vectors.load(builder, row, at, FLOATS)
+            value = vectors.load(builder, row, at, floats)
             for k, weight in enumerate(weights):
                 vectors.accumulate(builder, sums[k * len(x_rows) + r], weight, value)
     return [builder.load(total) for total in sums]
@@ -133,18 +136,19 @@ def _sums_of_int8(builder, weight_rows, x_rows, scale_rows, inputs, prefetch):
 
     A group's sum is exact, in int32. It is multiplied by the scale of the group's weights.
     """
-    sums = [vectors.variable(builder, ir.Constant(FLOATS, None)) for _ in weight_rows for _ in x_rows]
+    floats, ints = ir.VectorType(FLOAT, NARROW), ir.VectorType(INT32, NARROW)
+    sums = [vectors.variable(builder, ir.Constant(floats, None)) for _ in weight_rows for _ in x_rows]
     with cgutils.for_range(builder, builder.sdiv(inputs, index(INT8_GROUP))) as group:
         start = builder.mul(group.index, index(INT8_GROUP))
-        parts = [ir.Constant(INTS, None)] * len(sums)
-        for step in range(0, INT8_GROUP, 2 * WIDTH):
+        parts = [ir.Constant(ints, None)] * len(sums)
+        for step in range(0, INT8_GROUP, 2 * NARROW):
             at = builder.add(start, index(step))
             if prefetch and step % LINE == 0:
                 for row in weight_rows:
                     vectors.prefetch(builder, row, builder.add(at, builder.mul(inputs, index(len(weight_rows)))))
-            halves = ir.VectorType(INT16, 2 * WIDTH)
+            halves = ir.VectorType(INT16, 2 * NARROW)
             weights = [
-                builder.sext(vectors.load(builder, row, at, ir.VectorType(INT8, 2 * WIDTH)), halves)
+                builder.sext(vectors.load(builder, row, at, ir.VectorType(INT8, 2 * NARROW)), halves)
                 for row in weight_rows
             ]
             for r, row in enumerate(x_rows):
@@ -153,17 +157,17 @@ def _sums_of_int8(builder, weight_rows, x_rows, scale_rows, inputs, prefetch):
                     total = k * len(x_rows) + r
                     parts[total] = _add_dots_of_pairs(builder, parts[total], weight, value)
         for k, row in enumerate(scale_rows):
-            scale = vectors.broadcast(builder, builder.load(builder.gep(row, [group.index])))
+            scale = vectors.broadcast(builder, builder.load(builder.gep(row, [group.index])), NARROW)
             for r in range(len(x_rows)):
                 total = k * len(x_rows) + r
-                vectors.accumulate(builder, sums[total], scale, builder.sitofp(parts[total], FLOATS))
+                vectors.accumulate(builder, sums[total], scale, builder.sitofp(parts[total], floats))
     return [builder.load(total) for total in sums]
 
 
 def _add_dots_of_pairs(builder, total, a, b):
-    """total, WIDTH int32, plus the products of a and b, 2 * WIDTH int16 each, added in pairs of neighbours."""
+    """total, int32, plus the products of a and b, twice as many int16 each, added in pairs of neighbours."""
     if INSTRUCTIONS.byte_dots:
-        return _call(builder, f"llvm.x86.avx512.vpdpwssd.{32 * WIDTH}", total.type, total, a, b)
+        return _call(builder, f"llvm.x86.avx512.vpdpwssd.{32 * total.type.count}", total.type, total, a, b)
     # Processors have one instruction for products and the sums of pairs; the compiler finds it.
     wide = ir.VectorType(INT32, a.type.count)
     product = builder.mul(builder.sext(a, wide), builder.sext(b, wide))

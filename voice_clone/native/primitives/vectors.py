@@ -36,10 +36,10 @@ def constant(value):
     return splat(FLOAT, float(np.float32(value)), WIDTH)
 
 
-def broadcast(builder, value):
-    """A vector of one number, WIDTH times."""
-    vector = builder.insert_element(ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined), value, INT32(0))
-    return builder.shuffle_vector(vector, vector, splat(INT32, 0, WIDTH))
+def broadcast(builder, value, size=WIDTH):
+    """A vector of one number, `size` times."""
+    vector = builder.insert_element(ir.Constant(ir.VectorType(value.type, size), ir.Undefined), value, INT32(0))
+    return builder.shuffle_vector(vector, vector, splat(INT32, 0, size))
 
 
 def variable(builder, value):
