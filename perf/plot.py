@@ -1,7 +1,8 @@
-"""Draws the figures of perf/load and perf/stages, from their JSON files.
+"""Draws the figures of perf/load, perf/stages and the soak test, from their JSON files.
 
 perf/plot load RESULT.json [RESULT.json ...] -o load.svg     first audio and throughput against the callers
 perf/plot stages RESULT.json -o stages.svg                   each stage's time beside its floor
+perf/plot soak RESULT.json -o soak.svg                       the memory of each process over time
 """
 
 from __future__ import annotations
@@ -75,17 +76,35 @@ def stages(files: Sequence[Path]) -> Any:
     return figure
 
 
+def soak(files: Sequence[Path]) -> Any:
+    """Megabytes of each process over the minutes of a soak; a panel for each process, each with its own scale."""
+    found = json.loads(files[0].read_text(encoding="utf-8"))["memory"]
+    names = sorted(found[-1]["bytes"])
+    rows = -(-len(names) // 2)
+    figure, panels = plt.subplots(rows, 2, figsize=(9, 1.7 * rows), sharex=True, squeeze=False, layout="constrained")
+    for name, axes in zip(names, panels.flat, strict=False):
+        points = [(look["at_s"] / 60, look["bytes"][name] / 1e6) for look in found if name in look["bytes"]]
+        axes.plot(*zip(*points, strict=True), color=OURS, linewidth=1)
+        axes.set_title(f"{name}, MB", loc="left", fontsize=9)
+        axes.set_ylim(0, 1.15 * max(megabytes for _, megabytes in points))
+        axes.grid(alpha=0.3)
+    for axes in panels.flat[len(names) :]:
+        axes.remove()
+    figure.supxlabel("minutes", fontsize=9)
+    return figure
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="perf/plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kind", choices=("load", "stages"))
+    parser.add_argument("kind", choices=("load", "stages", "soak"))
     parser.add_argument("files", type=Path, nargs="+", metavar="RESULT.json")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     matplotlib.rcParams.update({"font.size": 9, "svg.hashsalt": "voice-clone", "svg.fonttype": "none"})
-    figure = {"load": load, "stages": stages}[given.kind](given.files)
+    figure = {"load": load, "stages": stages, "soak": soak}[given.kind](given.files)
     figure.savefig(given.output, metadata={"Date": None})
 
 

@@ -1,11 +1,13 @@
 """Full load for a long time: memory does not grow, nothing is left. SOAK_SECONDS (900) says how long.
 
+SOAK_JSON names a file for the memory of each process over time; `perf/plot soak FILE` draws it.
 Whether speed drifts is printed, not asserted: other processes of the machine change it too.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import random
 import threading
@@ -164,6 +166,13 @@ def report(log: Log) -> str:
     return "\n".join(lines)
 
 
+def write(log: Log, path: str) -> None:
+    """What `perf/plot soak` reads."""
+    calls = sum(log.outcomes.values())
+    series = [{"at_s": round(at, 1), "bytes": found} for at, found in log.memory]
+    Path(path).write_text(json.dumps({"seconds": SECONDS, "calls": calls, "memory": series}), encoding="utf-8")
+
+
 @pytest.mark.long
 def test_soak(server: TritonServer) -> None:
     with Client(server.url) as client:
@@ -181,6 +190,8 @@ def test_soak(server: TritonServer) -> None:
         for thread in threads:
             thread.join()
         print(f"\n{report(log)}")  # noqa: T201
+        if path := os.environ.get("SOAK_JSON"):
+            write(log, path)
         assert not log.faults, log.faults[:10]
         assert set(log.outcomes) <= EXPECTED and log.outcomes["whole"] > 10
         deadline = time.monotonic() + 30.0
