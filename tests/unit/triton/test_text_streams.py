@@ -266,6 +266,35 @@ def test_a_stream_that_the_engine_refuses_leaves_nothing(texts: TextStreams) -> 
     begin(texts)
 
 
+def test_whoever_writes_for_a_refused_stream_need_not_wait(texts: TextStreams, engine: Engine, clock: Clock) -> None:
+    begin(texts, "b" * 16)
+    begin(texts, "c" * 16)
+    before = append(texts, 0, "one")
+    with pytest.raises(Overloaded, match="2 texts are open"):
+        begin(texts)
+    assert isinstance(before.error, Overloaded) and "2 texts are open" in str(before.error)
+    with pytest.raises(Overloaded, match="2 texts are open"):
+        append(texts, 1, "two")
+    texts.ended("b" * 16, "cancelled", 0)
+    begin(texts)  # it may try again under its name
+    assert info_of(append(texts, 0, "one"))["accepted"] == 0
+
+
+def test_refusals_are_forgotten(texts: TextStreams, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_streams, "MAX_REFUSED", 2)
+    begin(texts, "y" * 16)
+    begin(texts, "z" * 16)
+    for name in ("a" * 16, "b" * 16, "c" * 16):
+        with pytest.raises(Overloaded):
+            begin(texts, name)
+    assert not append(texts, 0, "one").done  # the oldest one: it waits for its stream
+    with pytest.raises(Overloaded):
+        append(texts, 0, "one", name="c" * 16)
+    clock.now += 61
+    until(lambda: not texts._refused)
+    assert not append(texts, 0, "one", name="c" * 16).done
+
+
 @pytest.mark.parametrize("blank", [False, True])
 def test_a_text_without_an_end(texts: TextStreams, engine: Engine, clock: Clock, blank: bool) -> None:
     begin(texts)

@@ -2,7 +2,8 @@
 
 A piece has an index. It is taken when all before it are; one that comes twice is taken once. Each is answered when it
 is taken or refused, or its stream has ended. A piece may come before its stream, whose voice can take seconds, and
-waits for it. A stream that waits for text longer than allowed is closed and speaks what it has.
+waits for it; if the stream is refused, so is the piece. A stream that waits for text longer than allowed is closed and
+speaks what it has.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ MAX_UNREAD = 1024  # tokens that the talker has not read yet
 MAX_GAP = 64  # pieces that may be missing before one
 MAX_EARLY = 1024  # pieces that wait for their streams
 EARLY_SECONDS = 30.0  # the longest time that they wait
-KEPT_SECONDS = 60.0  # how long an ended stream is remembered
+KEPT_SECONDS = 60.0  # how long a stream that has ended or was refused is remembered
+MAX_REFUSED = 1024  # refused streams that are remembered
 SWEEP_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
@@ -78,6 +80,7 @@ class TextStreams:
         self._clock = clock
         self._streams: dict[str, _Stream] = {}
         self._early: dict[str, list[tuple[float, Piece, Answer]]] = {}  # pieces without a stream, and until when
+        self._refused: dict[str, tuple[float, VoiceCloneError]] = {}  # when and why
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="texts", daemon=True)
@@ -90,26 +93,33 @@ class TextStreams:
             InvalidArgument: the id was used before.
             Overloaded: too many texts are open.
         """
-        with self._changed:
-            if stream_id in self._streams:
-                raise InvalidArgument("a stream of this text_stream is there already; every stream needs its own id")
-            if sum(not stream.closed and stream.reason is None for stream in self._streams.values()) >= self._most_open:
-                raise Overloaded(f"{self._most_open} texts are open already; try again later")
-            stream = self._streams[stream_id] = _Stream(stream_id, text, written=self._clock())
-            try:
-                submit()
-            except BaseException:
-                del self._streams[stream_id]
-                raise
-            early = self._early.pop(stream_id, [])
-            answers = [answer for _, piece, later in early for answer in self._given(stream, piece, later)]
-            self._changed.notify()
-        send(answers)
+        answers: Outcomes = []
+        try:
+            with self._changed:
+                if stream_id in self._streams:
+                    raise InvalidArgument(
+                        "a stream of this text_stream is there already; every stream needs its own id"
+                    )
+                early = self._early.pop(stream_id, [])
+                try:
+                    stream = self._begin(stream_id, text, submit)
+                except VoiceCloneError as error:
+                    answers = [(answer, error) for _, _, answer in early]
+                    self._refuse(stream_id, error)
+                    raise
+                self._refused.pop(stream_id, None)
+                answers = [answer for _, piece, later in early for answer in self._given(stream, piece, later)]
+                self._changed.notify()
+        finally:
+            send(answers)
 
     def append(self, stream_id: str, piece: Piece, answer: Answer) -> None:
         """Take a piece; `answer` gets what became of it."""
         with self._changed:
             stream = self._streams.get(stream_id)
+            if stream is None and stream_id in self._refused:
+                error = self._refused[stream_id][1]
+                raise type(error)(*error.args)
             if stream is None:
                 if self._closing or sum(map(len, self._early.values())) >= MAX_EARLY:
                     raise Overloaded("too many pieces of text wait for their streams; try again later")
@@ -158,6 +168,25 @@ class TextStreams:
             self._changed.notify()
         self._thread.join()
         send([(answer, Overloaded("the server is shutting down")) for answer in early])
+
+    def _begin(self, stream_id: str, text: OpenText, submit: Callable[[], None]) -> _Stream:
+        if sum(not stream.closed and stream.reason is None for stream in self._streams.values()) >= self._most_open:
+            raise Overloaded(f"{self._most_open} texts are open already; try again later")
+        stream = self._streams[stream_id] = _Stream(stream_id, text, written=self._clock())
+        try:
+            submit()
+        except BaseException:
+            del self._streams[stream_id]
+            raise
+        return stream
+
+    def _refuse(self, stream_id: str, error: VoiceCloneError) -> None:
+        """Remember why a stream did not begin: whoever writes its text need not wait for it."""
+        self._refused.pop(stream_id, None)
+        if len(self._refused) >= MAX_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        self._refused[stream_id] = self._clock(), error
+        self._changed.notify()
 
     def _given(self, stream: _Stream, piece: Piece, answer: Answer) -> Outcomes:
         """Take or hold a piece; returns the answers that can be given."""
@@ -239,7 +268,7 @@ class TextStreams:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait(SWEEP_SECONDS if self._streams or self._early else None)
+                self._changed.wait(SWEEP_SECONDS if self._streams or self._early or self._refused else None)
                 if self._closing:
                     return
                 try:
@@ -261,6 +290,9 @@ class TextStreams:
                 if short is not None and now - max(short, stream.written) > self._idle_seconds:
                     self._cut(stream, f"no text came for {self._idle_seconds:g} s")
                     answers += self._released(stream)
+        for stream_id, (since, _) in list(self._refused.items()):
+            if now - since > KEPT_SECONDS:
+                del self._refused[stream_id]
         for stream_id, waiting in list(self._early.items()):
             late = [answer for until, _, answer in waiting if until < now]
             answers += [(answer, StreamNotFound("there is no speech of this text_stream")) for answer in late]
