@@ -19,13 +19,13 @@ from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.stages import OpenText
 from voice_clone.triton.stages.text_pieces import Answer, Info, Outcomes, Piece, send
+from voice_clone.triton.stages.text_refusals import Refusals
 
 MAX_UNREAD = 1024  # tokens that the talker has not read yet
 MAX_GAP = 64  # pieces that may be missing before one
 MAX_EARLY = 1024  # pieces that wait for their streams
 EARLY_SECONDS = 30.0  # the longest time that they wait
-KEPT_SECONDS = 60.0  # how long a stream that has ended or was refused is remembered
-MAX_REFUSED = 1024  # refused streams that are remembered
+KEPT_SECONDS = 60.0  # how long an ended stream is remembered
 SWEEP_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class TextStreams:
         self._clock = clock
         self._streams: dict[str, _Stream] = {}
         self._early: dict[str, list[tuple[float, Piece, Answer]]] = {}  # pieces without a stream, and until when
-        self._refused: dict[str, tuple[float, VoiceCloneError]] = {}  # when and why
+        self._refused = Refusals(clock)
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="texts", daemon=True)
@@ -105,9 +105,10 @@ class TextStreams:
                     stream = self._begin(stream_id, text, submit)
                 except VoiceCloneError as error:
                     answers = [(answer, error) for _, _, answer in early]
-                    self._refuse(stream_id, error)
+                    self._refused.add(stream_id, error)
+                    self._changed.notify()
                     raise
-                self._refused.pop(stream_id, None)
+                self._refused.drop(stream_id)
                 answers = [answer for _, piece, later in early for answer in self._given(stream, piece, later)]
                 self._changed.notify()
         finally:
@@ -117,10 +118,8 @@ class TextStreams:
         """Take a piece; `answer` gets what became of it."""
         with self._changed:
             stream = self._streams.get(stream_id)
-            if stream is None and stream_id in self._refused:
-                error = self._refused[stream_id][1]
-                raise type(error)(*error.args)
             if stream is None:
+                self._refused.check(stream_id)
                 if self._closing or sum(map(len, self._early.values())) >= MAX_EARLY:
                     raise Overloaded("too many pieces of text wait for their streams; try again later")
                 self._early.setdefault(stream_id, []).append((self._clock() + EARLY_SECONDS, piece, answer))
@@ -179,14 +178,6 @@ class TextStreams:
             del self._streams[stream_id]
             raise
         return stream
-
-    def _refuse(self, stream_id: str, error: VoiceCloneError) -> None:
-        """Remember why a stream did not begin: whoever writes its text need not wait for it."""
-        self._refused.pop(stream_id, None)
-        if len(self._refused) >= MAX_REFUSED:
-            del self._refused[next(iter(self._refused))]
-        self._refused[stream_id] = self._clock(), error
-        self._changed.notify()
 
     def _given(self, stream: _Stream, piece: Piece, answer: Answer) -> Outcomes:
         """Take or hold a piece; returns the answers that can be given."""
@@ -290,9 +281,7 @@ class TextStreams:
                 if short is not None and now - max(short, stream.written) > self._idle_seconds:
                     self._cut(stream, f"no text came for {self._idle_seconds:g} s")
                     answers += self._released(stream)
-        for stream_id, (since, _) in list(self._refused.items()):
-            if now - since > KEPT_SECONDS:
-                del self._refused[stream_id]
+        self._refused.sweep()
         for stream_id, waiting in list(self._early.items()):
             late = [answer for until, _, answer in waiting if until < now]
             answers += [(answer, StreamNotFound("there is no speech of this text_stream")) for answer in late]
