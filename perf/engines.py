@@ -174,7 +174,9 @@ class Ours:
         generator = self.generator(streams)
         code2wav = Code2Wav(self.decoder, self.form)
         code2wav.warm_up((1,), (streams,), 60.0)
-        self._decode(code2wav, streams, 0, prompt.reference_codes[:1], prompt.reference_codes)  # a known voice
+        in_context = prompt.mode == "icl"
+        if in_context:  # a known voice
+            self._decode(code2wav, 0, [prompt.reference_codes[:1]] * streams, prompt.reference_codes)
         how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
         spent: defaultdict[str, float] = defaultdict(float)
         began, first = time.perf_counter(), 0.0
@@ -194,7 +196,7 @@ class Ours:
                 rows.append(frame.payload)
             if len(chunk[0]) == SCHEDULE[min(index, len(SCHEDULE) - 1)] or number == frames - 1:
                 with _clock(spent, "code2wav"):
-                    self._decode(code2wav, streams, index + 1, *map(np.stack, chunk))
+                    self._decode(code2wav, index + in_context, [np.stack(rows) for rows in chunk])
                 first = first or time.perf_counter() - began
                 codes.extend(chunk[0])
                 chunk, index = [[] for _ in range(streams)], index + 1
@@ -207,10 +209,9 @@ class Ours:
         """A generator without streams."""
         return self._fixed or Generator(self.talker, streams, MAX_LENGTH)
 
-    def _decode(self, code2wav: Code2Wav, streams: int, index: int, *codes: Codes) -> None:
-        context = codes[1] if index == 0 else codes[0][:0]
-        rows = [codes[0]] * streams if index == 0 else list(codes)
-        chunks = [Chunk(str(slot), index, rows[slot], context, final=False) for slot in range(streams)]
+    def _decode(self, code2wav: Code2Wav, index: int, rows: list[Codes], context: Codes | None = None) -> None:
+        before = rows[0][:0] if context is None else context
+        chunks = [Chunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
         for decoded in code2wav.decode(chunks):
             if not isinstance(decoded, Decoded):
                 raise decoded
