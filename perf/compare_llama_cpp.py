@@ -2,7 +2,8 @@
 
 Speech is in the voice of the shipped clip by its embedding alone, since llama-tts takes no transcript, and greedy, of a
 fixed number of frames of 80 ms. Each speech is a process of its own, after one of each that is not timed; the two of a
-pair, as F32 and fp32, are neighbours. In F32 both must say the same, or nothing is timed.
+pair, as F32 and fp32, are neighbours. In F32 the first frames of both must be the same speech, or nothing is timed.
+They part at some frame, since each has its own arithmetic and embeds the voice a little differently.
 
     start     from the start of the process to ready; ours has then spoken two frames, to have all compiled code
     prompt    talker over the prompt, the embedding of its text included
@@ -47,6 +48,7 @@ PAIRS = {"fp32": "F32", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
 MEASURES = ("start", "prompt", "frame", "decoder", "whole")
 VOICE_RATE = 24_000  # Hz, that of the speaker encoder
 SAME = 0.05  # of a frame's RMS: the difference of samples that are the same speech
+SURE = 3  # frames; not even one is the same by chance
 PERIOD = 0.02  # seconds between two looks at a process
 
 
@@ -161,7 +163,7 @@ def measure(given: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         first.of(name, wavs[name])
     equal = {p: same_frames(wavs[p], wavs[PAIRS[p]], given.frames) for p in given.precision}
     print("frames that are the same speech:", ", ".join(f"{name} {count}" for name, count in equal.items()))
-    if equal.get("fp32", given.frames) != given.frames:
+    if equal.get("fp32", SURE) < SURE:
         raise SystemExit("llama.cpp in F32 says something else: nothing was timed")
     found: dict[str, Any] = {"same_frames": equal}
     for threads in given.threads:

@@ -46,6 +46,7 @@ CHANGES = {  # of tools/tts/tts.cpp
 }
 TIMES = re.compile(r"prompt eval (?P<prompt>[\d.]+)s \+ generation (?P<frames>[\d.]+)s \+ vocoder (?P<decoder>[\d.]+)s")
 READY = re.compile(r"ready at ([\d.]+)s")
+CONTEXT = 1024  # positions
 WINDOW = 72  # frames that its decoder decodes at a time; fewer are filled up
 
 CONVERTER = """
@@ -56,6 +57,11 @@ sys.path[:0] = [sources, sources + "/gguf-py"]
 import gguf
 from conversion import base, qwen3tts
 base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen2"  # a random tokenizer is none that it knows
+names = qwen3tts.Qwen3TTSTalkerModel._codec_token_names
+def named(self):
+    self._talker_config.pop("pad_token_id", None)  # a second name for the token codec_pad, which it would lose
+    return names(self)
+qwen3tts.Qwen3TTSTalkerModel._codec_token_names = named
 inner = qwen3tts.Qwen3TTSSpeakerEncoderModel.tensor_force_quant
 def force(self, name, new_name, bid, n_dims):
     if re.fullmatch(r"a\\.gen\\.code\\.(blk\\.\\d+\\.(attn_(q|k|v|out)|ffn_(gate|up|down))|head)\\.weight", new_name):
@@ -106,8 +112,8 @@ def speech_command(shape: str, kind: str, text: str, clip: Path, frames: int, th
     """The likeliest codes of a text, as speech in the voice of a clip: its embedding, since it knows no transcript."""
     talker, projector = files(shape, kind)
     options = ["-m", talker, "--mmproj", projector, "-p", text, "--tts-lang", "en", "--tts-speaker-file", clip]
-    options += ["-n", frames, "-t", threads, "-tb", threads, "-c", 1024, "--top-k", 1, "--top-p", 1, "--temp", 1]
-    options += ["--repeat-penalty", 1.05, "--repeat-last-n", -1, "-fa", "on", "-o", output]
+    options += ["-n", frames, "-t", threads, "-tb", threads, "-c", CONTEXT, "--top-k", 1, "--top-p", 1, "--temp", 1]
+    options += ["--repeat-penalty", 1.05, "--repeat-last-n", CONTEXT, "-fa", "on", "-o", output]
     return [str(word) for word in (programs() / "llama-tts", *options)]
 
 
