@@ -34,7 +34,7 @@ from tests.support.fish import (
     official_sizes,
     random_prompt,
 )
-from tests.support.official_fish import S2Transformer, dac_of, generate
+from tests.support.official_fish import dac_of, generate, s2_transformer
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
@@ -90,7 +90,7 @@ def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]
 def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tuple[Times, torch.Tensor]:
     """Prefill and frame of the official transformers, and their frames."""
     end = Tokenizer(checkpoint.folder, checkpoint.config).end_token
-    model = S2Transformer(checkpoint.config.semantic_start_token_id, end, **official_sizes(checkpoint)).eval()
+    model = s2_transformer(checkpoint.config.semantic_start_token_id, end, **official_sizes(checkpoint)).eval()
     fill_official_transformer(model, checkpoint.folder)
     stamps = [time.perf_counter()]
     inner = model.forward_generate

@@ -75,7 +75,7 @@ class Official:
         give_threads()
         self._quiet = quiet
         with quiet():
-            self.model = qwen_tts.Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype, device_map=device)
+            self.model = qwen_tts().Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype, device_map=device)
             clip = decode(CLIP.read_bytes())
             self.items = self.model.create_voice_clone_prompt((clip.waveform, clip.sample_rate), TRANSCRIPT)
 
@@ -183,7 +183,7 @@ class Ours:
         with _clock(spent, "prefill"):
             for slot in range(streams):
                 length = generator.start(slot, TalkerRequest(prompt, how, frames))
-                generator.prefill(slot, length)
+                generator.prefill({slot: length})
         chunk: list[list[Codes]] = [[] for _ in range(streams)]
         codes: list[Codes] = []
         index = 0

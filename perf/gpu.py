@@ -174,7 +174,7 @@ def compare(eager: Ours, graphs: Ours, prompt: Prompt, streams: int, frames: int
         equal += int((codes[0] == codes[1]).sum())
         hidden = max(hidden, apart(_hidden(pair[0], streams), _hidden(pair[1], streams)))
         for slot in range(streams):
-            pair[1]._streams[slot].newest = codes[0][slot]
+            pair[1]._model.newest[slot] = torch.from_numpy(codes[0][slot])
         made.append(codes[0])
     for generator in pair:
         generator.reset()

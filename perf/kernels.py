@@ -25,8 +25,9 @@ from tests.support.pretend_gpu import pretend_gpu
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from voice_clone.autoregressive.frame_model import FrameModel
-from voice_clone.autoregressive.static_step import DRAWS, StaticStep
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
+from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
 from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format
@@ -34,7 +35,7 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner
 
-MAX_LENGTH = 4096
+MAX_LENGTH, PREFILL_CHUNK = 4096, 256
 ROWS_ALONE = ("embedding", "index", "gather", "index_select")  # of whose first tensor a few rows are read
 TWO_KERNELS = ("topk", "sort")
 
@@ -119,12 +120,16 @@ def main() -> int:
 
 
 def frame(config: Qwen3TTSConfig, batch: int, length: int, counting: Counting) -> dict[str, Account]:
-    """The two graphs of one frame of `batch` streams, with the usual sampling."""
+    """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
     talker = on_gpu(Talker, torch.bfloat16, config)
     runner = GraphRunner()
-    step = StaticStep(FrameModel(talker, batch, MAX_LENGTH, idle_rows=True), runner, deterministic=False)
-    step.prepare()
-    keys = {"talker": ("talker", batch, length), "predictor": ("codes", batch, DRAWS[1])}
+    model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)
+    StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK).prepare()
+    keys = {
+        "talker": ("talker", batch, length),
+        "predictor": ("codes", batch, DRAWS[1]),
+        "prompt": ("prompt", PREFILL_CHUNK, min(batch, MOST_STREAMS), length),
+    }
     return {part: counted(runner, key, counting) for part, key in keys.items()}
 
 
@@ -170,7 +175,7 @@ def show(given: Any, frames: dict[int, dict[str, Account]], chunks: dict[int, di
     print(f"and {given.bandwidth / 1e12:.2f} TB/s, not measured\n")
     rows: list[list[Any]] = []
     for batch, parts in frames.items():
-        talker, predictor = parts["talker"], parts["predictor"]
+        talker, predictor, prompt = parts["talker"], parts["predictor"], parts["prompt"]
         seconds = talker.seconds + predictor.seconds
         rows.append(
             [
@@ -182,10 +187,13 @@ def show(given: Any, frames: dict[int, dict[str, Account]], chunks: dict[int, di
                 1e3 * predictor.seconds,
                 1e3 * seconds,
                 batch * 0.08 / seconds,
+                prompt.count,
+                1e3 * prompt.seconds,
             ]
         )
     columns = ["streams", "kernels: talker", "predictor, draws", "GB", "ms: talker", "predictor, draws", "frame"]
-    print(report.table([*columns, "audio s a second"], rows))
+    prompts = [f"kernels: {PREFILL_CHUNK} positions of prompts", "ms"]
+    print(report.table([*columns, "audio s a second", *prompts], rows))
     lines = [
         [batch, size, account.count, account.bytes / 1e9, 1e3 * account.seconds]
         for batch, of in chunks.items()

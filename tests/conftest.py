@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endl
 from tools.families.qwen3_tts.onnx_comparison import Loaded
 from tools.families.qwen3_tts.onnx_export import export_all
 
-pytest_plugins = ["tests.support.strict_run"]
+pytest_plugins = ["tests.support.strict_run", "tests.support.work_shares"]
 
 hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("no deadline")
@@ -32,33 +31,6 @@ hypothesis.settings.load_profile("no deadline")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Those of `nohup` ignore the signal of a terminal that closes.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-LONG = ("server", "parity")  # the folders whose files take longest
-PURE = ("client", "gateway", "speakers")  # those of tests/unit that need no native code
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, files with few tests last: where several processes share the files, all end at about once.
-
-    While the first server compiles native code, which all others then find, the other processes have files that need
-    none: else each would compile it. The tests of a file keep the random order that they have here.
-    """
-    tests = Counter(item.path for item in items)
-    folders = {path: path.relative_to(Path(__file__).parent).parts for path in tests}
-    servers = [path for path, parts in folders.items() if parts[0] == "server"]
-    first = max(servers, key=lambda path: tests[path], default=None)
-
-    def place(item: pytest.Item) -> tuple[int, int]:
-        folder, inner = folders[item.path][0], folders[item.path][1]
-        rank = len(LONG) if folder not in LONG else LONG.index(folder)
-        if item.path == first:
-            rank = -2
-        elif folder == "unit" and inner in PURE:
-            rank = -1
-        return rank, -tests[item.path]
-
-    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

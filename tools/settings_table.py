@@ -33,8 +33,8 @@ VARIABLES_ONLY = {
 }
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
-    "VOICE_CLONE_CPU_INSTRUCTIONS": "talker, code2wav: avx512, avx2 or plain; default: the widest that the processor "
-    "has, see [operations.md](operations.md)",
+    "VOICE_CLONE_CPU_INSTRUCTIONS": "talker, code2wav: avx512bf16, avx512, avx2 or plain; default: the widest that the "
+    "processor has, see [operations.md](operations.md)",
     "VOICE_CLONE_SERVER": "`voice-clone`: as --url, host:port of the server's gRPC endpoint",
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
 }

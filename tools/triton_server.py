@@ -255,12 +255,16 @@ class TritonServer:
             self.process.wait()
             self._sweep()
 
+    def regions(self) -> list[Path]:
+        """The files of the memory that the server shares with its models."""
+        return list(Path("/dev/shm").glob(f"{self._region}*"))
+
     def _sweep(self) -> None:
         """Remove what a dead server leaves: the processes of its models and its shared memory."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        for region in Path("/dev/shm").glob(f"{self._region}*"):
+        for region in self.regions():
             region.unlink(missing_ok=True)
 
     def _reasons(self) -> str:

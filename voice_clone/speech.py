@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,15 @@ from voice_clone.errors import InvalidArgument
 STREAM_ID = (16, 128)  # characters: too many to guess an id, and few enough to keep
 SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
 """Of the voice of a speech."""
+NO_WORDS = "text is blank or has no letter or digit; give at least one word to say"
+
+
+def has_words(text: str) -> bool:
+    """Whether there is something to say in a text: a letter, a digit, or a sign that is read as a word ($, %, &).
+
+    A model that is given none of these speaks all the same: whatever comes to its mind.
+    """
+    return any(unicodedata.category(each).startswith(("L", "N", "Sc")) or each in "%&" for each in text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +32,7 @@ class SpeechRequest:
     """Text, and exactly one source of the voice.
 
     Attributes:
-        text: what is said.
+        text: what is said; it has words, see `has_words`.
         voice: name of a registered voice.
         reference_audio: an encoded audio file, or its data URL.
         reference_text: transcript of `reference_audio`; asks for in-context cloning.
@@ -32,7 +42,7 @@ class SpeechRequest:
             best mode that the voice offers.
         language: a language of the checkpoint, or `Auto`.
         options: what only the family knows, by name; the family checks it.
-        text_stream: an id that the caller made: more text follows by appends to the talker; `text` may be blank.
+        text_stream: an id that the caller made: more text follows by appends to the talker; `text` may have no words.
         owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.
         cache: False neither uses nor keeps anything in memory that is computed of the voice.
 
@@ -60,8 +70,8 @@ class SpeechRequest:
             least, most = STREAM_ID
             if not least <= len(self.text_stream) <= most or not self.text_stream.isascii():
                 raise InvalidArgument(f"text_stream must be a random id of {least} to {most} ASCII characters")
-        elif not self.text.strip():
-            raise InvalidArgument("text is blank; give at least one word to say")
+        elif not has_words(self.text):
+            raise InvalidArgument(NO_WORDS)
         given = [n for n in SOURCES if getattr(self, n) is not None]
         if len(given) != 1:
             what = " and ".join(given) or "none of them"

@@ -30,7 +30,7 @@ def tiny(checkpoint_folder: Callable[[str, int], Path]) -> Path:
 @pytest.fixture(scope="module")
 def official(tiny: Path) -> Any:
     with quiet():
-        return qwen_tts.Qwen3TTSModel.from_pretrained(str(tiny), dtype=torch.float32, device_map="cpu")
+        return qwen_tts().Qwen3TTSModel.from_pretrained(str(tiny), dtype=torch.float32, device_map="cpu")
 
 
 def test_every_tensor_is_loaded_and_none_is_left(official: Any, tiny: Path) -> None:
@@ -52,8 +52,8 @@ def test_generation_defaults_are_read(official: Any, tiny: Path) -> None:
 @pytest.mark.parametrize("shape", ["tiny", "0.6b", "1.7b"])
 def test_names_and_shapes_are_those_of_the_official_classes(shape: str, tmp_path: Path) -> None:
     config = write_configuration(SHAPES[shape], tmp_path)
-    model = qwen_tts.Qwen3TTSModel.from_pretrained.__globals__
-    tokenizer = qwen_tts.Qwen3TTSTokenizer.from_pretrained.__globals__
+    model = qwen_tts().Qwen3TTSModel.from_pretrained.__globals__
+    tokenizer = qwen_tts().Qwen3TTSTokenizer.from_pretrained.__globals__
     model_config = model["Qwen3TTSConfig"].from_pretrained(str(tmp_path))
     codec_config = tokenizer["Qwen3TTSTokenizerV2Config"].from_pretrained(str(tmp_path / "speech_tokenizer"))
     with quiet(), torch.device("meta"):

@@ -96,13 +96,13 @@ def tuples(shape: dict[str, Any]) -> dict[str, Any]:
 def official_codec(encoder: dict[str, Any], decoder: dict[str, Any], downsampling: int) -> Any:
     """The official tokenizer model with random initial weights."""
     with quiet():
-        config = qwen_tts.core.Qwen3TTSTokenizerV2Config(
+        config = qwen_tts().core.Qwen3TTSTokenizerV2Config(
             encoder_config=encoder | {"upsample_groups": encoder["hidden_size"], "sliding_window": 9},
             decoder_config=decoder,
             encoder_valid_num_quantizers=VALID_QUANTIZERS,
             encode_downsample_rate=downsampling,
         )
-        return qwen_tts.core.Qwen3TTSTokenizerV2Model(config).eval()
+        return qwen_tts().core.Qwen3TTSTokenizerV2Model(config).eval()
 
 
 def speech_like(samples: int, seed: int) -> Tensor:

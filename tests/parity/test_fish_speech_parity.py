@@ -21,7 +21,7 @@ from tests.support.fish import (
     official_sizes,
     random_prompt,
 )
-from tests.support.official_fish import S2Transformer, dac_of, generate, omni_dac_of
+from tests.support.official_fish import dac_of, generate, omni_dac_of, s2_transformer
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -36,7 +36,8 @@ from voice_clone.settings import Settings
 
 SEEDS = (0, 1, 2)
 RATE = 44100
-LENGTHS = (100, 2048, 2049, 5000, 12345, 44100, 2 * RATE + 7, 3 * RATE, 7 * RATE, 30 * RATE)  # samples
+LENGTHS = (100, 2048, 2049, 5000, 12345, 44100, 2 * RATE + 7, 3 * RATE, 7 * RATE)  # samples
+LONG_LENGTHS = (30 * RATE,)
 FRAMES = 64  # of the talkers
 WAVEFORM_TOLERANCE = LOGITS_TOLERANCE = 1e-4
 
@@ -74,11 +75,12 @@ def official_codecs(checkpoint: Checkpoint) -> list[Any]:
     return codecs
 
 
-def test_encoder_finds_the_same_codes(checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("lengths", [LENGTHS, pytest.param(LONG_LENGTHS, marks=pytest.mark.long)])
+def test_encoder_finds_the_same_codes(checkpoint: Checkpoint, lengths: tuple[int, ...]) -> None:
     encoder, _ = load_codec(checkpoint)
     official, omni = official_codecs(checkpoint)
     seen = []
-    for samples in LENGTHS:
+    for samples in lengths:
         waveform = speech(samples)
         codes = encoder.encode(waveform)
         assert codes.shape == (math.ceil(samples / 2048), 10)
@@ -130,7 +132,7 @@ def ours(talker: Talker | NativeTalker, prompt: Prompt) -> tuple[Tensor, list[Te
 
 @pytest.mark.parametrize("native", [False, True], ids=["torch", "native"])
 def test_talker_makes_the_same_frames(checkpoint: Checkpoint, native: bool) -> None:
-    official = S2Transformer(
+    official = s2_transformer(
         checkpoint.config.semantic_start_token_id, load_fish_talker(checkpoint)._end_token, **official_sizes(checkpoint)
     ).eval()
     fill_official_transformer(official, checkpoint.folder)
@@ -184,7 +186,7 @@ def test_released_widths(tmp_path: Path) -> None:
     del official, encoder, decoder, native
     settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint.folder), "VOICE_CLONE_DEVICE": "cpu"})
     talker, _, tokenizer = load_network(settings)
-    model = S2Transformer(
+    model = s2_transformer(
         checkpoint.config.semantic_start_token_id, tokenizer.end_token, **official_sizes(checkpoint)
     ).eval()
     fill_official_transformer(model, checkpoint.folder)

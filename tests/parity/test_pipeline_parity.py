@@ -64,7 +64,7 @@ def check(folder: Path, clip: bytes, transcript: str, layout: str, language: str
     return codes
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_tiny(
     checkpoint_folder: CheckpointFactory, tmp_path: Path, reference_clip: bytes, reference_text: str, seed: int
 ) -> None:

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from voice_clone_client import Client
 
+from tests.support.both_families import MUTE, VOICE, Next, next_of, of_both
+from tests.support.endless import SMALL, endless, repository_with
 from tests.support.engines import ENGINES, ONNX_GRAPHS
 from tests.support.factories import CheckpointFactory
+from tests.support.fish import make_fish
 from tests.support.server_logs import Logs
 from tools.triton_server import MODELS, TritonServer
 from voice_clone.onnx.session import ONNX_RUNTIME
@@ -78,6 +81,42 @@ def onnx_server(
     log = (folder / "log").read_text()
     for graph in ONNX_GRAPHS:
         assert f"{graph}.onnx on ONNX Runtime {ONNX_RUNTIME}: CPUExecutionProvider, threads: 1" in log
+
+
+@pytest.fixture(scope="session")
+def endless_server(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server whose speeches do not end by themselves, and whose code2wav alone takes only `SMALL` references."""
+    folder = tmp_path_factory.mktemp("endless-server")
+    models = repository_with(folder / "models", "qwen3_tts_code2wav", "max_chunk_frames", str(SMALL))
+    with endless(endless_checkpoint, folder, models) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def both_checkpoints(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """One of Qwen3-TTS, one of Fish Speech."""
+    return [checkpoint_folder("tiny", 0), make_fish(tmp_path_factory.mktemp("fish") / "checkpoint", dtype="bf16")]
+
+
+@pytest.fixture(scope="session")
+def server_of_both(
+    both_checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory, reference_clip: bytes, reference_text: str
+) -> Iterator[TritonServer]:
+    """A server of both families, with a voice that has a transcript and one that has none."""
+    with of_both(both_checkpoints, tmp_path_factory.mktemp("both-families")) as server:
+        with Client(server.url) as client:
+            client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
+            client.upload(MUTE, reference_clip, wait=True)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def next_of_both(
+    server_of_both: TritonServer, both_checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Next]:
+    """The server that comes after it. Its voices are not those of other tests to count on."""
+    with next_of(server_of_both, both_checkpoints, tmp_path_factory.mktemp("next-of-both")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -133,10 +133,11 @@ def test_clips_of_equal_length_share_a_batch(server: TritonServer, checkpoint_fo
 
 
 def test_encoders_in_python_are_warmed_up_too(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
-    models, encoders = tmp_path / "models", [network.removesuffix("_network") for network in NETWORKS]
+    """One of them, by two instances."""
+    models, encoder = tmp_path / "models", NETWORKS[1].removesuffix("_network")
     assert main(["--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(models), "--instances", "2"]) == 0
-    options = ["--log-verbose=1", "--model-control-mode=explicit", *(f"--load-model={name}" for name in encoders)]
+    options = ["--log-verbose=1", "--model-control-mode=explicit", f"--load-model={encoder}"]
     with TritonServer(log=tmp_path / "log", models=models, options=options) as server:
-        assert encode(server, encoders[1], speech(1.0, 24000)).as_numpy("codec_codes").shape == (13, 16)
+        assert encode(server, encoder, speech(1.0, 24000)).as_numpy("codec_codes").shape == (13, 16)
         server.kill()
-    assert warmed_up(tmp_path / "log") == set(encoders)
+    assert warmed_up(tmp_path / "log") == {encoder}

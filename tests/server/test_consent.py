@@ -1,4 +1,4 @@
-"""A server that demands consent for each voice."""
+"""A server that demands consent for each voice: it refuses one before it needs an encoder, so the cache is enough."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ def test_no_voice_without_consent(
 ) -> None:
     clip = tmp_path / "clip.wav"
     clip.write_bytes(reference_clip)
-    environment = {"VOICE_CLONE_REQUIRE_CONSENT": "true"}
+    environment = {"VOICE_CLONE_REQUIRE_CONSENT": "true", "VOICE_CLONE_MODEL_TYPES": "qwen3_tts"}
     server = TritonServer(
-        checkpoint_folder("tiny", 0), tmp_path / "voices", log=tmp_path / "log", environment=environment
+        checkpoint_folder("tiny", 0),
+        tmp_path / "voices",
+        log=tmp_path / "log",
+        options=["--model-control-mode=explicit", "--load-model=speaker_cache"],
+        environment=environment,
     )
     with server, Client(server.url) as client:
         for source in ({"audio": reference_clip}, {"speaker_embedding": EMBEDDING}):

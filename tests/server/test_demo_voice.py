@@ -40,16 +40,22 @@ class Said(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Said]]:
-    """All sentences in both voices, by a server with the shipped checkpoint."""
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Of a server with the shipped checkpoint."""
     with running(SHIPPED, tmp_path_factory.mktemp("demo-voice")) as server, Client(server.url) as client:
-        voice = ServedVoice(client)
-        found = []
-        for seed, text in enumerate(TYPED):
-            for name, path in VOICES.items():
-                clip, _ = soundfile.read(path, dtype="float32")
-                found.append(Said(name, text, voice.say(text, clip, None, seed), voice.borders))
-        yield found
+        yield client
+
+
+@pytest.fixture(scope="module")
+def said(client: Client) -> list[Said]:
+    """All sentences in both voices."""
+    voice = ServedVoice(client)
+    found = []
+    for seed, text in enumerate(TYPED):
+        for name, path in VOICES.items():
+            clip, _ = soundfile.read(path, dtype="float32")
+            found.append(Said(name, text, voice.say(text, clip, None, seed), voice.borders))
+    return found
 
 
 def test_its_words_are_understood(said: list[Said]) -> None:
@@ -80,6 +86,31 @@ def test_it_ends_where_the_text_ends(said: list[Said]) -> None:
     """Neither cut off nor a runaway: a letter takes 35 to 110 ms."""
     for each in said:
         assert 0.035 < len(each.samples) / 24000 / len(each.text) < 0.11, each.text
+
+
+def test_it_begins_and_ends_in_silence(said: list[Said]) -> None:
+    """So that sentences which follow each other do not click where they meet."""
+    for each in said:
+        for end in (each.samples[:480], each.samples[-480:]):
+            assert np.sqrt(np.mean(np.square(end))) < 0.003, each.text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Hello.", 2),
+        ("I", 2),
+        ("42", 2),
+        ("THE DOG RAN HOME.", 8),
+        ("No no no no no no.", 6),
+        ("你好，今天天气很好。", 15),
+    ],
+)
+def test_it_ends_whatever_the_text_is(client: Client, text: str, seconds: float) -> None:
+    """It cannot say some of these, but it must not go on for ever."""
+    speech = client.speak(text, reference_audio=VOICES["slt"], seed=1)
+    samples, rate = speech.read()
+    assert speech.finish_reason == "stop" and 0.1 < len(samples) / rate < seconds
 
 
 def test_no_chunk_begins_with_a_click(said: list[Said]) -> None:

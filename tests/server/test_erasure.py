@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,30 +13,21 @@ import pytest
 import tritonclient.grpc as triton
 from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
-from tests.conftest import CheckpointFactory
-from tests.support.fish import make_fish
+from tests.support.both_families import FAMILIES, Next, of_both
 from tests.support.process_memory import OVERWRITTEN, found_in_server
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
-FAMILIES = ("qwen3_tts", "fish_speech")
-SETTINGS = {
-    "VOICE_CLONE_WARM_UP_SECONDS": "0.1",
-    "VOICE_CLONE_MAX_STREAMS": "4",
-    **OVERWRITTEN,
-}
 TEXT = "The harbour was quiet."
 
 
 @pytest.fixture(scope="module")
-def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A server of both families."""
-    folder = tmp_path_factory.mktemp("erasure")
-    checkpoints = [checkpoint_folder("tiny", 0), make_fish(folder / "checkpoint", dtype="bf16")]
-    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
-        yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
+def server(next_of_both: Next) -> TritonServer:
+    """A server of both families that has no voice any more."""
+    with Client(next_of_both.server.url) as client:
+        for voice in client.list():
+            client.delete(voice.name)
+    return next_of_both.server
 
 
 @pytest.fixture(scope="module")
@@ -247,28 +239,29 @@ def test_a_wrong_list_is_refused(server: TritonServer, model: str, text: str) ->
 
 @pytest.mark.long
 def test_texts_of_a_deleted_voice_in_the_memory_of_the_server(
-    server: TritonServer, client: Client, reference_clip: bytes
+    both_checkpoints: list[Path], tmp_path: Path, reference_clip: bytes
 ) -> None:
     """Transcript and consent. What remains after the delete is freed: buffers of Triton's connections, and of its
     messages between the processes. So other voices overwrite it.
     """
     texts = [secrets.token_hex(12) for _ in range(2)]
     sought = [text.encode() for text in texts]
+    with of_both(both_checkpoints, tmp_path, **OVERWRITTEN) as server, Client(server.url) as client:
 
-    def live(name: str, text: str, consent: str) -> None:
-        client.upload(name, reference_clip, reference_text=f"{TEXT} {text}", consent=consent, wait=True)
-        for family in FAMILIES:
-            speak(client, family, name)
-        client.get(name), client.list(), client.export(name)
+        def live(name: str, text: str, consent: str) -> None:
+            client.upload(name, reference_clip, reference_text=f"{TEXT} {text}", consent=consent, wait=True)
+            for family in FAMILIES:
+                speak(client, family, name)
+            client.get(name), client.list(), client.export(name)
 
-    assert found_in_server(server, sought) == {}
-    live("Ada", *texts)
-    held = found_in_server(server, sought)
-    client.delete("Ada")
-    left = found_in_server(server, sought)
-    for number in range(20):
-        live("Bea", f"{number:024}", f"{number:024}")
-    client.delete("Bea")
-    later = found_in_server(server, sought)
+        assert found_in_server(server, sought) == {}
+        live("Ada", *texts)
+        held = found_in_server(server, sought)
+        client.delete("Ada")
+        left = found_in_server(server, sought)
+        for number in range(20):
+            live("Bea", f"{number:024}", f"{number:024}")
+        client.delete("Bea")
+        later = found_in_server(server, sought)
     assert {"speaker_cache", "qwen3_tts_prompt"} <= held.keys()
     assert sum(later.values()) < sum(left.values()) < sum(held.values()), (held, left, later)

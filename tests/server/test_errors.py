@@ -32,6 +32,7 @@ def clip(seconds: float, rate: int = 16000, value: float | None = None, channels
 BAD_SPEECH: dict[str, tuple[dict[str, Any], type[VoiceCloneError], str]] = {
     "blank text": ({"text": "  \n"}, InvalidArgument, "blank"),
     "empty text": ({"text": ""}, InvalidArgument, "blank"),
+    "text without words": ({"text": "... ?!"}, InvalidArgument, "no letter or digit"),
     "over-long text": ({"text": "word " * 3000}, InvalidArgument, "tokens"),
     "unknown voice": ({"voice": "Nobody"}, VoiceNotFound, "Nobody"),
     "unknown language": ({"language": "Klingon"}, InvalidArgument, "English"),

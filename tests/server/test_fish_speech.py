@@ -14,53 +14,26 @@ import pytest
 from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
 
-from tests.conftest import CheckpointFactory
+from tests.support.both_families import FAMILIES, FRAMES, MUTE, TEXT, VOICE, Next
 from tests.support.cache_calls import Cache
 from tests.support.encoded_sound import decode
 from tests.support.fakes import clip
-from tests.support.fish import make_fish
 from tests.support.fish_bare import BareFish
 from tests.support.gateway_process import Gateway
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
-FAMILIES = ("qwen3_tts", "fish_speech")
 RATE, FRAME = 44100, 2048
-TEXT, VOICE, MUTE = "Good morning.", "Ada", "Mute"
-FRAMES = 24
-SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_fish(tmp_path_factory.mktemp("fish") / "checkpoint", dtype="bf16")
+def bare(both_checkpoints: list[Path]) -> BareFish:
+    return BareFish(both_checkpoints[1])
 
 
 @pytest.fixture(scope="module")
-def bare(checkpoint: Path) -> BareFish:
-    return BareFish(checkpoint)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("both-families")
-
-
-@pytest.fixture(scope="module")
-def checkpoints(checkpoint_folder: CheckpointFactory, checkpoint: Path) -> list[Path]:
-    return [checkpoint_folder("tiny", 0), checkpoint]
-
-
-@pytest.fixture(scope="module")
-def server(checkpoints: list[Path], folder: Path, reference_clip: bytes, reference_text: str) -> Iterator[TritonServer]:
-    """A server of both, with a voice that has a transcript and one that has none."""
-    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
-        with Client(server.url) as client:
-            client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
-            client.upload(MUTE, reference_clip, wait=True)
-        yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
+def server(server_of_both: TritonServer) -> TritonServer:
+    return server_of_both
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +44,10 @@ def client(server: TritonServer) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def http(server: TritonServer, folder: Path) -> Iterator[httpx2.Client]:
+def http(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     """A client of a gateway."""
     with (
-        Gateway(server.url, folder / "gateway-log") as gateway,
+        Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway,
         httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
     ):
         yield http
@@ -247,13 +220,14 @@ def test_a_stampede_extracts_once_a_family(
         np.testing.assert_array_equal(samples, heard[number % 2])
 
 
-def test_a_delete_purges_both(server: TritonServer, client: Client, cache: Cache, folder: Path) -> None:
-    entries, files = cache("stats")[0]["entries"], len([*(folder / "voices").rglob("*")])
+def test_a_delete_purges_both(server: TritonServer, client: Client, cache: Cache) -> None:
+    voices = Path(server._environment["VOICE_CLONE_VOICE_DIR"])
+    entries, files = cache("stats")[0]["entries"], len([*voices.rglob("*")])
     with Client(server.url) as of_all:  # a client of one family has a voice prepared for that alone
         of_all.upload("Gone", clip(5, 2.0), reference_text="Soon forgotten.", wait=True)
     assert cache("stats")[0]["entries"] == entries + 2
     client.delete("Gone")
-    assert cache("stats")[0]["entries"] == entries and len([*(folder / "voices").rglob("*")]) <= files
+    assert cache("stats")[0]["entries"] == entries and len([*voices.rglob("*")]) <= files
     for family in FAMILIES:
         with pytest.raises(VoiceNotFound):
             client.speak(TEXT, voice="Gone", model=family).read()
@@ -273,14 +247,10 @@ def test_the_gateway_speaks_it_in_every_format(http: httpx2.Client, expected: An
         assert heard.rate == RATE and np.abs(heard.samples - wanted).max() <= 2 / 32768
 
 
-def test_killed_and_restarted_it_has_the_voice_of_both(server: TritonServer, expected: Any) -> None:
-    server.kill()
-    server.start()
-    with Client(server.url) as client:
-        for family, rate in (("fish_speech", RATE), ("qwen3_tts", 24000)):
-            speech = client.speak(TEXT, voice=VOICE, model=family, seed=2, max_frames=FRAMES)
-            samples, found = speech.read()
-            assert found == rate and (speech.info or {})["cache"] == "restored"
-            if family == "fish_speech":
-                np.testing.assert_array_equal(samples, expected(seed=2).samples)
-        assert client.stats()["extractions"] == 0
+def test_the_next_server_has_the_voice_of_both(next_of_both: Next, expected: Any) -> None:
+    for family, rate in (("fish_speech", RATE), ("qwen3_tts", 24000)):
+        samples, found, info = next_of_both.spoken[family]
+        assert found == rate and info["cache"] == "restored"
+        if family == "fish_speech":
+            np.testing.assert_array_equal(samples, expected(seed=2).samples)
+    assert next_of_both.extractions == 0

@@ -15,11 +15,9 @@ server cannot stop. What ends the request of each refusal:
 from __future__ import annotations
 
 import json
-import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,54 +26,21 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, Overloaded, VoiceCloneError
 
 from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, asking
-from tests.support.server_metrics import gauges
+from tests.support.endless import SMALL, endless
 from tests.support.talker_calls import Call
-from tests.support.waiting import until
-from tools.triton_server import MODELS, TritonServer
+from tools.triton_server import TritonServer
 
 TEXT = "Every evening the boats came home. " * 4
-SMALL = 60  # frames; the shipped clip has 65
-Start = Callable[..., TritonServer]
-
-
 # Without the encoders, whose processes cost most of a start: for speeches with a ready embedding.
 SPEECH_ALONE = ["--model-control-mode=explicit", "--load-model=qwen3_tts", "--load-model=speaker_cache"]
 
 
-@contextmanager
-def running(
-    checkpoint: Path, folder: Path, models: Path = MODELS, options: Sequence[str] = (), **environment: str
-) -> Iterator[TritonServer]:
-    """A server whose speeches do not end by themselves; at the end it must stop with nothing in flight."""
-    server = TritonServer(
-        checkpoint,
-        folder / "voices",
-        models=models,
-        log=folder / "log",
-        options=options,
-        environment=environment,
-    )
-    with server:
-        yield server
-        until(lambda: not any(gauges(server).values()))
-        with Client(server.url, model="qwen3_tts") as client:
-            speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
-            assert list(speech)[-1].final
-        assert server.stop() == 0, "a request was never released"
-    assert "(version 1) has" not in (folder / "log").read_text(), "a request was not released"
-
-
-@pytest.fixture
-def start(endless_checkpoint: Path, tmp_path: Path) -> Iterator[Start]:
-    """Starts one such server with settings of its own."""
-    with ExitStack() as stack:
-        yield lambda *given, **more: stack.enter_context(running(endless_checkpoint, tmp_path, *given, **more))
-
-
 @pytest.fixture(scope="module")
-def plain(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """One with the default settings, shared by the tests that need no others."""
-    with running(endless_checkpoint, tmp_path_factory.mktemp("plain"), options=SPEECH_ALONE) as server:
+def tight(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server with little room, also for references."""
+    settings = {"VOICE_CLONE_MAX_STREAMS": "2", "VOICE_CLONE_MAX_QUEUE": "2", "VOICE_CLONE_MAX_LENGTH": "400"}
+    settings["VOICE_CLONE_MAX_CHUNK_FRAMES"] = str(SMALL)
+    with endless(endless_checkpoint, tmp_path_factory.mktemp("tight"), **settings) as server:
         yield server
 
 
@@ -85,21 +50,10 @@ def refused(client: Client, **given: Any) -> VoiceCloneError:
     return failure.value
 
 
-def repository_with(folder: Path, model: str, setting: str, value: str) -> Path:
-    """Our models, one of them with another default of a setting."""
-    shutil.copytree(MODELS, folder)
-    config = folder / model / "config.pbtxt"
-    before, key, after = config.read_text().partition(f'"{setting}" value {{ string_value: "')
-    assert key
-    config.write_text(before + key + value + after[after.index('"') :])
-    return folder
-
-
 def test_a_reference_that_code2wav_alone_refuses(
-    start: Start, tmp_path: Path, reference_clip: bytes, reference_text: str
+    endless_server: TritonServer, reference_clip: bytes, reference_text: str
 ) -> None:
-    server = start(repository_with(tmp_path / "models", "qwen3_tts_code2wav", "max_chunk_frames", str(SMALL)))
-    with Client(server.url) as client:
+    with Client(endless_server.url) as client:
         client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
         with ThreadPoolExecutor(4) as pool:
             errors = list(pool.map(lambda _: refused(client, voice="Harbour"), range(8)))
@@ -109,28 +63,25 @@ def test_a_reference_that_code2wav_alone_refuses(
 
 
 def test_a_reference_that_is_too_long_is_refused_where_it_comes_in(
-    start: Start, server: TritonServer, client: Client, voice: str, reference_clip: bytes, reference_text: str
+    tight: TritonServer, server: TritonServer, client: Client, voice: str, reference_clip: bytes, reference_text: str
 ) -> None:
     bundle = client.export(voice)  # of a server that takes it
     first = Call(server, {"text": TEXT, "voice": voice}, model="qwen3_tts_prompt")
     prompt = first.next()
     first.close()
-    server = start(VOICE_CLONE_MAX_CHUNK_FRAMES=str(SMALL))
-    with Client(server.url) as client:
+    with Client(tight.url) as client:
         with pytest.raises(InvalidArgument, match="such as qwen3_tts makes"):
             client.import_(bundle)
         clip = {"reference_audio": reference_clip, "reference_text": reference_text}
         assert "65 rows; this server takes 1 to 60" in str(refused(client, **clip))
         assert client.list() == []
         inputs = {name: prompt.as_numpy(name)[0] for name in ("prompt", "prompt_info")}
-        call = Call(server, inputs)
+        call = Call(tight, inputs)
         assert "has 65 frames, and this server takes at most 60" in call.next()
         call.close()
 
 
-def test_refusals_of_every_step(start: Start) -> None:
-    settings = {"VOICE_CLONE_MAX_STREAMS": "2", "VOICE_CLONE_MAX_QUEUE": "2", "VOICE_CLONE_MAX_LENGTH": "400"}
-    server = start(options=SPEECH_ALONE, **settings)
+def test_refusals_of_every_step(tight: TritonServer) -> None:
     embedding = {"speaker_embedding": np.ones(64, np.float32)}
     cases: list[dict[str, Any]] = [
         {"text": "  ", **embedding},
@@ -146,13 +97,13 @@ def test_refusals_of_every_step(start: Start) -> None:
         {"max_frames": 5000, **embedding},
         {"text": "word " * 500, "non_streaming_mode": True, "max_frames": 390, **embedding},
     ]
-    with Client(server.url, model="qwen3_tts") as client:
+    with Client(tight.url, model="qwen3_tts") as client:
         for given in cases:
             assert isinstance(refused(client, **given), VoiceCloneError), given
         inputs = {"text": TEXT, **embedding, "max_frames": np.array([300], np.int32)}
         parameters: list[dict[str, Any]] = [{"deadline_ms": value} for value in (0, -1, "x", 1, 5, 20, 60, 150)]
         for more in parameters:
-            call = Call(server, inputs, model="qwen3_tts", **more)
+            call = Call(tight, inputs, model="qwen3_tts", **more)
             answer = call.next()
             while not isinstance(answer, str) and not answer.as_numpy("final")[0]:
                 answer = call.next()
@@ -169,10 +120,13 @@ def test_refusals_of_every_step(start: Start) -> None:
         assert any("waiting already" in each for each in said), said
 
 
-@pytest.mark.parametrize("limit", ["MAX_STATE_BYTES", "MAX_WAITING_CHUNKS"])
-def test_a_code2wav_without_room(start: Start, limit: str) -> None:
-    server = start(options=SPEECH_ALONE, **{f"VOICE_CLONE_{limit}": "1"})
-    with Client(server.url, model="qwen3_tts") as client:
+@pytest.mark.parametrize("limit", [pytest.param("MAX_STATE_BYTES", marks=pytest.mark.long), "MAX_WAITING_CHUNKS"])
+def test_a_code2wav_without_room(endless_checkpoint: Path, tmp_path: Path, limit: str) -> None:
+    limits = {f"VOICE_CLONE_{limit}": "1"}
+    with (
+        endless(endless_checkpoint, tmp_path, options=SPEECH_ALONE, **limits) as server,
+        Client(server.url, model="qwen3_tts") as client,
+    ):
 
         def speak(seed: int) -> str:
             try:
@@ -186,11 +140,11 @@ def test_a_code2wav_without_room(start: Start, limit: str) -> None:
     assert any("already" in each for each in said), said
 
 
-def test_nobody_else_can_put_chunks_into_a_speech(plain: TritonServer) -> None:
+def test_nobody_else_can_put_chunks_into_a_speech(endless_server: TritonServer) -> None:
     """A caller who knows its stream's id sends chunks of it to code2wav: they are of another stream."""
-    direct = asking(plain)
+    direct = asking(endless_server)
     codes = np.ones((2, CODEBOOKS), np.int32)
-    with Client(plain.url, model="qwen3_tts") as client:
+    with Client(endless_server.url, model="qwen3_tts") as client:
         embedding = np.ones(64, np.float32)
         expected = [chunk.samples for chunk in client.speak(TEXT, speaker_embedding=embedding, seed=1, max_frames=60)]
         heard = []
@@ -205,9 +159,9 @@ def test_nobody_else_can_put_chunks_into_a_speech(plain: TritonServer) -> None:
         assert sum(map(len, heard)) == sum(map(len, expected))
 
 
-def test_chunks_that_copy_a_talkers_id(plain: TritonServer) -> None:
+def test_chunks_that_copy_a_talkers_id(endless_server: TritonServer) -> None:
     """They get their error with the final chunk, like a talker's, and harm nobody."""
-    direct = asking(plain)
+    direct = asking(endless_server)
     mark = f"mine.talker-{'0' * 32}"
     bad = np.full((2, CODEBOOKS), 10**6, np.int32)
     assert direct(mark, 0, bad) is None
@@ -219,8 +173,8 @@ def test_chunks_that_copy_a_talkers_id(plain: TritonServer) -> None:
 
 
 @pytest.mark.parametrize("text", [r"\ud800", r"invalid_argument: \udfff", r"cancelled: a\u0000b", "é" * 3000])
-def test_any_error_of_a_talker_is_answered(plain: TritonServer, text: str) -> None:
-    direct = asking(plain)
+def test_any_error_of_a_talker_is_answered(endless_server: TritonServer, text: str) -> None:
+    direct = asking(endless_server)
     answers: list[Any] = []
     thread = threading.Thread(
         target=lambda: answers.append(direct("x", 0, NO_CODES, final=True, info='{"error": "' + text + '"}'))
@@ -228,6 +182,6 @@ def test_any_error_of_a_talker_is_answered(plain: TritonServer, text: str) -> No
     thread.start()
     thread.join(20.0)
     assert answers and isinstance(answers[0], str) and ": " in answers[0], "no answer"
-    call = Call(plain, {"prompt": b"x", "prompt_info": '{"stream_id": "' + text + '"}'})
+    call = Call(endless_server, {"prompt": b"x", "prompt_info": '{"stream_id": "' + text + '"}'})
     assert "invalid_argument: " in call.next()
     call.close()

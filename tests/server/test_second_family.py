@@ -378,6 +378,7 @@ def test_metrics_tell_the_families_apart(server: TritonServer, client: Client) -
     }
 
 
+@pytest.mark.long  # test_fish_speech.py has the next server of two families, too
 def test_the_next_server_has_the_voice_of_both(
     server: TritonServer,
     client: Client,

@@ -23,7 +23,7 @@ NAMES = [f"Voice {number}" for number in range(6)]
 
 
 @pytest.fixture(scope="module")
-def pair(
+def started(
     checkpoint_folder: CheckpointFactory, databases: Databases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[TritonServer]]:
     folder, dsn = tmp_path_factory.mktemp("pair"), databases.take()
@@ -42,14 +42,23 @@ def pair(
 
 
 @pytest.fixture
+def pair(started: list[TritonServer]) -> list[TritonServer]:
+    """Both alive: one may have died in the test before."""
+    for server in started:
+        if server.process is None or server.process.poll() is not None:
+            server.start(900)
+    return started
+
+
+@pytest.fixture
 def url(pair: list[TritonServer]) -> str:
     return ",".join(server.url for server in pair)
 
 
 @pytest.fixture(scope="module")
-def voices(pair: list[TritonServer]) -> list[str]:
+def voices(started: list[TritonServer]) -> list[str]:
     """Registered voices, by one server."""
-    with Client(pair[0].url) as client:
+    with Client(started[0].url) as client:
         for number, name in enumerate(NAMES):
             embedding = np.random.default_rng(number).normal(size=64).astype(np.float32)
             client.upload(name, speaker_embedding=embedding)
@@ -102,13 +111,21 @@ def test_each_voice_is_spoken_by_its_home_and_by_the_other_one_when_that_has_die
         for name in voices:
             assert len(client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read()[0]) == 2 * 1920
             assert client.get(name).name == name
+
+
+@pytest.mark.long
+def test_one_that_comes_back_gets_its_voices_again(pair: list[TritonServer], url: str, voices: list[str]) -> None:
+    with Client(url) as client, Client(pair[1].url) as second:
+        pair[1].kill()
+        for name in voices:
+            client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read()
         pair[1].start(900)
 
         def back() -> bool:
             for name in voices:
                 client.speak("Hi.", voice=name, max_frames=2, deadline=120.0).read()
             with contextlib.suppress(ConnectionFailed):  # gRPC pauses before it tries an address of this process again
-                return spoken()[1] > 0
+                return int(second.stats()["entries"]) > 0
             return False
 
         until(back)

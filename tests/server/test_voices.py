@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
 from tests.support.engines import on_every_engine
-from tests.support.factories import CheckpointFactory
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import ServerFailed, TritonServer
 
@@ -102,40 +100,6 @@ def test_a_voice_from_an_embedding(client: Client, voice: str) -> None:
     with pytest.raises(InvalidArgument, match="transcript"):
         say(client, "Direct", x_vector_only=False)
     client.delete("Direct")
-
-
-def test_the_next_server_has_the_voices_of_one_that_crashed(
-    server: TritonServer,
-    client: Client,
-    checkpoint_folder: CheckpointFactory,
-    tmp_path: Path,
-    reference_clip: bytes,
-    reference_text: str,
-) -> None:
-    """The next one gets what lies on the disk while the first still runs, as a SIGKILL would leave it."""
-    voice = client.upload("Keeper", reference_clip, reference_text=reference_text, wait=True)
-    client.upload("Gone", reference_clip, wait=True)
-    client.delete("Gone")
-    spoken, _ = say(client, "Keeper")
-    names = {each.name for each in client.list()}
-    shutil.copytree(server._environment["VOICE_CLONE_VOICE_DIR"], tmp_path / "voices")
-    client.delete("Keeper")
-    with (
-        TritonServer(checkpoint_folder("tiny", 0), tmp_path / "voices", log=tmp_path / "log") as second,
-        Client(second.url) as client,
-    ):
-        assert {each.name for each in client.list()} == names
-        assert client.get("Keeper") == voice
-        again, info = say(client, "Keeper")
-        assert info["cache"] == "restored" and info["generation"] == voice.generation
-        # The talker has read what its prompts begin with while the server started.
-        assert info["prompt_positions"] < info["reference_tokens"]
-        more = say(client, "Keeper")[1]
-        assert more["cache"] == "hit" and more["prompt_positions"] == info["prompt_positions"]
-        assert client.stats()["extractions"] == 0
-        assert is_same_audio(again, spoken)
-        assert client.upload("Later", reference_clip).generation > (voice.generation or 0)
-        second.kill()
 
 
 def test_a_second_server_may_not_own_the_same_voices(server: TritonServer, tmp_path: Path) -> None:

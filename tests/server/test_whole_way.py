@@ -57,10 +57,19 @@ class Unusual:
     tokenizer_json: bool
 
 
+BOTH = replace(
+    ODD_HEADS,
+    talker={**ODD_HEADS.talker, "hidden_size": 96},
+    speaker=SHORT_WINDOWS.speaker,
+    encoder={**ODD_HEADS.encoder, "sliding_window": 17},
+    decoder={**ODD_HEADS.decoder, "sliding_window": 7},
+)
 CASES = {
     "odd heads, shards": Unusual(ODD_HEADS, 3, False),
     "short windows, tokenizer.json": Unusual(SHORT_WINDOWS, 1, True),
+    "all of it": Unusual(BOTH, 3, True),
 }
+USUAL = "all of it"  # one server and one official model instead of two
 
 
 def make(case: Unusual, folder: Path) -> None:
@@ -100,7 +109,9 @@ class Both:
     config: Qwen3TTSConfig
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[] if name == USUAL else pytest.mark.long) for name in CASES]
+)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("whole-way")
     checkpoint = folder / "checkpoint"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +39,15 @@ class Wish:
 
 
 class Counter:
-    """Frames are [base + n, base + n]; `gate` lets a test hold the engine between steps."""
+    """Frames are [base + n, base + n]; `gate` lets a test hold the engine between steps.
 
-    def __init__(self, slots: int) -> None:
+    Args:
+        ahead: the engine may begin a step before it knows the frames of the one before, as on a GPU.
+    """
+
+    def __init__(self, slots: int, ahead: bool = False) -> None:
         self.slots = slots
+        self.ahead = ahead
         self.payload = PayloadForm(2)
         self.state: dict[int, tuple[Wish, int]] = {}
         self.unread: dict[int, int] = {}
@@ -76,15 +81,19 @@ class Counter:
         text = self.text[slot]
         return text is None or (text >= 0 and (bool(count) or self.state[slot][1] < text))
 
-    def prefill(self, slot: int, count: int) -> None:
-        wish = self.state[slot][0]
-        if wish.bad_prompt:
+    def prefill(self, counts: Mapping[int, int]) -> None:
+        if any(self.state[slot][0].bad_prompt for slot in counts):
             raise RuntimeError("bad prompt")
-        assert 0 < count <= self.unread[slot]
-        self.unread[slot] -= count
-        self.log.append(("prefill", wish.base, count))
+        for slot, count in counts.items():
+            assert 0 < count <= self.unread[slot]
+            self.unread[slot] -= count
+            self.log.append(("prefill", self.state[slot][0].base, count))
 
-    def step(self, slots: Sequence[int]) -> list[CountedFrame]:
+    def begin(self, slots: Sequence[int]) -> Callable[[], list[CountedFrame | None]]:
+        frames = self._step(slots)
+        return lambda: frames
+
+    def _step(self, slots: Sequence[int]) -> list[CountedFrame | None]:
         if not self.free_running:
             assert self.gate.acquire(timeout=WAIT)
         assert all(self.unread[slot] == 0 and self.ready(slot, 0) for slot in slots)
@@ -97,8 +106,11 @@ class Counter:
             return frames[1:]
         return frames
 
-    def _frame(self, slot: int) -> CountedFrame:
+    def _frame(self, slot: int) -> CountedFrame | None:
         wish, made = self.state[slot]
+        if made == wish.frames and not wish.empty_end:
+            assert self.ahead, "its last frame was begun before"
+            return None
         self.log.append(("frame", wish.base, made))
         if wish.fail_at == made:
             return CountedFrame(None, "error")

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.support.talkers import codes_of
-from voice_clone.autoregressive.generator import Frame, Generator
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker

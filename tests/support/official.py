@@ -14,6 +14,7 @@ import types
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 
@@ -25,7 +26,9 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _load() -> Any:
+@cache
+def qwen_tts() -> Any:
+    """The package. Imported when first asked for: it takes seconds, which only one process of a run shall spend."""
     with quiet():
         # First, so that transformers looks for torchaudio while it is still truly absent.
         import transformers
@@ -35,8 +38,5 @@ def _load() -> Any:
             module = types.ModuleType(name)
             module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None)
             sys.modules.setdefault(name, module)
-        import qwen_tts  # type: ignore[import-untyped]
-    return qwen_tts
-
-
-qwen_tts: Any = _load()
+        import qwen_tts as package  # type: ignore[import-untyped]
+    return package

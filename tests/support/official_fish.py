@@ -4,10 +4,10 @@ tools/env.sh puts both into `.venv/official` without what they depend on, becaus
 environment. Of their modules only the networks are imported. What these import besides, but do not use for what is
 compared, is replaced by empty modules; packages whose `__init__` imports more are entered without it.
 
-S2 Pro differs from fish-speech 0.1.0 in three places, which `S2Transformer` sets right: its fast transformer reads the
+S2 Pro differs from fish-speech 0.1.0 in three places, which `s2_transformer` sets right: its fast transformer reads the
 normed hidden state, embeddings at codes are scaled, and only codes and the end may win.
 
-    from tests.support.official_fish import dac_of, generate, omni_dac_of, S2Transformer
+    from tests.support.official_fish import dac_of, generate, omni_dac_of, s2_transformer
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,54 +60,66 @@ def _import(*names: str) -> list[Any]:
         sys.path.remove(str(PACKAGES))
 
 
-_OMNI = "vllm_omni.model_executor.models.fish_speech"
-llama, inference, dac, rvq, omni_dac, omni_prompt = _import(
-    "fish_speech.models.text2semantic.llama",
-    "fish_speech.models.text2semantic.inference",
-    "fish_speech.models.dac.modded_dac",
-    "fish_speech.models.dac.rvq",
-    f"{_OMNI}.dac_modules",
-    f"{_OMNI}.prompt_utils",
-)
+@cache
+def _package() -> types.SimpleNamespace:
+    """Their modules. Imported when first asked for: it takes seconds, which only one process of a run shall spend."""
+    omni = "vllm_omni.model_executor.models.fish_speech"
+    names = {
+        "llama": "fish_speech.models.text2semantic.llama",
+        "inference": "fish_speech.models.text2semantic.inference",
+        "dac": "fish_speech.models.dac.modded_dac",
+        "rvq": "fish_speech.models.dac.rvq",
+        "omni_dac": f"{omni}.dac_modules",
+    }
+    return types.SimpleNamespace(**dict(zip(names, _import(*names.values()), strict=True)))
 
 
-class S2Transformer(llama.DualARTransformer):  # type: ignore[misc]
-    """The two transformers of S2 Pro.
+@cache
+def _transformer() -> Any:
+    class S2Transformer(_package().llama.DualARTransformer):  # type: ignore[misc, name-defined]
+        def __init__(self, begin: int, end_id: int, **sizes: Any) -> None:
+            config = _package().llama.DualARModelArgs(
+                scale_codebook_embeddings=True, use_gradient_checkpointing=False, **sizes
+            )
+            last = begin + config.codebook_size - 1
+            tokenizer = types.SimpleNamespace(
+                semantic_id_to_token_id={},
+                semantic_begin_id=begin,
+                semantic_end_id=last,
+                get_token_id=lambda _: end_id,
+            )
+            super().__init__(config, tokenizer)
+            self.may_win = torch.full((config.vocab_size,), -torch.inf)
+            self.may_win[begin : last + 1] = 0
+            self.may_win[end_id] = 0
+            self.seen: list[torch.Tensor] = []
+
+        def forward_generate(self, *args: Any, **kwargs: Any) -> Any:
+            result = super().forward_generate(*args, **kwargs)
+            result.hidden_states = self.norm(result.hidden_states)
+            result.logits = result.logits + self.may_win
+            self.seen.append(result.logits[0, -1].clone())
+            return result
+
+    return S2Transformer
+
+
+def s2_transformer(begin: int, end_id: int, **sizes: Any) -> Any:
+    """The two transformers of S2 Pro, with `seen`: the logits of each step.
 
     Args:
         sizes: keyword arguments of `DualARModelArgs`.
         begin: id of the first semantic token.
         end_id: of the token that ends speech.
     """
-
-    def __init__(self, begin: int, end_id: int, **sizes: Any) -> None:
-        config = llama.DualARModelArgs(scale_codebook_embeddings=True, use_gradient_checkpointing=False, **sizes)
-        last = begin + config.codebook_size - 1
-        tokenizer = types.SimpleNamespace(
-            semantic_id_to_token_id={},
-            semantic_begin_id=begin,
-            semantic_end_id=last,
-            get_token_id=lambda _: end_id,
-        )
-        super().__init__(config, tokenizer)
-        self.may_win = torch.full((config.vocab_size,), -torch.inf)
-        self.may_win[begin : last + 1] = 0
-        self.may_win[end_id] = 0
-        self.seen: list[torch.Tensor] = []
-
-    def forward_generate(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().forward_generate(*args, **kwargs)
-        result.hidden_states = self.norm(result.hidden_states)
-        result.logits = result.logits + self.may_win
-        self.seen.append(result.logits[0, -1].clone())
-        return result
+    return _transformer()(begin, end_id, **sizes)
 
 
-def generate(model: S2Transformer, prompt: torch.Tensor, frames: int) -> torch.Tensor:
+def generate(model: Any, prompt: torch.Tensor, frames: int) -> torch.Tensor:
     """The likeliest frames after `prompt` int [11, T]: int64 [frames, 10], and their first row's logits in `seen`."""
     model.seen.clear()
     with quiet(), torch.inference_mode():
-        whole = inference.generate(
+        whole = _package().inference.generate(
             model=model,
             prompt=prompt,
             max_new_tokens=frames,
@@ -121,12 +134,12 @@ def generate(model: S2Transformer, prompt: torch.Tensor, frames: int) -> torch.T
 
 def dac_of(sizes: Any) -> nn.Module:
     """The codec of fish-speech 0.1.0; `sizes` is a `voice_clone.families.fish_speech.config.CodecConfig`."""
-    return _codec(dac, rvq.DownsampleResidualVectorQuantize, sizes)
+    return _codec(_package().dac, _package().rvq.DownsampleResidualVectorQuantize, sizes)
 
 
 def omni_dac_of(sizes: Any) -> nn.Module:
     """The same of vllm-omni 0.30.0."""
-    return _codec(omni_dac, omni_dac.DownsampleResidualVectorQuantize, sizes)
+    return _codec(_package().omni_dac, _package().omni_dac.DownsampleResidualVectorQuantize, sizes)
 
 
 def _codec(modules: Any, quantizer: Any, sizes: Any) -> nn.Module:

@@ -14,7 +14,7 @@ from tests.support.official import quiet, qwen_tts
 def load_official(folder: Path) -> Any:
     """The official model of a checkpoint, fp32, on the CPU."""
     with quiet():
-        return qwen_tts.Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32, device_map="cpu")
+        return qwen_tts().Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32, device_map="cpu")
 
 
 def official_speech(

@@ -25,7 +25,11 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 BOOKS = 16
-modeling = qwen_tts.core.models.modeling_qwen3_tts
+
+
+def modeling() -> Any:
+    """The module of the official networks."""
+    return qwen_tts().core.models.modeling_qwen3_tts
 
 
 class Pair:
@@ -33,8 +37,8 @@ class Pair:
 
     def __init__(self, shape: str, seed: int, folder: Path) -> None:
         with quiet():
-            official_config = qwen_tts.core.models.configuration_qwen3_tts.Qwen3TTSConfig(**config_json(shape))
-            self.official = modeling.Qwen3TTSForConditionalGeneration(official_config).eval()
+            official_config = qwen_tts().core.models.configuration_qwen3_tts.Qwen3TTSConfig(**config_json(shape))
+            self.official = modeling().Qwen3TTSForConditionalGeneration(official_config).eval()
         randomise(self.official, seed)
         self.config: Qwen3TTSConfig = read_config(shape, folder)
         with torch.device("meta"):

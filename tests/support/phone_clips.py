@@ -34,6 +34,16 @@ FORMATS = {  # file name: container, encoder, sample rate, channels
 }
 
 
+def wav(samples: NDArray[np.floating]) -> bytes:
+    """A WAV file of 16-bit samples at `RATE`."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+PADDED = wav(np.concatenate([np.zeros(2 * RATE), SAMPLES, np.zeros(3 * RATE)]))
+
+
 def made(name: str, samples: NDArray[np.float32] = SAMPLES, sound: bool = True, picture: bool = False) -> bytes:
     """A file of that name's format: the samples, at `RATE`, as its audio track."""
     container, encoder, rate, channels = FORMATS[name]

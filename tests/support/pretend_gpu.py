@@ -23,6 +23,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 CUDA = torch.device("cuda", 0)  # what the tensors say
 _setup_privateuseone_for_python_backend("pretend")
 PRETEND = torch.device("pretend", 0)  # what torch knows them as
+MEMORY = 80 * 10**9  # bytes, all of them free
 CPU, META = torch.device("cpu"), torch.device("meta")
 
 aten = torch.ops.aten
@@ -199,6 +200,7 @@ def pretend_gpu(empty: bool = False, observer: Observer | None = None) -> Iterat
     with (
         patch.object(torch.cuda, "is_available", lambda: True),
         patch.object(torch.cuda, "Event", PretendEvent),
+        patch.object(torch.cuda, "mem_get_info", lambda: (MEMORY, MEMORY)),
         PretendGPU(empty, observer) as mode,
         ForCuda(),
     ):

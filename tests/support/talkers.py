@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from voice_clone.autoregressive.generator import Frame, Generator
+from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import Filters, Sampler
+from voice_clone.autoregressive.stream import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from voice_clone_client import Client
 
-from tools.demo_voice.evaluation import Voice, evaluate
+from tools.demo_voice.evaluation import MODES, Evaluation, Voice
 from tools.demo_voice.served import ServedVoice
 from tools.demo_voice.train import WORK
 from tools.families.toolkit import demo_trainer, families_with
@@ -40,8 +40,11 @@ def main() -> int:
             voice = ServedVoice(stack.enter_context(Client(arguments.server)))
         else:
             voice = demo_trainer(family).load(arguments.checkpoint or arguments.work / "checkpoint")
-        for name, score in evaluate(voice, arguments.work, arguments.sentences):
-            print(f"{name:32} {score}", flush=True)
+        evaluation = Evaluation(arguments.work, arguments.sentences)
+        scored = {"source": evaluation.source(), **{mode: evaluation.scores(voice, mode) for mode in MODES}}
+        for mode, scores in scored.items():
+            for part, score in scores:
+                print(f"{part.replace('_', '-') + ' speakers, ' + mode:32} {score}", flush=True)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,9 @@ from tools.demo_voice.listening import Errors, Listener
 from tools.demo_voice.synthesis import SAMPLE_RATE
 
 ENROLLED = 12  # clips by which a speaker is known to the identification
+PARTS = ("seen", "held_out")  # speakers of the training, and others
+MODES = ("x-vector", "in context")
+SHORTEST, LONGEST = 0.5, 1.6  # times the source's length
 
 
 class Voice(Protocol):
@@ -30,63 +33,123 @@ class Voice(Protocol):
         """Speak `text` in the voice of `clip` (24 kHz); in context with its transcript, else by its embedding."""
 
 
-@dataclass
-class Score:
-    """What was heard of some trials.
+@dataclass(frozen=True)
+class Heard:
+    """What was heard of one speech.
 
     Attributes:
         grammar, open: word errors.
-        found, trials: how often the right speaker was found, of how many trials.
+        right: whether it was found to be the right speaker; None: the speaker was not looked for.
         seconds: of speech.
+        odd: whether it is less than half or more than 1.6 times as long as the source's: cut off, or a runaway.
     """
 
-    grammar: Errors = field(default_factory=Errors)
-    open: Errors = field(default_factory=Errors)
-    found: int = 0
-    trials: int = 0
-    seconds: float = 0.0
+    grammar: Errors
+    open: Errors
+    right: bool | None
+    seconds: float
+    odd: bool
+
+
+@dataclass
+class Score:
+    """What was heard of some speeches."""
+
+    heard: list[Heard] = field(default_factory=list)
+
+    def errors(self, judge: str) -> Errors:
+        """All word errors of `grammar` or `open`."""
+        return sum((getattr(each, judge) for each in self.heard), Errors())
+
+    def interval(self, judge: str) -> tuple[float, float]:
+        """The word error rate's 95 % interval, by resampling the speeches (Efron 1979); always the same."""
+        errors = np.array([(each.wrong, each.words) for each in (getattr(one, judge) for one in self.heard)])
+        drawn = errors[np.random.default_rng(0).integers(len(errors), size=(2000, len(errors)))].sum(axis=1)
+        low, high = np.quantile(drawn[:, 0] / np.maximum(1, drawn[:, 1]), [0.025, 0.975])
+        return float(low), float(high)
+
+    @property
+    def right(self) -> tuple[int, int]:
+        """How often the right speaker was found, of how many speeches."""
+        looked = [each.right for each in self.heard if each.right is not None]
+        return sum(looked), len(looked)
+
+    @property
+    def odd(self) -> int:
+        """How many speeches have a length that cannot be."""
+        return sum(each.odd for each in self.heard)
 
     def __str__(self) -> str:
-        words = f"grammar WER {self.grammar.rate:6.1%}  open WER {self.open.rate:6.1%}  {self.grammar.words:4} words"
-        speaker = f"  right speaker {self.found / self.trials:4.0%} of {self.trials}" if self.trials else ""
-        return f"{words}  {self.seconds:6.1f} s{speaker}"
+        grammar, found = self.errors("grammar"), self.right
+        words = f"grammar WER {grammar.rate:6.1%}  open WER {self.errors('open').rate:6.1%}  {grammar.words:4} words"
+        speaker = f"  right speaker {found[0] / found[1]:4.0%} of {found[1]}" if found[1] else ""
+        return f"{words}  {sum(each.seconds for each in self.heard):6.1f} s  odd lengths {self.odd}{speaker}"
 
 
-def evaluate(voice: Voice, work: Path, sentences: int) -> Iterator[tuple[str, Score]]:
-    """Scores by name: the source, then each mode, on seen and on held-out speakers; `sentences` of each.
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A sentence to say in the voice of another clip of the same speaker.
 
-    The sentences, and the clips that the voices are taken from, are none of the training.
+    Attributes:
+        part: `seen` or `held_out`, as the speaker is.
+        said, reference: by the source.
+        seed: of the speech.
     """
-    listener = Listener()
-    for part in ("seen", "held_out"):
-        records = read_shard(shard_path(work, part, 0))
-        cases = _cases(records, sentences)
-        identifier = _enrol(records) if part == "held_out" else None
-        scores = {mode: Score() for mode in ("source", "x-vector", "in context")}
-        for seed, (said, reference) in enumerate(cases):
-            clip = reference.utterance.samples
-            for mode, score in scores.items():
-                if mode == "source":
-                    samples, rate = said.utterance.samples, SAMPLE_RATE
-                else:
-                    transcript = reference.text if mode == "in context" else None
-                    samples, rate = voice.say(said.text, clip, transcript, seed), voice.sample_rate
-                _judge(score, listener, identifier, samples, rate, said)
-        for mode, score in scores.items():
-            yield f"{part.replace('_', '-')} speakers, {mode}", score
+
+    part: str
+    said: Record
+    reference: Record
+    seed: int
+
+    def transcript(self, mode: str) -> str | None:
+        """Of the reference, in the mode that has one."""
+        return self.reference.text if mode == "in context" else None
 
 
-def _judge(
-    score: Score, listener: Listener, identifier: Identifier | None, samples: NDArray[np.float32], rate: int,
-    said: Record,
-) -> None:  # fmt: skip
-    score.seconds += len(samples) / rate
-    score.grammar += listener.grammar(samples, rate, said.text)
-    score.open += listener.open(samples, rate, said.text)
-    if identifier is not None:
-        score.trials += 1
-        long_enough = len(samples) > rate // 4
-        score.found += long_enough and identifier.find(traits(samples, rate)) == said.speaker
+class Evaluation:
+    """Sentences and judges. The sentences, and the clips that voices are taken from, are none of the training.
+
+    Args:
+        work: folder of the training's states, where the data are.
+        sentences: of each part.
+    """
+
+    def __init__(self, work: Path, sentences: int) -> None:
+        self._listener = Listener()
+        self.cases: list[Case] = []
+        for part in PARTS:
+            records = read_shard(shard_path(work, part, 0))
+            chosen = enumerate(_cases(records, sentences))
+            self.cases += [Case(part, said, reference, seed) for seed, (said, reference) in chosen]
+        self._identifier = _enrol(records)  # of the last part, the held-out speakers
+
+    def source(self) -> Iterator[tuple[str, Score]]:
+        """The scores of the sentences as the source says them, by part."""
+        yield from self._scores(lambda case: (case.said.utterance.samples, SAMPLE_RATE))
+
+    def scores(self, voice: Voice, mode: str) -> Iterator[tuple[str, Score]]:
+        """The scores of a voice in one of `MODES`, by part."""
+
+        def say(case: Case) -> tuple[NDArray[np.float32], int]:
+            clip, transcript = case.reference.utterance.samples, case.transcript(mode)
+            return voice.say(case.said.text, clip, transcript, case.seed), voice.sample_rate
+
+        yield from self._scores(say)
+
+    def _scores(self, say: Callable[[Case], tuple[NDArray[np.float32], int]]) -> Iterator[tuple[str, Score]]:
+        for part in PARTS:
+            yield part, Score([self._judge(case, *say(case)) for case in self.cases if case.part == part])
+
+    def _judge(self, case: Case, samples: NDArray[np.float32], rate: int) -> Heard:
+        right = None
+        if case.part == "held_out":
+            long_enough = len(samples) > rate // 4
+            right = long_enough and self._identifier.find(traits(samples, rate)) == case.said.speaker
+        text, seconds = case.said.text, len(samples) / rate
+        ratio = seconds / (len(case.said.utterance.samples) / SAMPLE_RATE)
+        odd = not SHORTEST < ratio < LONGEST
+        heard = self._listener
+        return Heard(heard.grammar(samples, rate, text), heard.open(samples, rate, text), right, seconds, odd)
 
 
 def _cases(records: list[Record], count: int) -> list[tuple[Record, Record]]:

@@ -6,10 +6,18 @@ import io
 
 import numpy as np
 from numpy.typing import NDArray
-from voice_clone_client import Client
+from voice_clone_client import Client, Speech
 from voice_clone_client.wav import WavWriter
 
 from tools.demo_voice.synthesis import SAMPLE_RATE
+
+
+def as_file(clip: NDArray[np.float32]) -> bytes:
+    """A clip (24 kHz) as a WAV file."""
+    file = io.BytesIO()
+    with WavWriter(file, SAMPLE_RATE) as wav:
+        wav.write(clip)
+    return file.getvalue()
 
 
 class ServedVoice:
@@ -24,16 +32,16 @@ class ServedVoice:
     """
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self.client = client
         self.sample_rate = SAMPLE_RATE
         self.borders: list[int] = []
 
     def say(self, text: str, clip: NDArray[np.float32], transcript: str | None, seed: int) -> NDArray[np.float32]:
         """Speak `text` in the voice of `clip` (24 kHz); in context with its transcript, else by its embedding."""
-        file = io.BytesIO()
-        with WavWriter(file, SAMPLE_RATE) as wav:
-            wav.write(clip)
-        speech = self._client.speak(text, reference_audio=file.getvalue(), reference_text=transcript, seed=seed)
+        return self.read(self.client.speak(text, reference_audio=as_file(clip), reference_text=transcript, seed=seed))
+
+    def read(self, speech: Speech) -> NDArray[np.float32]:
+        """The samples of a speech; notes their rate and borders."""
         chunks = []
         for chunk in speech:
             chunks.append(chunk.samples)

@@ -54,7 +54,7 @@ def _speak(talker: Any, chunk: int, frames: int) -> tuple[float, float]:
     began = time.perf_counter()
     while left:
         count = min(left, chunk)
-        generator.prefill(0, count)
+        generator.prefill({0: count})
         left -= count
     read = time.perf_counter()
     for _ in range(frames):

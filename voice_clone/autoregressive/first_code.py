@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Filters, Sampler, UnheatedSampler, penalise
+from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.native.transformer.first_code import first_codes, repetition_aware_codes
 
 RECENT_CODES = 11  # that repetition-aware sampling is given: those of its window, and the one before

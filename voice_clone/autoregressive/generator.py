@@ -1,7 +1,9 @@
 """Many streams of codec frames from one talker. Knows nothing of queues or servers.
 
 Streams sit in slots. Every step advances any subset of them by one frame in one batch: in shapes that follow the live
-streams (eager_step.py), or in fixed shapes that CUDA graphs hold (static_step.py).
+streams (eager_step.py), or in fixed shapes that CUDA graphs hold (static_step.py). With fixed shapes the memory of a
+stream may move to another slot, so that one late stream in a high slot does not keep a large batch; its caller does not
+see that.
 
 The order of floating-point sums depends on the shape of a batch, so a stream's logits change by rounding with the other
 streams in it, and a code may flip where two codes are almost equally likely. A deterministic generator always computes
@@ -13,23 +15,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from voice_clone.autoregressive.eager_step import EagerStep
-from voice_clone.autoregressive.frame_model import FrameModel
 from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.prefixes import PromptPrefixes
-from voice_clone.autoregressive.repetition import Repetition
-from voice_clone.autoregressive.rows import Row, knobs_of
 from voice_clone.autoregressive.sampling import knobs
-from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.steps.eager_step import EagerStep
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.rows import knobs_of
+from voice_clone.autoregressive.steps.static_step import StaticStep
+from voice_clone.autoregressive.stream import Finish, Frame, Stream
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.errors import InvalidArgument
@@ -40,25 +40,6 @@ P = TypeVar("P")
 
 log = logging.getLogger(__name__)
 
-Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """What one step brought for one stream.
-
-    Attributes:
-        payload: codes int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
-        finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
-            it has the frames that its caller wanted; `budget`: it has all frames that its text is granted, and has
-            missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too;
-            `text_timeout`: the model said so, but its text was closed without an end; `error`: the model's values were
-            not finite.
-    """
-
-    payload: npt.NDArray[np.int32] | None
-    finish: Finish | None
-
 
 class _Greedy:
     """Sampling of a stream that makes no frames: `restore` only reads its prompt."""
@@ -68,43 +49,10 @@ class _Greedy:
     first = others = knobs(False, 1.0, 0, 1.0)
 
 
-@dataclass
-class _Stream:
-    prefix: Prefix
-    text: TextFeed
-    knobs: npt.NDArray[np.float64]
-    draws: Draws
-    max_frames: int
-    limit: Finish  # the finish after so many
-    ending: Finish = field(default="stop", init=False)  # the finish where the model says so
-    recent: deque[int]  # codebook 0 of the latest frames
-    origin: Origin
-    read: int = 0  # prompt positions prefilled
-    frames: int = 0  # made so far
-    newest: npt.NDArray[np.int32] | None = None  # the last of them
-    finish: Finish | None = None
-    repetition: Repetition = field(default_factory=Repetition)
-
-    @property
-    def unread(self) -> int:
-        return self.text.length - self.read
-
-    @property
-    def position(self) -> int:
-        """Where the newest frame goes, after the prompt and the frames before."""
-        return self.text.length + self.frames - 1
-
-    def row(self, slot: int, min_frames: int) -> Row:
-        """What a step needs of it."""
-        may_stop, text = self.frames >= min_frames, self.text.row(self.frames)
-        draws = self.draws.of(self.frames)
-        return Row(slot, self.knobs, draws, may_stop, self.newest, self.position, text, self.recent)
-
-
 class Generator(Generic[P]):
     """A talker's `slots` concurrent streams; P is the type of its prompts. Not thread-safe: one engine thread calls it.
 
-    A stream's life: `start(slot, ...)`, `prefill(slot, ...)` until its prompt is read, `step([slot, ...])` until a
+    A stream's life: `start(slot, ...)`, `prefill({slot: ...})` until its prompt is read, `step([slot, ...])` until a
     frame has a `finish`, `free(slot)`. A prompt whose text is open can be extended in between, and its stream moves
     only while it is `ready`: where the text ends for now, there is nothing that the model was trained to read instead.
     """
@@ -118,6 +66,7 @@ class Generator(Generic[P]):
         runaway_frames: int | None = None,
         runner: GraphRunner | None = None,
         prefix_bytes: int = 0,
+        prefill_chunk: int = 256,
     ) -> None:
         """Preallocates all key-value memory, on the device and in the dtype of the talker's weights.
 
@@ -127,19 +76,21 @@ class Generator(Generic[P]):
             deterministic: neighbours change no bit of a stream; costs the work of all slots in every step.
             runaway_frames: ends a stream that repeats itself for so many frames after its text ends; None: never.
             runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
-            prefix_bytes: memory for prefixes that need not be read again; for a repeatable stack alone.
+            prefix_bytes: memory for prefixes that need not be read again; for a repeatable stack, or fixed shapes.
+            prefill_chunk: positions of prompts that steps of fixed shapes read at once.
         """
         self.talker = talker
         self.slots, self.max_length = slots, max_length
         self.payload = PayloadForm(talker.codebooks)
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, Stream] = {}
         self._model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
-        self.prefixes = PromptPrefixes(self._model.cache, prefix_bytes if talker.stack.repeatable else 0)
+        repeatable = talker.stack.repeatable or runner is not None
+        self.prefixes = PromptPrefixes(self._model.cache, prefix_bytes if repeatable else 0)
         self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
         if runner is not None:
-            self._step = StaticStep(self._model, runner, deterministic)
+            self._step = StaticStep(self._model, runner, deterministic, prefill_chunk)
 
     @property
     def kv_bytes(self) -> int:
@@ -176,7 +127,7 @@ class Generator(Generic[P]):
                     break
                 self.start(0, TalkerRequest(prompt, _Greedy(), 1, origin=origin))
                 if unread := prefix.length - self._streams[0].read:
-                    self.prefill(0, unread)
+                    self.prefill({0: unread})
                 learned.append((prefix, origin))
             except InvalidArgument:  # a prompt of another checkpoint
                 pass
@@ -209,14 +160,14 @@ class Generator(Generic[P]):
                 f"together at most {self.max_length} fit"
             )
         text = TextFeed(self.talker.embed_prompt(prompt))
-        self._model.used[slot] = False
+        place = self._free_place(slot)
+        self._model.used[place] = False
         draws = Draws(request.sampling.seed, self.talker.draws)
         prefix = self.talker.prefix(prompt)
-        known = self.prefixes.read(prefix, slot, request.origin)
+        known = self.prefixes.read(prefix, place, request.origin)
         limit: Finish = "budget" if request.budgeted else "length"
-        recent: deque[int] = deque(maxlen=self.talker.recent_codes)
         sampling = knobs_of(request.sampling)
-        self._streams[slot] = _Stream(prefix, text, sampling, draws, max_frames, limit, recent, request.origin, known)
+        self._streams[slot] = Stream(place, prefix, text, sampling, draws, max_frames, limit, request.origin, known)
         return length - known
 
     @torch.inference_mode()
@@ -235,42 +186,66 @@ class Generator(Generic[P]):
         stream = self._streams[slot]
         if stream.unread:
             return stream.read + (count or stream.unread) <= len(stream.text.embeds)
-        return stream.text.covers(stream.frames)
+        return stream.text.covers(stream.begun)
 
     @torch.inference_mode()
-    def prefill(self, slot: int, count: int) -> None:
-        """Read the next `count` positions of a started stream's prompt."""
-        stream = self._streams[slot]
-        embeds = stream.text.embeds[stream.read : stream.read + count]
-        self._model.hidden[slot] = self.talker.stack.prefill(self._model.cache, slot, embeds, stream.read)
-        before, stream.read = stream.read, stream.read + count
-        if before < stream.prefix.length <= stream.read:
-            self.prefixes.store(stream.prefix, slot, stream.origin)
+    def prefill(self, counts: Mapping[int, int]) -> None:
+        """Read the next positions of started streams' prompts, so many of each slot's. If this raises, no stream has
+        moved, and it may be tried again.
+        """
+        streams = {slot: self._streams[slot] for slot in counts}
+        self._step.read([stream.piece(counts[slot]) for slot, stream in streams.items()])
+        for slot, stream in streams.items():
+            before, stream.read = stream.read, stream.read + counts[slot]
+            if before < stream.prefix.length <= stream.read:
+                self.prefixes.store(stream.prefix, stream.place, stream.origin)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a step may be begun before the host has seen what the one before made."""
+        return isinstance(self._step, StaticStep)
 
     @torch.inference_mode()
-    def step(self, slots: Sequence[int]) -> list[Frame]:
-        """Make the next frame of every listed stream, in the order of `slots`; of a prompt, first read what is left.
+    def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame | None]]:
+        """Begin the next frame of every listed stream; of a prompt, first read what is left.
 
         The talker runs at the beginning of a step, on the frame before, so a stream's first frame costs the code
-        predictor alone. If this raises, no stream has moved, and the step may be tried again.
+        predictor alone. If this raises, no stream has moved, and it may be tried again.
+
+        Returns: what waits for the frames, in the order of `slots`; to be called before the second step behind this
+            one is begun. None: the stream has ended meanwhile, or all its frames were begun before.
         """
         streams = [self._streams[slot] for slot in slots]
         if any(stream.finish for stream in streams):
             raise ValueError("a listed stream has ended; free its slot")
-        if not streams:
-            return []
-        for slot, stream in zip(slots, streams, strict=True):
-            if stream.unread:
-                self.prefill(slot, stream.unread)
+        self._compact()
+        if unread := {slot: stream.unread for slot, stream in zip(slots, streams, strict=True) if stream.unread}:
+            self.prefill(unread)
+        going = [stream for stream in streams if stream.begun < stream.max_frames]
         least = self.talker.min_frames
-        codes, finite = self._step.run([stream.row(slot, least) for slot, stream in zip(slots, streams, strict=True)])
-        return [self._frame(stream, row, bool(ok)) for stream, row, ok in zip(streams, codes, finite, strict=True)]
+        wait = self._step.begin([stream.row(least) for stream in going]) if going else None
+        for stream in going:
+            stream.begun += 1
+
+        def frames() -> list[Frame | None]:
+            if wait is None:
+                return [None] * len(streams)
+            codes, finite = wait()
+            rows = zip(going, codes, finite, strict=True)
+            made = {id(stream): self._frame(stream, row, bool(ok)) for stream, row, ok in rows}
+            return [made.get(id(stream)) for stream in streams]
+
+        return frames
+
+    def step(self, slots: Sequence[int]) -> list[Frame]:
+        """Make the next frame of every listed stream, in the order of `slots`: `begin`, and wait."""
+        return [frame for frame in self.begin(slots)() if frame is not None]
 
     def free(self, slot: int) -> None:
         """End the stream in `slot`, finished or not; the slot may be started again."""
         stream = self._streams.pop(slot)
-        if stream.finish == "error" or not stream.frames:  # its values are not finite, or not checked yet
-            self._model.cache.wipe(slot, stream.position + 1)
+        if not stream.checked:
+            self._model.cache.wipe(stream.place, stream.position + 1)
 
     def reset(self) -> None:
         """Drop all streams, in whatever state, and everything that they have written."""
@@ -278,23 +253,41 @@ class Generator(Generic[P]):
         self.prefixes.clear()
         self._model.cache.clear()
 
-    def _frame(self, stream: _Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame:
+    def _free_place(self, slot: int) -> int:
+        """The slot itself, unless another one's stream was moved to its memory."""
+        taken = {stream.place for stream in self._streams.values()}
+        return slot if slot not in taken else min(set(range(self.slots)) - taken)
+
+    def _compact(self) -> None:
+        """Move streams to the first slots, where fixed shapes then have fewer rows."""
+        if not isinstance(self._step, StaticStep) or not self._streams:
+            return
+        size = self._step.size(len(self._streams))
+        high = [stream for stream in self._streams.values() if stream.place >= size]
+        if high:
+            free = sorted(set(range(size)) - {stream.place for stream in self._streams.values()})
+            for stream, place in zip(high, free, strict=False):
+                self._model.move(stream.place, place, stream.written)
+                stream.place = place
+
+    def _frame(self, stream: Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame | None:
+        if stream.finish:  # a step before this one has ended it
+            return None
+        stream.seen += 1
         if not finite:
             stream.finish = "error"
             return Frame(None, "error")
         if codes[0] == self.talker.end_code:
             stream.finish = stream.ending
             return Frame(None, stream.ending)
-        stream.newest = codes
-        stream.recent.append(int(codes[0]))
         stream.frames += 1
-        if stream.frames == stream.max_frames:
+        if stream.frames >= stream.max_frames:
             stream.finish = stream.limit
         elif self._is_runaway(stream, int(codes[0])):
             stream.finish = "runaway"
         return Frame(codes, stream.finish)
 
-    def _is_runaway(self, stream: _Stream, code0: int) -> bool:
+    def _is_runaway(self, stream: Stream, code0: int) -> bool:
         if self._runaway_frames is None or not stream.text.ended(stream.frames):
             return False
         return stream.repetition.add(code0) >= self._runaway_frames

@@ -24,6 +24,7 @@ CPU_STREAMS, MOST_STREAMS = 8, 64
 # Of the memory that is free when the talker's weights are there. The rest is for graphs and prompts, and for the other
 # models, which load at the same time.
 SHARE = 0.7
+PREFIX_SHARE = 0.05  # likewise, for the prefixes of voices
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +33,25 @@ def load_generator(settings: Settings, talker: Talker[Any], frame_rate: float, p
     """The generator of a talker, with the memory of all its streams.
 
     Args:
-        settings: max_streams, max_length, deterministic, runaway_seconds, prefix_bytes.
+        settings: max_streams, max_length, deterministic, runaway_seconds, prefix_bytes, prefill_chunk.
         frame_rate: frames a second.
-        prefix_bytes: the default of the setting; 0: the talker keeps no prefixes, and the setting means nothing.
+        prefix_bytes: the default of the setting on a CPU; 0: the talker keeps no prefixes, and the setting means
+            nothing.
     """
     if isinstance(talker.stack, NativeStack):
         leave_threads_to_native_code()
     max_length = settings.integer("max_length", 4096)
+    free = None if talker.stack.like.device.type == "cpu" else torch.cuda.mem_get_info()[0]
+    kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)
     return Generator(
         talker,
-        slots=_streams(settings, talker, max_length),
+        slots=_streams(settings, talker, max_length, free),
         max_length=max_length,
         deterministic=settings.choice("deterministic", ("false", "true")) == "true",
         runaway_frames=max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * frame_rate)),
         runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
-        prefix_bytes=settings.integer("prefix_bytes", prefix_bytes) if prefix_bytes else 0,
+        prefix_bytes=settings.integer("prefix_bytes", kept) if prefix_bytes else 0,
+        prefill_chunk=compute.prefill_chunk(settings),
     )
 
 
@@ -77,10 +82,11 @@ def stream_bytes(talker: Talker[Any], max_length: int) -> int:
     return position * (max_length + 1) + (0 if frame_cache is None else frame_cache.nbytes)
 
 
-def _streams(settings: Settings, talker: Talker[Any], max_length: int) -> int:
-    if settings.text("max_streams") or talker.stack.like.device.type == "cpu":
+def _streams(settings: Settings, talker: Talker[Any], max_length: int, free: int | None) -> int:
+    """`free` are the bytes of a GPU that are free; None: a CPU computes."""
+    if settings.text("max_streams") or free is None:
         return settings.integer("max_streams", CPU_STREAMS)
-    free, stream = torch.cuda.mem_get_info()[0], stream_bytes(talker, max_length)
+    stream = stream_bytes(talker, max_length)
     streams = streams_that_fit(free, stream)
     log.info("max_streams is %d: a stream takes %.2f GB, %.1f GB are free", streams, stream / 1e9, free / 1e9)
     return streams

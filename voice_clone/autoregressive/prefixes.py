@@ -21,7 +21,8 @@ from voice_clone.lru_cache import Kept, LRUCache, Origin
 class PromptPrefixes:
     """Keys and values of prefixes.
 
-    Only for a repeatable stack: with another one the last bits of a stream would depend on what was in the cache.
+    Only for a repeatable stack or fixed shapes: otherwise the last bits of a stream would depend on what was in the
+    cache. In fixed shapes they do where they depend on the other streams, too: unless the generator is deterministic.
 
     Args:
         cache: whose slots they are taken from and written to.

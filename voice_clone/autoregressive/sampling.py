@@ -122,6 +122,8 @@ class Sampler:
         self.temperature = knobs[:, 1:2]
         self.k = knobs[:, 2:3].long()
         self.p = knobs[:, 3:4]
+        self._unlimited = self.k <= 0
+        self._kth: dict[int, Tensor] = {}
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """logits fp32 [B, V], uniform fp64 [B] in [0, 1) -> codes int64 [B].
@@ -136,11 +138,17 @@ class Sampler:
         if self.filters.top_k:
             most = min(self.filters.top_k, scores.shape[1])
             best = scores.topk(most, dim=-1).values
-            kth = best.gather(1, (self.k - 1).clamp(0, most - 1))
-            scores = scores.masked_fill((scores < kth) & (self.k > 0), -torch.inf)
+            kth = best.gather(1, self._place_of_kth(most)).masked_fill(self._unlimited, -torch.inf)
+            scores = scores.masked_fill(scores < kth, -torch.inf)
         if self.filters.top_p:
             scores = self._keep_top_p(scores)
         return self._drawn(scores, uniform, most_likely)
+
+    def _place_of_kth(self, most: int) -> Tensor:
+        """Where the k-th of the `most` best codes stands, int64 [B, 1]."""
+        if most not in self._kth:
+            self._kth[most] = (self.k - 1).clamp(0, most - 1)
+        return self._kth[most]
 
     def _drawn(self, scores: Tensor, uniform: Tensor, most_likely: Tensor) -> Tensor:
         """Codes drawn from heated scores [B, V]; the most likely ones in rows that do not sample."""
@@ -185,14 +193,14 @@ class Draw:
     Attributes:
         knobs: fp32 [B, 4], each stream's `others`.
         uniform: fp64 [B, K], the draws.
-        finite: bool [B], whether all logits were that were seen.
         rule: the sampler; a family with another one sets it before the first draw.
     """
 
     def __init__(self, knobs: Tensor, filters: Filters, uniform: Tensor) -> None:
         self.knobs = knobs
         self.uniform = uniform
-        self.finite = torch.ones(knobs.shape[0], dtype=torch.bool, device=knobs.device)
+        self._finite = torch.ones(knobs.shape[0], dtype=torch.bool, device=knobs.device)
+        self._seen: list[Tensor] = []  # logits that are not in it
         self.rule: type[Sampler] = Sampler
         self._filters = filters
 
@@ -203,8 +211,20 @@ class Draw:
     def __call__(self, logits: Tensor, book: int) -> Tensor:
         """logits [B, V] of a codebook -> codes int64 [B]."""
         logits = logits.float()
-        self.finite = self.finite & torch.isfinite(logits).all(dim=-1)
+        self._seen.append(logits)
         return self._sampler(logits, self.uniform[:, book])
+
+    @property
+    def finite(self) -> Tensor:
+        """bool [B], whether all logits were that were seen: one look at all of them."""
+        if self._seen:
+            self.finite = self._finite & torch.isfinite(torch.cat(self._seen, dim=-1)).all(dim=-1)
+            self._seen = []
+        return self._finite
+
+    @finite.setter
+    def finite(self, finite: Tensor) -> None:
+        self._finite = finite
 
 
 def penalise(logits: Tensor, used: Tensor, penalty: Tensor) -> Tensor:

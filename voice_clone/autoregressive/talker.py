@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters, Sampling
 from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.lru_cache import Origin
 
 P = TypeVar("P")

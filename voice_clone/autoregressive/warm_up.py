@@ -43,7 +43,7 @@ def warm_up(generator: Generator[P], example: Example[P], prefill_chunk: int, se
         left = generator.start(slot, request)
         while left:
             count = min(left, prefill_chunk)
-            generator.prefill(slot, count)
+            generator.prefill({slot: count})
             left -= count
         for _ in range(FRAMES):
             generator.step(range(slot + 1))

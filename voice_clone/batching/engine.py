@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from voice_clone.batching.frames import frames_of
 from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.prompts import Prompts
 from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.batching.statistics import Statistics
+from voice_clone.batching.steps import Steps
 from voice_clone.batching.stream import MAX_UNSENT, Chunk, FrameSource, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 
@@ -68,6 +68,7 @@ class Engine(Generic[R]):
         self._changed = threading.Condition()
         self._closing = False
         self._prompts = Prompts(source, prefill_chunk, clock)
+        self._steps = Steps(source)
         self._step_seconds = 0.0  # what the last step took
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
         self._thread = start_thread("engine", self._run, warm_up)
@@ -200,7 +201,7 @@ class Engine(Generic[R]):
         now = self._clock()
         if self._waiting and (len(self._live) < self._source.slots or any(s.over(now) for s in self._waiting)):
             return True
-        return any(s.more or s.over(now) or s.moves(now) for s in self._live.values())
+        return self._steps.on_the_way or any(s.more or s.over(now) or s.moves(now) for s in self._live.values())
 
     def _extend(self) -> None:
         """Hand on the text that came, and see which streams lack some."""
@@ -230,11 +231,9 @@ class Engine(Generic[R]):
             if error := stream.over(now):
                 self._leave(slot, error)
         slots = [slot for slot, s in self._live.items() if not (s.unread or s.short) and s.unsent < MAX_UNSENT]
-        frames = frames_of(self._source, slots, self._leave)
+        begun, frames = [], self._steps.run(slots, self._live, self._mark, self._leave)
         self._step_seconds = self._clock() - now
-        begun = []
-        for slot, frame in frames:
-            stream = self._live[slot]
+        for slot, stream, frame in frames:
             if frame.finish == "error":
                 self._leave(slot, Internal("the model made no valid frame for this stream"))
                 continue
@@ -275,6 +274,7 @@ class Engine(Generic[R]):
         """After a failure of unknown reach: end every stream, begin anew."""
         with self._changed:
             streams = list(self._by_id.values())
+            self._steps.drop()
             self._waiting.clear()
             self._live.clear()
             for stream in streams:

@@ -45,24 +45,42 @@ class Prompts:
         began = self._clock()
         if not may_read(live.values(), began, self._seconds, step_seconds):
             return
-        room = self._chunk
-        for slot, stream in list(live.items()):
-            count = self.next_count(stream)
-            if not count or stream.short or stream.over(self._clock()):
-                continue
-            if count > room:
-                break
-            try:
-                self._source.prefill(slot, count)
-            except Exception as error:
-                failed(slot, error)
-                continue
-            room -= count
-            stream.unread -= count
+        counts = self._next(live)
+        for slot in self._read(counts, failed):
+            stream = live[slot]
+            stream.unread -= counts[slot]
             if not stream.unread:
                 stream.prefilled = self._clock()
             moved(slot, stream)
         self._seconds = self._clock() - began
+
+    def _next(self, live: Mapping[int, Stream[Any]]) -> dict[int, int]:
+        """How many positions of which slots are next."""
+        room, now, counts = self._chunk, self._clock(), {}
+        for slot, stream in live.items():
+            count = self.next_count(stream)
+            if not count or stream.short or stream.over(now):
+                continue
+            if count > room:
+                break
+            counts[slot] = count
+            room -= count
+        return counts
+
+    def _read(self, counts: Mapping[int, int], failed: Callable[[int, Exception], None]) -> list[int]:
+        """Read so many positions; returns the slots of which they were read."""
+        if not counts:
+            return []
+        try:
+            self._source.prefill(counts)
+        except Exception as error:
+            if len(counts) == 1:
+                [slot] = counts
+                failed(slot, error)
+                return []
+            # No stream has moved. Each alone shows which of them fails.
+            return [slot for slot, count in counts.items() if self._read({slot: count}, failed)]
+        return list(counts)
 
 
 def may_read(live: Collection[Stream[Any]], now: float, read_seconds: float, step_seconds: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -31,8 +31,16 @@ class Frame(Protocol):
         """None while the stream goes on, else why it ends: `error`, or what its last chunk gives as the reason."""
 
 
+WaitForFrames = Callable[[], Sequence[Frame | None]]
+"""Waits for a step's frames, in the order of its slots; None: the stream had ended, or all its frames were begun."""
+
+
 class FrameSource(Protocol[R]):
     """The model that makes frames, `slots` streams at a time."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a step may be begun before the frames of the one before are known."""
 
     @property
     def slots(self) -> int:
@@ -47,8 +55,8 @@ class FrameSource(Protocol[R]):
         changed if this raises.
         """
 
-    def prefill(self, slot: int, count: int) -> None:
-        """Read the next `count` positions of a started stream's prompt."""
+    def prefill(self, counts: Mapping[int, int]) -> None:
+        """Read the next positions of started streams' prompts, so many of each slot's. May be tried as `begin`."""
 
     def extend(self, slot: int, more: Any) -> None:
         """Append to the text of a stream whose text is open."""
@@ -56,8 +64,8 @@ class FrameSource(Protocol[R]):
     def ready(self, slot: int, count: int) -> bool:
         """Whether the text is there for the next `count` positions of a stream's prompt; 0: for its next frame."""
 
-    def step(self, slots: Sequence[int]) -> Sequence[Frame]:
-        """One frame for each of `slots`, in that order; their prompts have been read, and they are ready.
+    def begin(self, slots: Sequence[int]) -> WaitForFrames:
+        """Begin one frame for each of `slots`; their prompts have been read, and they are ready.
 
         If this raises, no stream has moved: the step may be tried again with any of the slots.
         """

@@ -73,10 +73,15 @@ class ChunkQueue:
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
         self._chunks += 1
 
-    def take(self, count: int) -> list[Entry]:
-        """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first."""
+    def take(self, count: int, unequal: bool = False) -> list[Entry]:
+        """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first.
+
+        Args:
+            unequal: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
+        """
         heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
-        batch = [entry for entry in heads if entry.frames == heads[0].frames][:count]
+        most = heads[0].frames if heads else 0
+        batch = [entry for entry in heads if entry.frames == most or (unequal and entry.frames < most)][:count]
         for entry in batch:
             entries = self._waiting[entry.chunk.stream_id]
             entries.popleft()

@@ -95,6 +95,11 @@ class Code2Wav:
         """
         return self._primed.cached.forget(voices)
 
+    @property
+    def takes_unequal(self) -> bool:
+        """Whether the chunks of a batch may differ in their frames."""
+        return isinstance(self._decoder, GraphedDecoder)
+
     def is_open(self, stream_id: str) -> bool:
         """Whether a stream has a state."""
         return stream_id in self._streams
@@ -103,7 +108,7 @@ class Code2Wav:
         """The samples of one chunk each of different streams, in one batch.
 
         Args:
-            chunks: of distinct streams and the same number of frames, without a failure.
+            chunks: of distinct streams, without a failure, and of the same number of frames unless `takes_unequal`.
 
         Returns: for each chunk its samples or its error; no chunk's error touches another stream.
             InvalidArgument: a code, a shape or the index is wrong. It opens no stream and leaves an open one as it is.
@@ -119,9 +124,7 @@ class Code2Wav:
             except VoiceCloneError as error:
                 outcomes[chunk.stream_id] = error
             except Exception as error:
-                log.error(
-                    "a stream with %d frames of reference could not be opened", len(chunk.context), exc_info=error
-                )
+                log.error("a stream behind %d frames could not be opened", len(chunk.context), exc_info=error)
                 outcomes[chunk.stream_id] = Internal("the decoder failed on the reference of this stream; try again")
         waveforms = self._waveforms([chunk.payload for chunk, _ in ready], [stream for _, stream in ready])
         now = time.monotonic()
@@ -270,14 +273,18 @@ class Code2Wav:
         self, frames: Sequence[NDArray[Any]], streams: Sequence[_Stream]
     ) -> list[NDArray[np.float32] | VoiceCloneError]:
         """Decode one batch and move its streams on; if the batch fails, decode its streams one by one."""
-        if not streams or frames[0].size == 0:
+        if not any(each.size for each in frames):
             return [np.zeros(0, np.float32) for _ in streams]
         alone = len(streams) == 1
         try:
             state = streams[0].state if alone else StreamState.stack([stream.state for stream in streams])
-            pieces = torch.split(self._form.batch(frames, self._device), PIECE_FRAMES, dim=-1)
-            decoded = torch.cat([self._decoder.decode_chunk(piece, state) for piece in pieces], dim=-1)
-            waveforms: NDArray[np.float32] = decoded.float().cpu().numpy()
+            whole, lengths = self._form.batch(frames, self._device), [len(each) for each in frames]
+            if isinstance(self._decoder, GraphedDecoder):
+                decoded = self._decoder.decode_chunk(whole, state, lengths)
+            else:
+                pieces = torch.split(whole, PIECE_FRAMES, dim=-1)
+                decoded = torch.cat([self._decoder.decode_chunk(piece, state) for piece in pieces], dim=-1)
+            waveforms = self._form.split(decoded, lengths)
             states = [state] if alone else state.split()
         except Exception as error:
             if not alone:

@@ -65,9 +65,19 @@ class CodecFormat:
             raise InvalidArgument(f"{name} must lie in 0..{least - 1}{books}")
 
     def batch(self, frames: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:
-        """B times [n, width] -> [B, width, n] on `device`: int64 codes, or float32 latents."""
+        """B times [n, width] -> [B, width, most] on `device`: int64 codes, or float32 latents; zeros where n < most."""
         kind = np.float32 if self.limits is None else np.int64
-        return torch.from_numpy(np.stack(frames).transpose(0, 2, 1).astype(kind)).to(device)
+        table = np.zeros((len(frames), self.payload.width, max(map(len, frames))), kind)
+        for row, each in zip(table, frames, strict=True):
+            if len(each):
+                row[:, : len(each)] = each.T
+        return torch.from_numpy(table).to(device)
+
+    def split(self, samples: torch.Tensor, lengths: Sequence[int]) -> list[NDArray[np.float32]]:
+        """The samples [B, m] of a batch of so many frames each; without those of padding."""
+        rows: NDArray[np.float32] = samples.float().cpu().numpy()
+        most = max(lengths)
+        return [row if n == most else row[: n * self.frame_samples] for row, n in zip(rows, lengths, strict=True)]
 
 
 class StreamDecoder(Protocol):
@@ -85,6 +95,19 @@ class StreamDecoder(Protocol):
 
     def prime(self, frames: torch.Tensor, state: StreamState) -> None:
         """Move fresh streams on over frames whose samples are not wanted."""
+
+
+class PaddedDecoder(StreamDecoder, Protocol):
+    """A decoder whose streams may have unequal numbers of frames in one batch."""
+
+    def decode_chunk(
+        self, frames: torch.Tensor, state: StreamState, lengths: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """As of a `StreamDecoder`. `lengths` int64 [B] says how many frames are each stream's; padding follows them.
+
+        The samples of padding may be anything; padding moves no stream on. The host reads no value of a tensor, so a
+        CUDA graph can hold this.
+        """
 
 
 class LookAheadDecoder(StreamDecoder, Protocol):

@@ -1,7 +1,8 @@
 """A codec decoder in steps of fixed shapes, which CUDA graphs can hold. Used on a GPU.
 
-A graph decodes a fixed number of frames of a fixed number of streams. Other numbers of frames are decoded in pieces,
-because a stream is the same however it is cut. A stream's state is one flat vector: one copy in, one copy out.
+A graph decodes up to a fixed number of frames of up to a fixed number of streams. What is too much is padding, so
+streams of unequal chunks share a batch; longer chunks are decoded in pieces, because a stream is the same however it is
+cut. A stream's state is one flat vector: one copy in, one copy out.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from voice_clone.codec.decoder import CodecFormat, StreamDecoder, VoiceDecoder
-from voice_clone.layers.graphs import GraphRunner, Step, powers_up_to, round_up
+from voice_clone.codec.decoder import CodecFormat, PaddedDecoder, VoiceDecoder
+from voice_clone.layers.graphs import GraphRunner, Step, Upload, powers_up_to, round_up
 from voice_clone.layers.streaming import StreamState
 
 LONGEST = 64  # frames of a graph: beyond, its memory grows and nothing is gained
@@ -32,12 +34,13 @@ class GraphedDecoder:
     """
 
     def __init__(
-        self, decoder: StreamDecoder, form: CodecFormat, max_batch: int, frames: Sequence[int], runner: GraphRunner
+        self, decoder: PaddedDecoder, form: CodecFormat, max_batch: int, frames: Sequence[int], runner: GraphRunner
     ) -> None:
         self._decoder = decoder
         self._runner = runner
         self._batches = powers_up_to(max_batch)
-        self._frames = sorted({1, *(length for length in frames if length <= LONGEST)}, reverse=True)
+        self._frames = sorted({1, *(length for length in frames if length <= LONGEST)})
+        self._samples = form.frame_samples
         state = decoder.new_state(max_batch)
         self._shapes = [buffer.shape[1:] for buffer in state.buffers]
         # All that the steps read and write.
@@ -45,7 +48,8 @@ class GraphedDecoder:
         self._state = self._flat(state.buffers)
         self._next_state = torch.zeros_like(self._state)
         kind = torch.float32 if form.limits is None else torch.int64
-        self._codes = torch.zeros(max_batch, form.payload.width, self._frames[0], dtype=kind, device=decoder.device)
+        self._codes = torch.zeros(max_batch, form.payload.width, self._frames[-1], dtype=kind, device=decoder.device)
+        self._lengths = Upload((max_batch,), torch.int64, decoder.device)
         self._waveform = decoder.decode_chunk(self._codes, state)  # of this shape and dtype
 
     @property
@@ -56,7 +60,7 @@ class GraphedDecoder:
     @torch.inference_mode()
     def prepare(self) -> None:
         """Record all shapes."""
-        for frames in self._frames:
+        for frames in reversed(self._frames):
             for batch in reversed(self._batches):  # the largest first: the others then fit its memory
                 self._runner.prepare(*self._step(batch, frames))
 
@@ -67,25 +71,32 @@ class GraphedDecoder:
         return StreamState(state.position, [self._flat(state.buffers)])
 
     @torch.inference_mode()
-    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
-        """[B, K, n] and the streams' state, which moves on -> [B, n * samples of a frame]."""
-        batch, _, left = codes.shape
+    def decode_chunk(self, codes: Tensor, state: StreamState, lengths: Sequence[int] | None = None) -> Tensor:
+        """[B, K, n] and the streams' state, which moves on -> [B, n * samples of a frame].
+
+        Args:
+            lengths: how many of the n frames are each stream's. None: all.
+        """
+        batch, _, whole = codes.shape
         size = round_up(batch, self._batches)
-        samples = self._waveform.shape[1] // self._frames[0]  # a frame
+        own = np.full(batch, whole) if lengths is None else np.array(lengths)
         self._state[:batch] = state.buffers[0]
         self._position[:batch] = state.position
         done, pieces = 0, []
-        while done < left:
-            frames = next(length for length in self._frames if length <= left - done)
-            self._codes[:batch, :, :frames] = codes[..., done : done + frames]
+        while done < whole:
+            frames = round_up(min(whole - done, self._frames[-1]), self._frames)
+            count = min(frames, whole - done)  # the rest of the piece is padding
+            here = np.zeros(size, np.int64)
+            here[:batch] = (own - done).clip(0, count)
+            self._lengths.send(here)
+            self._codes[:batch, :, :count] = codes[..., done : done + count]
             self._runner.run(*self._step(size, frames))
-            pieces.append(self._waveform[:batch, : frames * samples].clone())
-            done += frames
-            if done < left:
-                self._state[:batch] = self._next_state[:batch]
-                self._position[:batch] += frames
-        state.position = state.position + left
-        state.buffers = [self._next_state[:batch].clone()]
+            pieces.append(self._waveform[:batch, : count * self._samples].clone())
+            self._state[:batch] = self._next_state[:batch]
+            self._position[:batch] += self._lengths.device[:batch]
+            done += count
+        state.position = self._position[:batch].clone()
+        state.buffers = [self._state[:batch].clone()]
         return torch.cat(pieces, dim=-1)
 
     @torch.inference_mode()
@@ -103,11 +114,12 @@ class GraphedDecoder:
         state.position, state.buffers = apart.position, [self._flat(apart.buffers)]
 
     def _step(self, batch: int, frames: int) -> tuple[Hashable, Step]:
-        """The next `frames` frames of the first `batch` streams of the fixed tensors."""
+        """Up to the next `frames` frames of the first `batch` streams of the fixed tensors."""
 
         def step() -> None:
             state = StreamState(self._position[:batch], self._apart(self._state[:batch]))
-            waveform = self._decoder.decode_chunk(self._codes[:batch, :, :frames], state)
+            lengths = self._lengths.device[:batch]
+            waveform = self._decoder.decode_chunk(self._codes[:batch, :, :frames], state, lengths)
             self._waveform[:batch, : waveform.shape[1]] = waveform
             self._next_state[:batch] = self._flat(state.buffers)
 

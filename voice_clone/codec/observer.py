@@ -18,7 +18,7 @@ class Report:
     stream_bytes: int
     primed_bytes: int
     batch: int = 0  # chunks decoded together
-    frames: int = 0  # of each of them
+    frames: int = 0  # of all of them
     decode_ms: float = 0.0  # of the batch
     primed_hits: int = 0
     primed_misses: int = 0

@@ -57,19 +57,21 @@ class WindowedDecoder(nn.Module, ABC):
         return StreamState(torch.zeros(batch, dtype=torch.int64, device=buffers[0].device), buffers)
 
     @torch.inference_mode()
-    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
+    def decode_chunk(self, codes: Tensor, state: StreamState, lengths: Tensor | None = None) -> Tensor:
         """The next frames of B streams, which may be at different positions.
 
         Args:
             codes: int64 [B, K, n], n >= 1, each in its codebook's range (the caller has checked).
             state: of the same B streams; moved on to after these frames.
+            lengths: int64 [B], how many of the n frames are each stream's; the others are padding. None: all.
 
         Returns:
-            waveform [B, n * samples of a frame] in -1..1.
+            waveform [B, n * samples of a frame] in -1..1; of padding of any content.
         """
-        stream = ChunkPass(self.slots, state.buffers)
+        stream = ChunkPass(self.slots, state.buffers, lengths, codes.shape[-1])
         waveform = self.waveform(self.latent(codes, stream, state.position), stream)
-        state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
+        moved = codes.shape[-1] if lengths is None else lengths
+        state.position, state.buffers = state.position + moved, stream.buffers
         return self.bound(waveform)
 
     @torch.inference_mode()

@@ -1,6 +1,7 @@
 """The decoding thread: chunks of all streams come in at any time, samples go out in each stream's order.
 
-submit ──> ChunkQueue (bounded) ──> batch: the most urgent chunk and those of other streams with as many frames
+submit ──> ChunkQueue (bounded) ──> batch: the most urgent chunk and those of other streams with as many frames;
+                                           on a GPU also those with fewer
                                 ──> decode ──> ticket
 
 Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another step is
@@ -154,7 +155,7 @@ class Code2WavWorker:
                 self._changed.wait(SWEEP_SECONDS)
             if self._closing and not (self._waiting or self._abandoned):
                 return None
-            return self._waiting.take(self._max_batch)
+            return self._waiting.take(self._max_batch, self._code2wav.takes_unequal)
 
     def _drop_abandoned(self) -> None:
         """Drop the streams whose clients have left."""
@@ -181,7 +182,8 @@ class Code2WavWorker:
                 self._answer(entry, outcome)
         if decoded or self._endings:
             primed = [outcome.primed for chunk, outcome in decoded if chunk.index == 0]
-            self._report(len(decoded), batch[0].frames, spent, primed.count("hit"), primed.count("miss"))
+            frames = sum(len(chunk.payload) for chunk, _ in decoded)
+            self._report(len(decoded), frames, spent, primed.count("hit"), primed.count("miss"))
 
     def _answer_without_samples(self, entry: Entry) -> bool:
         """Answer a chunk whose stream has ended, or ends with it; returns whether it did."""

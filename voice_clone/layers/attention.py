@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.layers.fused import fused_linear
-from voice_clone.layers.streaming import StreamingModule
+from voice_clone.layers.streaming import StreamingModule, Valid
 
 
 class RMSNorm(nn.Module):
@@ -120,6 +120,8 @@ class SlidingWindowAttention(StreamingModule):
     The streaming state [B, 2, G, window - 1, D] holds rotated keys, then values, the oldest position first.
     """
 
+    time = 1
+
     def __init__(
         self, hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int, window: int, bias: bool
     ) -> None:
@@ -135,7 +137,7 @@ class SlidingWindowAttention(StreamingModule):
         """Zeros, on the weights' device and in their dtype; `sliding_window_mask` hides them."""
         return self.k_proj.weight.new_zeros(batch, *self.state_shape)
 
-    def stream(self, x: Tensor, state: Tensor, *context: Any) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, window mask."""
         cos, sin, mask = context
         q = apply_rotary(split_heads(self.q_proj(x), self.head_dim), cos, sin)
@@ -143,6 +145,8 @@ class SlidingWindowAttention(StreamingModule):
         v = split_heads(self.v_proj(x), self.head_dim)
         seen = torch.cat((state, torch.stack((k, v), dim=1)), dim=3)  # [B, 2, G, window - 1 + T, D]
         out = self.o_proj(attend(q, seen[:, 0], seen[:, 1], mask))
+        if valid is not None:
+            return out, valid.behind(seen, state.shape[3], 3)
         return out, seen[:, :, :, x.shape[1] :].clone()  # a view would keep the whole chunk alive
 
 
@@ -157,9 +161,14 @@ class GatedMLP(nn.Module):
         self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        out: Tensor = self.down_proj(F.silu(gate) * up)
+        out: Tensor = self.down_proj(self.hidden(x))
         return out
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """What is projected down."""
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        hidden: Tensor = F.silu(gate) * up
+        return hidden
 
 
 class LayerScale(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.layers.streaming import StreamingModule
+from voice_clone.layers.streaming import StreamingModule, Valid
 
 # Up to so many rows a convolution is computed as a matrix product. With few rows its time is that of reading the
 # weight, which torch's convolutions on a CPU read in another order than it has in memory. On one core, a transposed
@@ -56,11 +56,13 @@ class CausalConv1d(StreamingModule):
         """[B, C, padding] zeros, on the weights' device and in their dtype."""
         return self.conv.weight.new_zeros(batch, self.in_channels, self.padding)
 
-    def stream(self, x: Tensor, state: Tensor, *context: Any) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, C, T], T a multiple of the stride -> ([B, C', T / stride], the next state)."""
         if self.padding == 0:
             return self.conv(x), state
         x = torch.cat((state, x), dim=-1)
+        if valid is not None:
+            return self._convolve(x), valid.behind(x, self.padding, 2)
         return self._convolve(x), x[..., x.shape[-1] - self.padding :].clone()
 
     def _convolve(self, x: Tensor) -> Tensor:
@@ -93,14 +95,20 @@ class CausalConvTranspose1d(StreamingModule):
         """[B, C', kernel_size - stride] zeros, on the weights' device and in their dtype."""
         return self.conv.weight.new_zeros(batch, self.out_channels, self.overlap)
 
-    def stream(self, x: Tensor, state: Tensor, *context: Any) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, C, T] -> ([B, C', T * stride], the next state)."""
+        if valid is not None and self.overlap:  # what is padding must not reach the next outputs
+            x = valid.silenced(x)
         out = self._overlapping(x)
         out[..., : self.overlap] += state
         done = out.shape[-1] - self.overlap
+        if valid is not None and self.overlap:
+            after = valid.behind(out, self.overlap, 2, self.conv.stride[0])
+        else:
+            after = out[..., done:].clone()
         # The bias is added once to each output, not to each of its overlapping parts.
         assert self.conv.bias is not None
-        return out[..., :done] + self.conv.bias[:, None], out[..., done:].clone()
+        return out[..., :done] + self.conv.bias[:, None], after
 
     def _overlapping(self, x: Tensor) -> Tensor:
         """The transposed convolution without bias: [B, C, T] -> [B, C', T * stride + kernel_size - stride]."""

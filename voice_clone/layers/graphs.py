@@ -104,16 +104,21 @@ class Upload:
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
         self.device = torch.zeros(*shape, dtype=dtype, device=device)
         self._host = torch.zeros(*shape, dtype=dtype, pin_memory=device.type == "cuda")
+        self._copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def send(self, rows: npt.NDArray[np.generic]) -> None:
-        """Start to copy `rows` to the first rows of `device`. The copy of the call before must have ended."""
+        """Start to copy `rows` to the first rows of `device`, once the copy of the call before has ended."""
         part = slice(0, len(rows))
+        if self._copied is not None:
+            self._copied.synchronize()
         self._host[part].copy_(torch.from_numpy(rows))
         self.device[part].copy_(self._host[part], non_blocking=True)
+        if self._copied is not None:
+            self._copied.record()
 
 
 class Download:
-    """Rows that a step writes and the host reads.
+    """Rows that a step writes and the host reads. Two copies may be on their way.
 
     Attributes:
         device: the rows on the device.
@@ -121,16 +126,28 @@ class Download:
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
         self.device = torch.zeros(*shape, dtype=dtype, device=device)
-        self._host = torch.zeros(*shape, dtype=dtype, pin_memory=device.type == "cuda")
-        self._copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        on_gpu = device.type == "cuda"
+        self._hosts = [torch.zeros(*shape, dtype=dtype, pin_memory=on_gpu) for _ in range(2)]
+        self._copied = [torch.cuda.Event() if on_gpu else None for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._turn = 0
 
-    def fetch(self, count: int) -> npt.NDArray[np.generic]:
-        """Wait for all work that was started before, and return a copy of the first rows. A step waits only here."""
-        self._host[:count].copy_(self.device[:count], non_blocking=True)
-        if self._copied is not None:
-            self._copied.record()
-            self._copied.synchronize()
-        return self._host[:count].numpy().copy()
+    def start(self, count: int) -> Callable[[], npt.NDArray[np.generic]]:
+        """Start to copy the first rows, behind all work that was started before.
+
+        Returns: what waits for them. It is to be called before the second copy behind this one is started.
+        """
+        self._turn = 1 - self._turn
+        host, copied = self._hosts[self._turn], self._copied[self._turn]
+        host[:count].copy_(self.device[:count], non_blocking=True)
+        if copied is not None:
+            copied.record()
+
+        def rows() -> npt.NDArray[np.generic]:
+            if copied is not None:
+                copied.synchronize()
+            return host[:count].numpy().copy()
+
+        return rows
 
 
 def powers_up_to(most: int, least: int = 1) -> tuple[int, ...]:

@@ -2,13 +2,15 @@
 
 | choice | needs | numbers in a vector |
 |---|---|---|
+| avx512bf16 | what avx512 needs, and dot products of bf16 | 16 |
 | avx512 | x86 with AVX-512 (F, BW, DQ, VL); it uses VNNI's dot products where they are | 16 |
 | avx2 | x86 with AVX2 and FMA | 8 |
 | plain | any processor: on x86 what every x86-64 has, elsewhere all that LLVM knows of the processor | 8 |
 
 The widest that the processor has is chosen, unless the variable VOICE_CLONE_CPU_INSTRUCTIONS names another one. The
 order of sums and where they are rounded depend on the choice, and on nothing else of the processor. So the last bits of
-results may differ between two choices; with one choice they do not differ between two processors.
+results may differ between two choices; with one choice they do not differ between two processors. avx512bf16 rounds the
+activations of prompts to bf16 where the weights are bf16; all else is as with avx512.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from llvmlite.binding import get_host_cpu_features
 from voice_clone.errors import InvalidArgument
 
 VARIABLE = "VOICE_CLONE_CPU_INSTRUCTIONS"
-CHOICES = ("avx512", "avx2", "plain")
+CHOICES = ("avx512bf16", "avx512", "avx2", "plain")
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _AVX2 = ("avx2", "fma")
@@ -40,6 +42,7 @@ class Instructions:
         fused: there is an instruction for a * b + c, rounded once.
         byte_pairs: AVX2's products of bytes, added in pairs.
         byte_dots: VNNI's products of bytes, added in fours, and of 16-bit numbers, added in pairs.
+        bf16_dots: products of bf16, added in pairs.
         processor, features: for which numba compiles; None: this processor.
     """
 
@@ -48,6 +51,7 @@ class Instructions:
     fused: bool
     byte_pairs: bool
     byte_dots: bool
+    bf16_dots: bool = False
     processor: str | None = None
     features: str | None = None
 
@@ -67,8 +71,10 @@ def choose(wanted: str, found: Mapping[str, bool], machine: str) -> Instructions
         InvalidArgument: there is no such choice, or the processor does not have it.
     """
     x86 = machine.lower() in _X86
+    avx512 = x86 and all(found.get(name) for name in (*_AVX2, *_AVX512))
     has = {
-        "avx512": x86 and all(found.get(name) for name in (*_AVX2, *_AVX512)),
+        "avx512bf16": avx512 and bool(found.get("avx512bf16")),
+        "avx512": avx512,
         "avx2": x86 and all(found.get(name) for name in _AVX2),
         "plain": True,
     }
@@ -77,8 +83,9 @@ def choose(wanted: str, found: Mapping[str, bool], machine: str) -> Instructions
         raise InvalidArgument(f"{VARIABLE} is {wanted!r}; it must be one of auto, {', '.join(CHOICES)}")
     if not has[name]:
         raise InvalidArgument(f"{VARIABLE} is {wanted!r}, which this processor does not have; leave it empty")
-    if name == "avx512":
-        return Instructions(name, 16, fused=True, byte_pairs=True, byte_dots=bool(found.get("avx512vnni")))
+    if name in ("avx512bf16", "avx512"):
+        vnni, bf16 = bool(found.get("avx512vnni")), name == "avx512bf16"
+        return Instructions(name, 16, fused=True, byte_pairs=True, byte_dots=vnni, bf16_dots=bf16)
     if name == "avx2":
         narrow = None
         if has["avx512"]:

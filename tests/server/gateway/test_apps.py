@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,40 @@ def agent(server: TritonServer, reference_clip: bytes) -> str:
     return "Agent"
 
 
-def spoken(app: str, gateway: Gateway, **options: Any) -> dict[str, Any]:
-    """What a script of tests/support/apps prints."""
-    script = ROOT / "tests" / "support" / "apps" / f"{app}_speech.py"
-    command = [str(PYTHON), str(script), f"{gateway.url}/v1", TEXT, json.dumps(options)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert answer.returncode == 0, answer.stderr
-    return dict(json.loads(answer.stdout.splitlines()[-1]))
+class App:
+    """A script of tests/support/apps that speaks once for each line: its imports cost more than a speech."""
+
+    def __init__(self, name: str, gateway: Gateway) -> None:
+        script = ROOT / "tests" / "support" / "apps" / f"{name}_speech.py"
+        command = [str(PYTHON), str(script), f"{gateway.url}/v1", TEXT]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def speak(self, **options: Any) -> dict[str, Any]:
+        """What it prints."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(options) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"it ended with status {self._process.wait()}"
+        return dict(json.loads(answer))
+
+    def close(self) -> None:
+        """Let it end."""
+        with self._process as process:
+            process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def livekit(gateway: Gateway) -> Iterator[App]:
+    with closing(App("livekit", gateway)) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def pipecat(gateway: Gateway) -> Iterator[App]:
+    with closing(App("pipecat", gateway)) as app:
+        yield app
 
 
 @pytest.mark.parametrize(
@@ -73,26 +101,26 @@ def spoken(app: str, gateway: Gateway, **options: Any) -> dict[str, Any]:
     ],
     ids=["defaults", "raw", "opus", "pcm"],
 )
-def test_livekit(gateway: Gateway, options: dict[str, Any]) -> None:
-    answer = spoken("livekit", gateway, **options)
+def test_livekit(livekit: App, options: dict[str, Any]) -> None:
+    answer = livekit.speak(**options)
     assert answer["rate"] == 24000 and answer["seconds"] > 0.5
 
 
-def test_livekit_is_told_the_error(gateway: Gateway) -> None:
-    answer = spoken("livekit", gateway, voice="Nobody")
+def test_livekit_is_told_the_error(livekit: App) -> None:
+    answer = livekit.speak(voice="Nobody")
     assert answer["status"] == 404 and "Nobody" in answer["message"]
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"voice": "nova", "instructions": "Speak kindly.", "speed": 1.25}], ids=["defaults", "all"]
 )
-def test_pipecat(gateway: Gateway, options: dict[str, Any]) -> None:
-    answer = spoken("pipecat", gateway, **options)
+def test_pipecat(pipecat: App, options: dict[str, Any]) -> None:
+    answer = pipecat.speak(**options)
     assert answer["rate"] == 24000 and answer["seconds"] > 0.5
 
 
-def test_pipecat_is_told_the_error(gateway: Gateway) -> None:
-    assert "there is no model 'tts-9'" in spoken("pipecat", gateway, model="tts-9")["error"]
+def test_pipecat_is_told_the_error(pipecat: App) -> None:
+    assert "there is no model 'tts-9'" in pipecat.speak(model="tts-9")["error"]
 
 
 @pytest.mark.parametrize(

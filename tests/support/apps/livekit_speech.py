@@ -1,8 +1,9 @@
 """Speaks through LiveKit's OpenAI plugin; runs in the environment of the apps.
 
-    python livekit_speech.py BASE_URL TEXT OPTIONS
+    python livekit_speech.py BASE_URL TEXT
 
-OPTIONS are those of the plugin as JSON. Prints the seconds of audio as JSON, or the error.
+Each line of stdin has options of the plugin as JSON. Prints a line of JSON for each: the seconds of
+audio, or the error.
 """
 
 from __future__ import annotations
@@ -33,5 +34,6 @@ async def speak(url: str, text: str, options: dict[str, object]) -> dict[str, ob
     return {"seconds": samples / rate, "rate": rate}
 
 
-result = asyncio.run(speak(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
-sys.stdout.write(json.dumps(result) + "\n")
+for line in sys.stdin:
+    sys.stdout.write(json.dumps(asyncio.run(speak(sys.argv[1], sys.argv[2], json.loads(line)))) + "\n")
+    sys.stdout.flush()

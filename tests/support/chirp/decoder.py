@@ -60,15 +60,16 @@ class ChirpDecoder(nn.Module):
         state.buffers[-1] = self.timbre(mean.to(weight.device, weight.dtype))
 
     @torch.inference_mode()
-    def decode_chunk(self, frames: Tensor, state: StreamState) -> Tensor:
-        stream = ChunkPass(self._slots, state.buffers)
+    def decode_chunk(self, frames: Tensor, state: StreamState, lengths: Tensor | None = None) -> Tensor:
+        stream = ChunkPass(self._slots, state.buffers, lengths, frames.shape[-1])
         rows = frames + torch.tensor(self._first_rows, device=frames.device)[:, None]
         x = self.codes(rows).sum(1).transpose(1, 2) + state.buffers[-1][..., None]  # [B, C, n]
         x = stream(self.first, x)
         for upsample in self.upsampling:
             x = stream(upsample, torch.tanh(x))
         waveform = torch.tanh(stream(self.last, x)).squeeze(1)
-        state.position, state.buffers = state.position + frames.shape[-1], stream.buffers
+        moved = frames.shape[-1] if lengths is None else lengths
+        state.position, state.buffers = state.position + moved, stream.buffers
         return waveform
 
     def prime(self, frames: Tensor, state: StreamState) -> None:

@@ -116,6 +116,22 @@ def test_prompts_and_steps_follow_the_formula(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_prompts_that_are_read_together_follow_the_formula(options: dict[str, Any]) -> None:
+    """Two streams' second pieces in one call, between positions that nobody wants; a third place that has no owner."""
+    stack = make(replace(PLAIN, **options))
+    both = [inputs(), inputs(2)]
+    cache = stack.new_cache(4, LENGTH + 1)
+    for slot, embeds in zip((3, 1), both, strict=True):
+        stack.prefill(cache, slot, embeds[:2])
+    positions = torch.tensor([2, 3, LENGTH, 2, 3, 4, LENGTH])
+    owner = torch.tensor([0, 0, 0, 1, 1, 1, 0])
+    embeds = torch.cat([both[0][2:4], torch.full_like(both[0][:1], torch.nan), both[1][2:5], both[0][:1]])
+    hidden = stack.prefill_together(cache, torch.tensor([3, 1, 3]), owner, positions, embeds, LENGTH)
+    torch.testing.assert_close(hidden[:2], by_formula(stack, both[0])[2:4])
+    torch.testing.assert_close(hidden[3:6], by_formula(stack, both[1])[2:5])
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_fixed_shapes_and_extensions_follow_the_formula(options: dict[str, Any]) -> None:
     stack = make(replace(PLAIN, **options))
     embeds = inputs()

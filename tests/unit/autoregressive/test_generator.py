@@ -107,7 +107,7 @@ def test_deterministic_alone_and_in_any_company(
             slot = int(rng.choice(free))
             live[slot] = waiting.pop()
             left = generator.start(slot, TalkerRequest(*cases[live[slot]]))
-            generator.prefill(slot, left)
+            generator.prefill({slot: left})
         chosen = [int(slot) for slot in rng.permutation(list(live)) if rng.random() < 0.9]  # some pause
         for slot, frame in zip(chosen, generator.step(chosen), strict=True):
             together[live[slot]].append(codes_in(frame))

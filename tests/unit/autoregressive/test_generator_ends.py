@@ -18,7 +18,8 @@ from tests.support.talkers import (
     make_restless,
     make_talker,
 )
-from voice_clone.autoregressive.generator import Frame, Generator
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
@@ -64,7 +65,7 @@ def test_reset_forgets_streams_in_any_state(config: Qwen3TTSConfig) -> None:
     bad = Prompt(ROLE_IDS, np.full(20, poison, np.int32), prompt.speaker_embedding, non_streaming_mode=True)
     generator = Generator(talker, 3, MAX_LENGTH)
     generator.start(0, TalkerRequest(bad, how, 20))
-    generator.prefill(0, 18)
+    generator.prefill({0: 18})
     generator.start(1, TalkerRequest(bad, how, 20))
     generator.step([1])
     generator.start(2, TalkerRequest(prompt, how, 20))

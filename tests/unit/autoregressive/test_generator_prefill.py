@@ -47,7 +47,7 @@ def test_prefill_in_chunks_between_steps(talker: Talker, config: Qwen3TTSConfig,
     beside = []
     while left:
         beside += generator.step([0])
-        generator.prefill(1, min(left, chunk))
+        generator.prefill({1: min(left, chunk)})
         left -= min(left, chunk)
     pairs = [generator.step([1, 0]) for _ in range(10)]
     codes = [codes_in(frame) for frame in [*beside, *(pair[1] for pair in pairs)]]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.first_code import NativeFirstCode, TorchFirstCode
-from voice_clone.autoregressive.rows import Row, RowTable
 from voice_clone.autoregressive.sampling import Filters
+from voice_clone.autoregressive.steps.rows import Row, RowTable
 
 CODES, END = 300, 200
 ROWS = 64
@@ -61,14 +61,14 @@ def table(rows: Rows) -> tuple[RowTable, Filters]:
             knobs=np.array([float(rows.penalty[index]), *rows.knobs[index].tolist(), 0.0, 1.0, 0.0, 1.0]),
             uniform=rows.uniform[index : index + 1].numpy(),
             may_stop=bool(rows.may_stop[index]),
-            codes=None,
+            frame=0,
             position=0,
             text=torch.zeros(1),
         )
         for index in range(len(rows.logits))
     ]
-    found = RowTable.pack(packed, 1, 1, 0)
-    return RowTable(torch.from_numpy(found), 1), RowTable.filters(found)[0]
+    found = RowTable.pack(packed, 1, 0)
+    return RowTable(torch.from_numpy(found)), RowTable.filters(found)[0]
 
 
 def native(rows: Rows) -> tuple[Tensor, Tensor]:

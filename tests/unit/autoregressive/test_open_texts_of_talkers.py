@@ -23,6 +23,7 @@ from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.layers.graphs import GraphRunner
 
 SLOTS = 3
 MAX_LENGTH = 160
@@ -39,8 +40,8 @@ def codes_of(collector: Collector) -> Codes:
     return np.concatenate([chunk.payload for chunk in collector.chunks])
 
 
-def engine_of(talker: Talker | NativeTalker, deterministic: bool) -> Engine[TalkerRequest[Prompt]]:
-    generator = Generator(talker, SLOTS, MAX_LENGTH, deterministic, runaway_frames=5)
+def engine_of(talker: Talker | NativeTalker, deterministic: bool, ahead: bool) -> Engine[TalkerRequest[Prompt]]:
+    generator = Generator(talker, SLOTS, MAX_LENGTH, deterministic, 5, GraphRunner() if ahead else None)
     return Engine(generator, schedule=(1, 2, 4), max_queue=64, prefill_chunk=PREFILL)
 
 
@@ -58,14 +59,14 @@ def write(engine: Engine[TalkerRequest[Prompt]], name: str, prompt: Prompt, begi
             return
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize(("deterministic", "ahead"), [(False, False), (True, False), (False, True)])
 def test_codes_equal_those_of_the_whole_text(
-    talker: Talker | NativeTalker, config: Qwen3TTSConfig, deterministic: bool
+    talker: Talker | NativeTalker, config: Qwen3TTSConfig, deterministic: bool, ahead: bool
 ) -> None:
     rng = random.Random(7)
     prompts = [make_prompt(config, i, icl=i % 2 == 1, language=(None, "english")[i % 3 == 0]) for i in range(STREAMS)]
     requests = [TalkerRequest(prompt, SamplingParameters(seed=50 + i), FRAMES) for i, prompt in enumerate(prompts)]
-    engine = engine_of(talker, deterministic)
+    engine = engine_of(talker, deterministic, ahead)
     whole = []
     for number, request in enumerate(requests):
         collector = Collector()

@@ -47,7 +47,7 @@ def positions_of(config: Qwen3TTSConfig, count: int) -> int:
 def unread(generator: Generator, prompt: Prompt, origin: Origin | None = None) -> int:
     """Positions that a stream with this prompt has to read; they are read."""
     count = generator.start(0, TalkerRequest(prompt, HOW, 4, origin=origin or Origin.unknown()))
-    generator.prefill(0, count)
+    generator.prefill({0: count})
     generator.free(0)
     return count
 
@@ -82,7 +82,7 @@ def test_a_voice_is_read_once_and_no_bit_shows_it(
         assert left == prefill_length(again) - known
         while left:
             count = min(left, piece)
-            generator.prefill(1, count)
+            generator.prefill({1: count})
             left -= count
         states.append(generator._model.hidden[1].clone())
         codes.append(codes_of(generator, 1))
@@ -174,7 +174,7 @@ def test_a_forgotten_voice_leaves_no_prefix(talker: NativeTalker, config: Qwen3T
     count = generator.start(1, TalkerRequest(prompt, HOW, 4, origin=early))  # it reads while its voice is deleted
     assert generator.prefixes.forget(()).voices == {"7", "8", "9"}
     assert generator.prefixes.forget(["8"]) == (0, 0, frozenset())
-    generator.prefill(1, count)
+    generator.prefill({1: count})
     assert unread(generator, prompt, early) == whole and generator.prefixes.forget(()).entries == 0
     assert unread(generator, prompt, Origin("10", time.monotonic())) == whole
     assert generator.prefixes.forget(()).voices == {"10"}

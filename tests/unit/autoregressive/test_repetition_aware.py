@@ -16,8 +16,8 @@ from voice_clone.autoregressive.first_code import (
     RepetitionAwareFirstCode,
 )
 from voice_clone.autoregressive.philox import uniforms
-from voice_clone.autoregressive.rows import Row, RowTable
 from voice_clone.autoregressive.sampling import Filters, UnheatedSampler, knobs
+from voice_clone.autoregressive.steps.rows import Row, RowTable
 from voice_clone.native.transformer.draw import draw_unheated
 
 CODES = 400
@@ -85,9 +85,11 @@ def table(rows: int, sampling: tuple[bool, float, int, float], recent: Sequence[
     first = knobs(*sampling)
     fixed = np.array([1.0, *first, *first])
     uniform = numbers(rows).numpy()
-    made = [Row(n, fixed, uniform[n], may_stop, None, 0, torch.zeros(1), recent) for n in range(rows)]
-    packed = RowTable.pack(made, 1, 2, 0, RECENT_CODES)
-    return RowTable(torch.from_numpy(packed), 1, RECENT_CODES), RowTable.filters(packed)[0]
+    made = [Row(n, fixed, uniform[n], may_stop, 0, 0, torch.zeros(1)) for n in range(rows)]
+    packed = RowTable.pack(made, 2, 0)
+    table = RowTable(torch.from_numpy(packed))
+    table.recent = torch.tensor([*[-1] * (RECENT_CODES - len(recent)), *recent]).expand(rows, -1)
+    return table, RowTable.filters(packed)[0]
 
 
 def first_codes(kind: str, logits: Tensor, *arguments: Any) -> Tensor:

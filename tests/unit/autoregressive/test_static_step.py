@@ -12,10 +12,11 @@ import torch
 
 from tests.support.graph_safety import NoSynchronisation, Recorder
 from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
-from voice_clone.autoregressive import static_step
-from voice_clone.autoregressive.frame_model import FrameModel
-from voice_clone.autoregressive.generator import Frame, Generator
-from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.steps import static_step
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.static_step import StaticStep
+from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.serving_thread import start_thread
@@ -27,6 +28,7 @@ from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.layers.graphs import GraphRunner, Step
 
 MAX_LENGTH = 96
+PROMPTS = 2 * 3 * 4  # steps that read prompts: of 1 and more streams; of 32, 64, 96 positions; in lengths of 16 to 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
 
 
@@ -201,10 +203,10 @@ def test_all_shapes_are_recorded_beforehand(talker: Talker, config: Qwen3TTSConf
     generator = Generator(talker, 5, MAX_LENGTH, runner=runner)
     warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
     batches, lengths, draws = 4, 4, 3  # 1, 2, 4, 5; 16, 32, 64, 96
-    assert runner.recorded == len(capture.replays) == batches * (lengths + draws)
+    assert runner.recorded == len(capture.replays) == batches * (lengths + draws) + PROMPTS
     generator.prepare()
     serve(generator, mixed(config, 6), 2)
-    assert runner.recorded == batches * (lengths + draws)
+    assert runner.recorded == len(capture.replays)
 
 
 def test_recording_moves_no_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
@@ -240,7 +242,7 @@ def test_no_step_waits_for_the_device(talker: Talker, config: Qwen3TTSConfig) ->
     runner = GraphRunner()
     generator = Generator(talker, 3, MAX_LENGTH, runner=runner)
     generator.prepare()
-    assert len(runner._replays) == 3 * (4 + 3)
+    assert len(runner._replays) == 3 * (4 + 3) + PROMPTS
     with torch.inference_mode():
         for step in runner._replays.values():
             step()  # as before a recording: what is made at the first use is there
@@ -271,10 +273,10 @@ def test_steps_need_no_values(config: Qwen3TTSConfig, dtype: torch.dtype) -> Non
     runner = GraphRunner()
     model = FrameModel(talker, 4, MAX_LENGTH, idle_rows=True)
     with torch.inference_mode():
-        StaticStep(model, runner, deterministic=False).prepare()
+        StaticStep(model, runner, deterministic=False, prefill_chunk=256).prepare()
         for step in runner._replays.values():
             step()
-    assert len(runner._replays) == 3 * (4 + 3)
+    assert len(runner._replays) == 3 * (4 + 3) + PROMPTS
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -285,7 +287,7 @@ def test_graphs_equal_eager_on_a_gpu(talker: Talker, config: Qwen3TTSConfig) -> 
     graphs.prepare()
     cases = mixed(config, 6)
     got = serve(graphs, cases, 0)
-    assert runner.recorded == 4 * (4 + 3)
+    assert runner.recorded == 4 * (4 + 3) + PROMPTS
     eager = Generator(on_gpu, 1, MAX_LENGTH)
     for case, codes in zip(cases, got, strict=True):
         eager.start(0, case)

@@ -10,9 +10,9 @@ from tests.support.counted_frames import Counter, Wish
 from voice_clone.batching.engine import Engine
 
 
-@pytest.fixture
-def source() -> Counter:
-    return Counter(slots=2)
+@pytest.fixture(params=[False, True], ids=["in turn", "ahead"])
+def source(request: pytest.FixtureRequest) -> Counter:
+    return Counter(slots=2, ahead=request.param)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,6 +65,7 @@ class Model:
     pieces: int
     now: float = 100.0
     slots: int = 4
+    ahead: bool = False
     steps: int = 0
     left: dict[int, int] = field(default_factory=dict)
     engine: Engine[int] | None = None
@@ -73,10 +74,10 @@ class Model:
         self.left[slot] = request
         return 1 if not self.steps else self.pieces
 
-    def prefill(self, slot: int, count: int) -> None:
+    def prefill(self, counts: Mapping[int, int]) -> None:
         self.now += self.read_seconds
 
-    def step(self, slots: Sequence[int]) -> list[MadeFrame]:
+    def begin(self, slots: Sequence[int]) -> Callable[[], list[MadeFrame]]:
         self.now += self.step_seconds
         self.steps += 1
         if self.steps == 3 and self.engine is not None:
@@ -86,7 +87,7 @@ class Model:
         for slot in slots:
             self.left[slot] -= 1
             frames.append(MadeFrame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
-        return frames
+        return lambda: frames
 
     def free(self, slot: int) -> None:
         del self.left[slot]

@@ -8,6 +8,7 @@ import builtins
 import io
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +79,25 @@ def encrypted(mp4: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("clip", "words"),
+    ("make", "words"),
     [
-        (made("video.mp4", sound=False, picture=True), "the clip is a video without sound"),
-        (made("browser.webm", sound=False, picture=True), "the clip is a video without sound"),
-        (phone_clip("voice.m4a")[:9000], "the audio is an MP4 file, but damaged; record or convert it again"),
-        (phone_clip("voice.m4a")[:40], "an MP4 file, but damaged"),
-        (phone_clip("browser.webm")[:60], "a WebM or Matroska file, but damaged|without an audio track"),
-        (protected(phone_clip("voice.m4a")), r"an MP4 file that is protected \(DRM or a password\)"),
-        (encrypted(phone_clip("voice.m4a")), r"an MP4 file that is protected \(DRM or a password\)"),
-        (long_clip("voice.m4a", 65.0), r"the audio is 65\.\d s long; it must be 1 to 30 s"),
-        (long_clip("browser.webm", 31.0), r"the audio is 31\.\d s long; it must be 1 to 30 s"),
-        (long_clip("call.amr", 40.0), "the audio is more than 30 s long; it must be 1 to 30 s"),
-        (long_clip("raw.aac", 40.0), "the audio is more than 30 s long; it must be 1 to 30 s"),
-        (b"#!AMR\n", "an AMR file whose audio track is empty|an AMR file, but damaged"),
-        (b"\0\0\0\x18ftypM4A " + bytes(500), "an MP4 file, but damaged"),
+        (lambda: made("video.mp4", sound=False, picture=True), "the clip is a video without sound"),
+        (lambda: made("browser.webm", sound=False, picture=True), "the clip is a video without sound"),
+        (lambda: phone_clip("voice.m4a")[:9000], "the audio is an MP4 file, but damaged; record or convert it again"),
+        (lambda: phone_clip("voice.m4a")[:40], "an MP4 file, but damaged"),
+        (lambda: phone_clip("browser.webm")[:60], "a WebM or Matroska file, but damaged|without an audio track"),
+        (lambda: protected(phone_clip("voice.m4a")), r"an MP4 file that is protected \(DRM or a password\)"),
+        (lambda: encrypted(phone_clip("voice.m4a")), r"an MP4 file that is protected \(DRM or a password\)"),
+        (lambda: long_clip("voice.m4a", 65.0), r"the audio is 65\.\d s long; it must be 1 to 30 s"),
+        (lambda: long_clip("browser.webm", 31.0), r"the audio is 31\.\d s long; it must be 1 to 30 s"),
+        (lambda: long_clip("call.amr", 40.0), "the audio is more than 30 s long; it must be 1 to 30 s"),
+        (lambda: long_clip("raw.aac", 40.0), "the audio is more than 30 s long; it must be 1 to 30 s"),
+        (lambda: b"#!AMR\n", "an AMR file whose audio track is empty|an AMR file, but damaged"),
+        (lambda: b"\0\0\0\x18ftypM4A " + bytes(500), "an MP4 file, but damaged"),
     ],
 )
-def test_what_is_wrong_is_told(clip: bytes, words: str) -> None:
+def test_what_is_wrong_is_told(make: Callable[[], bytes], words: str) -> None:
+    clip = make()
     with pytest.raises(InvalidArgument, match=words):
         readable(clip)
 

@@ -54,6 +54,52 @@ def test_batches_and_chunks_of_any_size(decoder: CodecDecoder, recorded: bool) -
             states[row], positions[row] = moved, positions[row] + frames
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_streams_with_unequal_chunks(decoder: CodecDecoder, recorded: bool) -> None:
+    """Each batch has chunks of 0 to 20 frames; what is padding leaves no trace in a stream."""
+    fixed = graphed(decoder, GraphRunner(Recorder() if recorded else None))
+    rng = np.random.default_rng(0)
+    codes = random_codes(5, 70, 3)
+    expected = decoder(codes)
+    states, positions = [fixed.new_state(1) for _ in range(5)], [0] * 5
+    for _ in range(12):
+        rows = [int(row) for row in rng.permutation(5)[: rng.integers(2, 6)]]
+        lengths = [int(rng.integers(0, min(20, 70 - positions[row]) + 1)) for row in rows]
+        most = max(1, *lengths)
+        chunk = torch.stack([random_codes(1, most, 9)[0] for _ in rows])  # padding of any codes
+        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            chunk[place, :, :length] = codes[row, :, positions[row] : positions[row] + length]
+        state = StreamState.stack([states[row] for row in rows])
+        waveform = fixed.decode_chunk(chunk, state, lengths)
+        assert waveform.shape[1] == most * SAMPLES
+        for place, (row, length, moved) in enumerate(zip(rows, lengths, state.split(), strict=True)):
+            begin = positions[row] * SAMPLES
+            if length:
+                close(
+                    waveform[place : place + 1, : length * SAMPLES],
+                    expected[row : row + 1, begin : begin + length * SAMPLES],
+                )
+            states[row], positions[row] = moved, positions[row] + length
+            assert int(moved.position) == positions[row]
+    assert min(positions) > 20
+
+
+def test_one_step_for_a_batch_of_unequal_chunks(decoder: CodecDecoder) -> None:
+    capture = Recorder()
+    code2wav = Code2Wav(graphed(decoder, GraphRunner(capture)), FORM)
+    codes = random_codes(4, 7, 4).numpy().transpose(0, 2, 1).astype(np.int32)
+    chunks = [
+        Chunk(str(row), 0, codes[row, :length], codes[row, :0], final=False) for row, length in enumerate((7, 1, 4, 0))
+    ]
+    decoded = code2wav.decode(chunks)
+    assert capture.replays == [1]
+    whole = decoder(torch.from_numpy(codes.transpose(0, 2, 1).astype(np.int64)))
+    for row, (chunk, outcome) in enumerate(zip(chunks, decoded, strict=True)):
+        assert isinstance(outcome, Decoded) and len(outcome.waveform) == len(chunk.payload) * SAMPLES
+        if len(chunk.payload):
+            close(torch.from_numpy(outcome.waveform), whole[row, : len(outcome.waveform)])
+
+
 def test_primed_streams_and_forks(decoder: CodecDecoder) -> None:
     fixed, codes = graphed(decoder), random_codes(1, 60, 1)
     state = fixed.new_state(1)

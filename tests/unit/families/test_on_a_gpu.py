@@ -18,7 +18,7 @@ import torch
 from tests.support.factories import CheckpointFactory
 from tests.support.fish import make_fish
 from tests.support.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
-from voice_clone.autoregressive import static_step
+from voice_clone.autoregressive.steps import static_step
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.families.fish_speech import decoder_stage as fish_decoder
@@ -108,8 +108,8 @@ def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
     for number in range(FRAMES + 2):
         if number in (0, 2):
             unread = generator.start(number, request)
-            generator.prefill(number, unread - 3)
-            generator.prefill(number, 3)
+            generator.prefill({number: unread - 3})
+            generator.prefill({number: 3})
         live = [slot for slot in made if slot in generator.live]
         for slot, frame in zip(live, generator.step(live), strict=True):
             assert frame.payload is not None

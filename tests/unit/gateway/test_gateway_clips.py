@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,15 @@ def test_an_upload_of_a_phones_clip(name: str, triton: Server, serve: Serve) -> 
 
 
 @pytest.mark.parametrize(
-    ("clip", "words"),
+    ("make", "words"),
     [
-        (made("video.mp4", sound=False, picture=True), "the clip is a video without sound"),
-        (long_clip("voice.m4a", 40.0), r"the audio is 40.0 s long; it must be 1 to 30 s"),
-        (phone_clip("voice.m4a")[:9000], "an MP4 file, but damaged"),
+        (lambda: made("video.mp4", sound=False, picture=True), "the clip is a video without sound"),
+        (lambda: long_clip("voice.m4a", 40.0), r"the audio is 40.0 s long; it must be 1 to 30 s"),
+        (lambda: phone_clip("voice.m4a")[:9000], "an MP4 file, but damaged"),
     ],
 )
-def test_what_is_wrong_is_told(clip: bytes, words: str, triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_what_is_wrong_is_told(make: Callable[[], bytes], words: str, triton: Server, serve: Serve) -> None:
+    http, clip = serve(triton.url), make()
     refused = upload(http, "a.mp4", clip)
     assert refused.status_code == 400 and words in refused.json()["error"]["message"]
     url = "data:audio/mp4;base64," + base64.b64encode(clip).decode()

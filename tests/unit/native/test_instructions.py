@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 AVX2 = dict.fromkeys(("avx", "avx2", "fma"), True)
 AVX512 = AVX2 | dict.fromkeys(("avx512f", "avx512bw", "avx512dq", "avx512vl"), True)
 VNNI = AVX512 | {"avx512vnni": True, "amx-int8": False}
+BF16 = VNNI | {"avx512bf16": True}
 X86 = "x86_64"
 
 ASSEMBLY = """
@@ -28,11 +29,11 @@ from voice_clone.native.matrix.dot_products import dot_tile
 tile = dot_tile(1, 1)
 
 @njit
-def product(weights, groups, x):
-    return tile(weights, groups, x, 0, 0)
+def product(weights, x):
+    return tile(weights, x, 0, 0)
 
 x = np.arange(64, dtype=np.float32)[None]
-assert product(x, x, x) == ((x * x).sum(),)
+assert product(x, x) == ((x * x).sum(),)
 code = "".join(product.inspect_asm().values())
 print(INSTRUCTIONS.name, "zmm" in code, "ymm" in code)
 """
@@ -52,7 +53,14 @@ def forced(choice: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("found", "machine", "name"),
-    [(VNNI, X86, "avx512"), (AVX512, X86, "avx512"), (AVX2, X86, "avx2"), ({}, X86, "plain"), ({}, "aarch64", "plain")],
+    [
+        (BF16, X86, "avx512bf16"),
+        (VNNI, X86, "avx512"),
+        (AVX512, X86, "avx512"),
+        (AVX2, X86, "avx2"),
+        ({}, X86, "plain"),
+        ({}, "aarch64", "plain"),
+    ],
 )
 def test_the_widest_is_chosen(found: dict[str, bool], machine: str, name: str) -> None:
     for wanted in ("", "auto", name):
@@ -63,11 +71,13 @@ def test_the_widest_is_chosen(found: dict[str, bool], machine: str, name: str) -
 def test_dots_are_used_where_they_are() -> None:
     assert str(choose("", VNNI, X86)) == "avx512 with VNNI" and str(choose("", AVX512, X86)) == "avx512"
     assert not choose("", AVX512, X86).byte_dots and not choose("avx2", VNNI, X86).byte_dots
+    assert str(choose("", BF16, X86)) == "avx512bf16 with VNNI" and choose("", BF16, X86).bf16_dots
+    assert not choose("avx512", BF16, X86).bf16_dots and choose("avx512", BF16, X86).byte_dots
 
 
 def test_a_narrower_choice_takes_the_wider_features_away() -> None:
-    features = (choose("avx2", VNNI, X86).features or "").split(",")
-    assert {"+avx2", "-avx512f", "-avx512vnni", "-amx-int8"} < set(features)
+    features = (choose("avx2", BF16, X86).features or "").split(",")
+    assert {"+avx2", "-avx512f", "-avx512vnni", "-avx512bf16", "-amx-int8"} < set(features)
     assert choose("avx2", AVX2, X86).features is None  # nothing to take away
     plain = choose("plain", VNNI, X86)
     assert (plain.processor, plain.features, plain.fused) == ("x86-64", "", False)
@@ -76,7 +86,14 @@ def test_a_narrower_choice_takes_the_wider_features_away() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "found", "machine"),
-    [("avx512", AVX2, X86), ("avx2", {}, X86), ("avx2", AVX2, "aarch64"), ("sse", AVX2, X86), ("AVX2", AVX2, X86)],
+    [
+        ("avx512bf16", VNNI, X86),
+        ("avx512", AVX2, X86),
+        ("avx2", {}, X86),
+        ("avx2", AVX2, "aarch64"),
+        ("sse", AVX2, X86),
+        ("AVX2", AVX2, X86),
+    ],
 )
 def test_what_is_not_there_is_refused(wanted: str, found: dict[str, bool], machine: str) -> None:
     with pytest.raises(InvalidArgument, match=f"{VARIABLE} is '{wanted}'"):

@@ -15,7 +15,7 @@ from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from voice_clone.families.qwen3_tts.config import load_config
 
-MOST = 2600  # kernels of a frame of the 0.6B shape
+MOST = 2150  # kernels of a frame of the 0.6B shape
 
 
 def test_of_known_operators() -> None:
@@ -41,7 +41,7 @@ def test_a_frame_of_the_released_shape(tmp_path: Path) -> None:
         parts = frame(load_config(tmp_path), 2, 512, counting)
     assert parts["talker"].kernels["scaled_dot_product_attention"] == 28
     assert parts["predictor"].kernels["scaled_dot_product_attention"] == 5 * 15
-    assert 2000 < parts["talker"].count + parts["predictor"].count <= MOST
+    assert 1900 < parts["talker"].count + parts["predictor"].count <= MOST
 
 
 def test_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

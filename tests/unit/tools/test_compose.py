@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tests.support.deployment_files import (
     defaults,
     interpolated,
     stages,
+    values,
 )
 from tools.triton_server import EXIT_TIMEOUT, ROOT
 
@@ -75,6 +78,21 @@ def test_without_a_gpu_only_the_gpu_s_part_differs() -> None:
     for text in (commands("docker-compose.cpu.yml"), comment):
         assert "PIP_EXTRA_INDEX_URL=INDEX" in text
         assert all((ROOT / file).is_file() for file in re.findall(r"-f (\S+)", text))
+
+
+@pytest.mark.parametrize(("status", "printed"), [(0, "daemon -d\na b c\n"), (1, "daemon -d\n")])
+def test_with_mps_the_server_starts_as_the_image_does(status: int, printed: str, tmp_path: Path) -> None:
+    """Behind the daemon, if that starts, and by the same command. The shell runs here, with a daemon that is none."""
+    [(name, server)] = compose("tools/docker-compose.mps.yml")["services"].items()
+    [entry], [command] = values("ENTRYPOINT", "server"), values("CMD", "server")
+    words = [word.replace("$$", "$") for word in server["entrypoint"]]
+    assert name == "server" and words[:3] == json.loads(entry) and server["command"] == json.loads(command)
+    daemon = tmp_path / words[5].split()[0]
+    daemon.write_text(f'#!/bin/sh\necho daemon "$@"\nexit {status}\n')
+    daemon.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ran = subprocess.run([*words[3:], "echo", "a b", "c"], capture_output=True, text=True, env=path, check=False)
+    assert (ran.returncode, ran.stdout) == (status, printed)
 
 
 def test_grafana_s_login_is_told() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from voice_clone_client._servers import addresses, affinity
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings as GatewaySettings
@@ -138,6 +139,23 @@ def test_a_server_s_command_and_mounts(objects: Objects, tmp_path: Path) -> None
     )
     scratch = [path for line in values("ENV", "server") for path in re.findall(r"=(/tmp)", line)]
     assert scratch and "/tmp" in mounts, "the root file system is read-only"
+
+
+def test_with_mps_a_server_starts_as_with_compose(tmp_path: Path) -> None:
+    paths = {"resources": [str(FOLDER / "overlays" / "gpu")], "components": [str(FOLDER / "components" / "mps")]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(paths))
+    before, objects = render(FOLDER / "overlays" / "gpu"), render(tmp_path)
+    for each in objects:
+        if each["apiVersion"] not in OF_OPERATORS:
+            kubernetes_validate.validate(each, "1.37", strict=True)
+    [container] = one(objects, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
+    [plain] = one(before, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
+    service = compose("tools/docker-compose.mps.yml")["services"]["server"]
+    assert container["command"] == [word.replace("$$", "$") for word in service["entrypoint"]]
+    assert container["args"] == plain["args"]
+    added = {each["name"]: each["value"] for each in container["env"] if each not in plain["env"]}
+    assert added == service["environment"]
+    assert {"/tmp", "/dev/shm"} <= {mount["mountPath"] for mount in container["volumeMounts"]}, "MPS writes there"
 
 
 def test_there_is_time_to_end(objects: Objects) -> None:

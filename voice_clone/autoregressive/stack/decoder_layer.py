@@ -35,25 +35,27 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = RMSNorm(self.head_dim, eps)
             self.k_norm = RMSNorm(self.head_dim, eps)
+        self._norms: Tensor | None = None  # of all heads, once they are needed
 
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
     ) -> Tensor:
+        """[B, T, C] -> the heads' results [B, T, H * D], which the output projection takes."""
         batch, length, _ = x.shape
         qkv = self.qkv_proj(x).view(batch, length, -1, self.head_dim)
         turned = self.heads + self.kv_heads
         qk = qkv[:, :, :turned]  # [B, T, H + G, D]
         if self.config.qk_norm:
-            qk = normalise(qk, self.eps)
-            qk[:, :, : self.heads].mul_(self.q_norm.weight)
-            qk[:, :, self.heads :].mul_(self.k_norm.weight)
+            qk = normalise(qk, self.eps).mul_(self._head_norms())
         qk = rotate(qk.transpose(1, 2), cos, sin, self.config)
         v = qkv[:, :, turned:].transpose(1, 2)
         k, v = cache.update(layer, qk[:, self.heads :], v, span)  # [B, G, S, D]
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
         q = qk[:, : self.heads].reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
-        if span.each is None:
+        if span.owner is not None:
+            out = _attend_as_owners(q, k, v, mask, span.owner)
+        elif span.each is None:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
             rows = [slice(row, row + 1) for row in range(batch)]
@@ -65,13 +67,40 @@ class Attention(nn.Module):
                     for row, seen in zip(rows, span.each, strict=True)
                 ]
             )
-        out = out.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
-        projected: Tensor = self.o_proj(out)
-        return projected
+        return out.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
+
+    def _head_norms(self) -> Tensor:
+        """The norms' weights of all heads of queries and keys, [H + G, D]: one product instead of two."""
+        queries, keys = self.q_norm.weight, self.k_norm.weight
+        if self._norms is None or queries.requires_grad:
+            self._norms = torch.cat([queries.expand(self.heads, -1), keys.expand(self.kv_heads, -1)])
+        return self._norms
 
     def _first(self, seen: int) -> int:
         """The first position that a query at position `seen - 1` sees."""
         return 0 if self.config.window is None else max(0, seen - self.config.window)
+
+
+def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owner: Tensor) -> Tensor:
+    """Attention of B positions of R streams, each to its own stream.
+
+    Every position attends to every stream, and one result is picked: values of one stream, finite or not, never meet
+    those of another, and the shapes depend on numbers alone.
+
+    Args:
+        q: [B, G, H/G, D].
+        k, v: [R, G, S, D].
+        mask: broadcastable to [B * H/G, S].
+        owner: int64 [B], below R.
+
+    Returns:
+        [B, G, H/G, D].
+    """
+    batch, groups, heads, dim = q.shape
+    queries = q.transpose(0, 1).reshape(1, groups, batch * heads, dim).expand(len(k), -1, -1, -1)
+    out = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask)
+    picked: Tensor = out.view(len(k), groups, batch, heads, dim)[owner, :, torch.arange(batch, device=owner.device)]
+    return picked
 
 
 class DecoderLayer(nn.Module):
@@ -87,7 +116,15 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
     ) -> Tensor:
-        """`mask` is bool, broadcastable to [B, G, H/G * T, S], true where a query may look; None: everywhere."""
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask, cache, layer, span)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+        """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
+        may look; None: everywhere.
+        """
+        heads = self.self_attn(self.input_layernorm(x), cos, sin, mask, cache, layer, span)
+        _add_product(x, heads, self.self_attn.o_proj)
+        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj)
+
+
+def _add_product(x: Tensor, y: Tensor, linear: nn.Linear) -> Tensor:
+    """x + linear(y), without bias, in x: one kernel."""
+    x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), linear.weight.T)
+    return x

@@ -78,6 +78,23 @@ class Stack(Protocol):
             [B, C], the normed hidden states.
         """
 
+    def prefill_together(
+        self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
+    ) -> Tensor:
+        """Run N positions of R streams; reads no value, so a CUDA graph can hold it.
+
+        Args:
+            slots: int64 [R]; the same one may come again where nothing is its owner's.
+            owner: int64 [N], the stream of each position, as its place in `slots`.
+            positions: int64 [N]; the earlier ones of a stream are in the cache or come in the same call. `length` or
+                more where the result is not used.
+            embeds: [N, C].
+            length: the first `length` positions of the cache are read, as far as a position allows.
+
+        Returns:
+            [N, C], the normed hidden states.
+        """
+
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state."""
 
@@ -104,10 +121,9 @@ class DecoderStack(nn.Module):
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
         length = embeds.shape[0]
         end = offset + length
-        positions = torch.arange(offset, end, device=embeds.device)
         mask = visible(length, offset, self.config, embeds.device)
-        row = slice(slot, slot + 1)
-        return self._run(embeds[None], positions, mask, cache, Span(row, slice(offset, end), row, end))[0]
+        row, positions = slice(slot, slot + 1), slice(offset, end)
+        return self._run(embeds[None], positions, mask, cache, Span(row, positions, row, end))[0]
 
     @torch.inference_mode()
     def decode(
@@ -132,19 +148,27 @@ class DecoderStack(nn.Module):
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         batch = embeds.shape[0]
         slots = torch.arange(batch, device=embeds.device)
-        unseen = ~self._seen(torch.arange(length, device=embeds.device), positions)
-        # An additive mask: from a bool mask every layer would make it anew.
-        mask = torch.zeros_like(unseen, dtype=embeds.dtype).masked_fill(unseen, -torch.inf)[:, None, None]
+        mask = self._added(positions, length, embeds.dtype)[:, None, None]
         span = Span(slots, positions, slice(0, batch), length)
+        return self._run(embeds[:, None], positions[:, None], mask, cache, span)
+
+    @torch.inference_mode()
+    def prefill_together(
+        self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
+    ) -> Tensor:
+        heads = self.config.num_attention_heads // self.config.num_key_value_heads
+        mask = self._added(positions, length, embeds.dtype).repeat_interleave(heads, 0)  # [N * H/G, S]
+        span = Span(slots[owner], positions, slots, length, owner=owner)
         return self._run(embeds[:, None], positions[:, None], mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape
         end = start + length
-        span = Span(slice(0, batch), slice(start, end), slice(0, batch), end)
+        positions = slice(start, end)
+        span = Span(slice(0, batch), positions, slice(0, batch), end)
         masked = length > 1 or self.config.window is not None
         mask = visible(length, start, self.config, x.device) if masked else None
-        return self._run(x, torch.arange(start, end, device=x.device), mask, cache, span)
+        return self._run(x, positions, mask, cache, span)
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
@@ -153,9 +177,15 @@ class DecoderStack(nn.Module):
             seen &= keys > positions[:, None] - self.config.window
         return seen
 
-    def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+    def _added(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+        """An additive mask of the first `length` keys, [B, S]: from a bool mask every layer would make it anew."""
+        unseen = ~self._seen(torch.arange(length, device=positions.device), positions)
+        return torch.zeros_like(unseen, dtype=dtype).masked_fill(unseen, -torch.inf)
+
+    def _run(self, x: Tensor, positions: Tensor | slice, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]."""
         cos, sin = cache.cos[positions], cache.sin[positions]
+        x = x.clone()  # the layers overwrite it
         for index, layer in enumerate(self.layers):
             x = layer(x, cos, sin, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])

@@ -28,6 +28,8 @@ class Span:
         length: S; positions 0..S-1 are read.
         each: with T = 1, how many positions each of the B streams sees; it then attends by itself, to these alone,
             and its result cannot depend on how long the others are. None: all attend together, under a mask.
+        owner: with T = 1, where several of the B are positions of one stream: int64 [B], the stream of each, as its
+            place in `read`. None: each is a stream of its own.
     """
 
     slots: Tensor | slice
@@ -35,6 +37,7 @@ class Span:
     read: Tensor | slice
     length: int
     each: Sequence[int] | None = None
+    owner: Tensor | None = None
 
 
 class KVCache:
@@ -65,6 +68,12 @@ class KVCache:
                 cache[span.slots, :, span.positions] = new[:, :, 0]  # pairs (slot, position) -> [B, G, D]
             read.append(cache[span.read, :, : span.length])
         return read[0], read[1]
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Move the first `length` positions of a slot to another one."""
+        for cache in (self.keys, self.values):
+            cache[:, target, :, :length] = cache[:, source, :, :length]
+        self.wipe(source, length)
 
     def wipe(self, slot: int, length: int) -> None:
         """Zero the first `length` positions of a slot.

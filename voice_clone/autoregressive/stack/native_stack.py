@@ -29,8 +29,8 @@ LoadLayer = Callable[[nn.Module, int], None]
 class StackWork(Workspace):
     """What a stack computes with, besides."""
 
-    def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed) -> None:
-        super().__init__(*matrices)
+    def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed, prompts: bool = False) -> None:
+        super().__init__(*matrices, prompts=prompts)
         self._size = size
         self._widths = widths
         self._positions = 0
@@ -59,7 +59,7 @@ class NativeStack:
 
     Attributes:
         weights, norms, eps: as `decoder_stack` takes them.
-        work: memory that it computes with.
+        work: memory that it computes frames with.
         multiplications: of a row.
 
     Raises:
@@ -87,7 +87,10 @@ class NativeStack:
         queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
         self._like = norm.weight
         size = len(norm.weight)
-        self.work = StackWork(size, (queries + 2 * keys, queries, 2 * inner, inner, size), *stacked)
+        widths = queries + 2 * keys, queries, 2 * inner, inner, size
+        self.work = self._prompt_work = StackWork(size, widths, *stacked)
+        if stacked[0].prompt_type != stacked[0].activation_type:
+            self._prompt_work = StackWork(size, widths, *stacked, prompts=True)
         stack.layers = nn.ModuleList()
 
     @property
@@ -104,7 +107,7 @@ class NativeStack:
 
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
         positions = torch.arange(offset, offset + embeds.shape[0])
-        return self.run(embeds, cache, torch.full_like(positions, slot), positions)[-1]
+        return self.run(embeds, cache, torch.full_like(positions, slot), positions, self._prompt_work)[-1]
 
     def decode(
         self,
@@ -119,17 +122,24 @@ class NativeStack:
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         return self.run(embeds, cache, torch.arange(embeds.shape[0]), positions)
 
+    def prefill_together(
+        self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
+    ) -> Tensor:
+        return self.run(embeds, cache, slots[owner], positions, self._prompt_work)
+
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape
         rows = self.run(x.flatten(0, 1), cache, *_places(batch, start, start + length))
         return rows.view(batch, length, -1)[:, -1]
 
-    def run(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor) -> Tensor:
+    def run(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor, work: StackWork | None = None) -> Tensor:
         """N new positions of any streams: x [N, C], slots and positions int64 [N] -> normed hidden states [N, C].
 
-        A row sees its slot's positions up to its own, also those that come in the same call.
+        A row sees its slot's positions up to its own, also those that come in the same call. Rows are rounded as `work`
+        has it, by default as those of frames.
         """
-        self.work.resize_to(x.shape[0], cache.cos.shape[0])
+        work = work or self.work
+        work.resize_to(x.shape[0], cache.cos.shape[0])
         out = empty(tuple(x.shape), np.float32)
         thread_pool().run(
             decoder_stack,
@@ -140,8 +150,8 @@ class NativeStack:
             self.eps,
             tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
             (slots.numpy(), positions.numpy()),
-            self.work.per_thread,
-            self.work.common,
+            work.per_thread,
+            work.common,
             np.array(x.numpy()),
             out,
         )

@@ -9,6 +9,7 @@ from voice_clone.appended_text.tokens import Appended
 from voice_clone.autoregressive.talker import MoreText
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.speech import has_words
 
 Limit = Callable[[int], tuple[int, bool]]
 """Tokens of a text -> `TalkerRequest.max_frames` and `budgeted`."""
@@ -57,7 +58,7 @@ class Qwen3TTSText:
         appended = self._rules.append(self._tail, text, last)
         if appended.ids.size and int(appended.ids.max()) >= self._vocabulary:
             raise InvalidArgument("the text has a token that the model does not know; remove control tokens")
-        return Draft(appended, last, not text.strip())
+        return Draft(appended, last, not has_words(text))
 
     def take(self, draft: Draft, cut: bool = False) -> MoreText:
         self._tail = draft.appended.tail

@@ -45,8 +45,9 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
                 target[i] = float32(0)
     old_keys = layer[STATE] + group * part
     old_values = old_keys + kv_heads * part
-    keys[:part] = past[stream, old_keys : old_keys + part]
-    values[:part] = past[stream, old_values : old_values + part]
+    for i in range(part):  # slices would be seconds more to compile: the text of the error if their sizes differed
+        keys[i] = past[stream, old_keys + i]
+        values[i] = past[stream, old_values + i]
     for n in range(rows):
         row = (stream * rows + n) * size
         key, value = row + (heads + group) * dim, row + (heads + kv_heads + group) * dim
@@ -55,8 +56,9 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
             new[i] = x[key + i]
             values[part + n * dim + i] = x[value + i]
         _apply_rotary(new, cos[stream, n], sin[stream, n])
-    next_past[stream, old_keys : old_keys + part] = keys[rows * dim : rows * dim + part]
-    next_past[stream, old_values : old_values + part] = values[rows * dim : rows * dim + part]
+    for i in range(part):
+        next_past[stream, old_keys + i] = keys[rows * dim + i]
+        next_past[stream, old_values + i] = values[rows * dim + i]
     ratio = heads // kv_heads
     for n in range(rows):
         seen = min(before, position[stream] + n) + 1

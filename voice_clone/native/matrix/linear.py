@@ -17,15 +17,16 @@ class Workspace:
 
     Args:
         matrices: those that the rows are multiplied with, all of one precision.
+        prompts: whether the rows are those of prompts.
 
     Attributes:
         per_thread: rounded rows [threads, rows * I] and their scales, as `parallel_products.linear` takes them.
     """
 
-    def __init__(self, *matrices: Packed) -> None:
+    def __init__(self, *matrices: Packed, prompts: bool = False) -> None:
         self._inputs = max(matrix.inputs for matrix in matrices)
         self._scales = max(matrix.activation_scales for matrix in matrices)
-        self._kind = matrices[0].activation_type
+        self._kind = matrices[0].prompt_type if prompts else matrices[0].activation_type
         self._rows = 0
         self.per_thread: tuple[Array, ...]
 

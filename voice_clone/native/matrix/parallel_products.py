@@ -17,7 +17,7 @@ Shapes: N rows, I inputs (padded), O outputs. Arguments that the functions share
 from numba import int64
 
 from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.dot_products import INT4_PANEL
+from voice_clone.native.matrix.panel_products import PANEL
 from voice_clone.native.matrix.products import multiply, padded_inputs, prepare
 from voice_clone.native.primitives.exponential import silu
 from voice_clone.native.work_sharing import claim_from_either_end, finish, share, wait
@@ -28,8 +28,8 @@ CHUNKS_PER_THREAD = 16  # of a phase; small chunks let threads end at the same t
 @compiled
 def _outputs(count, chunk, chunks):
     """Which of `count` outputs belong to a chunk, in whole panels: (first, last + 1)."""
-    first, last = share((count + INT4_PANEL - 1) // INT4_PANEL, chunk, chunks)
-    return INT4_PANEL * first, min(INT4_PANEL * last, count)
+    first, last = share((count + PANEL - 1) // PANEL, chunk, chunks)
+    return PANEL * first, min(PANEL * last, count)
 
 
 @compiled
@@ -40,6 +40,20 @@ def _prepared(weights, x, own):
     prepared = flat[: x.shape[0] * inputs].reshape(x.shape[0], inputs)
     prepare(weights, x, prepared, scales)
     return prepared
+
+
+@compiled
+def _add(a, out):
+    """out [N] += a. The compiler makes vectors of it, unlike of a loop whose first index could be negative."""
+    for i in range(out.shape[0]):
+        out[i] += a[i]
+
+
+@compiled
+def _gate(gate, up, out):
+    """out [N] = silu(gate) * up."""
+    for i in range(out.shape[0]):
+        out[i] = silu(gate[i]) * up[i]
 
 
 @compiled
@@ -67,8 +81,7 @@ def residual_phase(thread, counters, phase, chunks, weights, groups, x, own, pro
         first, last = _outputs(residual.shape[1], chunk, chunks)
         multiply(weights, groups, prepared, own[1], first, last, product)
         for n in range(x.shape[0]):
-            for i in range(first, last):
-                residual[n, i] += product[n, i]
+            _add(product[n, first:last], residual[n, first:last])
         done += 1
         chunk = claim_from_either_end(counters, phase, chunks, thread)
     finish(counters, phase, done)
@@ -90,8 +103,7 @@ def gated_phase(thread, counters, phase, chunks, weights, groups, x, own, produc
         multiply(weights, groups, prepared, own[1], first, last, product)
         multiply(weights, groups, prepared, own[1], inner + first, inner + last, product)
         for n in range(x.shape[0]):
-            for i in range(first, last):
-                out[n, i] = silu(product[n, i]) * product[n, inner + i]
+            _gate(product[n, first:last], product[n, inner + first : inner + last], out[n, first:last])
         done += 1
         chunk = claim_from_either_end(counters, phase, chunks, thread)
     finish(counters, phase, done)

@@ -6,14 +6,16 @@ which they are stored. The type of the array tells the form:
 | array | one weight | activations |
 |---|---|---|
 | float32 [O, I] | the number | float32 |
-| uint16 [O, I] | the upper half of a float32 (bf16) | float32 |
+| uint16 [O, I] | the upper half of a float32 (bf16) | float32, or uint16: bf16 |
 | int8 [O, I] | the number times the scale of its group of 128 | int16 |
 | uint8 [O, I / 2] | half a byte minus 8, times the scale of its group of 32 | int8 |
 
-With int8 weights activations are rounded to 16 bits, with one scale for each row. With int4 weights they are rounded
-to 8 bits, with one scale for each group of a row; this error is small beside that of rounding the weights. The sum of a
-group is exact. I is a multiple of what dot_products.py requires and O, with int4, of INT4_PANEL; zeros pad both. The
-result of a row is the same, bit for bit, whatever other rows there are.
+With bf16 weights the type of the rounded rows tells the form of the activations: prompts, which compute more than they
+read, are rounded to bf16 where the processor has dot products of bf16. With int8 weights activations are rounded to 16
+bits, with one scale for each row. With int4 weights they are rounded to 8 bits, with one scale for each group of a row;
+this error is small beside that of rounding the weights. The sum of a group is exact. I is padded with zeros to what a
+product takes at once and O, but with fp32, to whole panels; see weights.py. The result of a row is the same, bit for
+bit, whatever other rows there are.
 
 Shapes: N rows, I inputs (padded), O outputs.
 """
@@ -22,11 +24,13 @@ Shapes: N rows, I inputs (padded), O outputs.
 # This is numba's language: types are those of the arguments.
 
 import numpy as np
-from numba import float32, int8, int16, int32, types
+from numba import float32, int8, int16, int32, types, uint16, uint32
 from numba.extending import overload, register_jitable
 
-from voice_clone.native.matrix.dot_products import INT4_GROUP, INT4_PANEL, dot_tile, int4_tile
+from voice_clone.native.matrix.dot_products import dot_tile
+from voice_clone.native.matrix.panel_products import INT4_GROUP, PANEL, panel_tile
 from voice_clone.native.primitives.arithmetic import float_bits, float_from_bits
+from voice_clone.native.primitives.vectors import WIDTH
 
 BLOCK_BYTES = 128 << 10  # of weights that stay in a core's cache while rows pass by
 FEW_ROWS = 8  # a product of at most so many rows waits for its weights
@@ -47,13 +51,15 @@ def prepare(weights, x, prepared, scales):
     """Round rows of activations to what `weights` are multiplied with.
 
     x: float32 [N, inputs]. prepared: [N, I], to be filled: rows of the type in the table above. scales: float32, to be
-    filled: [N]; with int4 weights [N, 2, I / 32], flat, the `factors` of `int4_tile`.
+    filled with int8 weights: [N]; with int4 weights [N, 2, I / 32], flat: for each group of a row its scale, and the
+    number that corrects for the weights being stored without a sign.
     """
 
 
 @overload(prepare)
 def _prepare_overload(weights, x, prepared, scales):
-    return {types.uint8: _round_groups, types.int8: _round_rows}.get(weights.dtype, _copy_rows)
+    kinds = {types.int8: _round_groups, types.int16: _round_rows, types.uint16: _round_to_bf16}
+    return kinds.get(prepared.dtype, _copy_rows)
 
 
 def _copy_rows(weights, x, prepared, scales):
@@ -62,7 +68,22 @@ def _copy_rows(weights, x, prepared, scales):
             prepared[n, i] = x[n, i]
         for i in range(x.shape[1], prepared.shape[1]):
             prepared[n, i] = float32(0)
-        scales[n] = float32(1)
+
+
+def _round_to_bf16(weights, x, prepared, scales):
+    for n in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            prepared[n, i] = _bf16_bits(x[n, i])
+        for i in range(x.shape[1], prepared.shape[1]):
+            prepared[n, i] = uint16(0)
+
+
+@register_jitable
+def _bf16_bits(x):
+    """The nearest bf16, of two as near the even one; NaN stays NaN."""
+    bits = uint32(float_bits(x))
+    rounded = uint32(bits + uint32(0x7FFF) + ((bits >> uint32(16)) & uint32(1)))
+    return uint16((bits if x != x else rounded) >> uint32(16))
 
 
 @register_jitable
@@ -128,16 +149,16 @@ def multiply(weights, groups, x, scales, first, last, out):
 
 @overload(multiply)
 def _multiply_overload(weights, groups, x, scales, first, last, out):
-    return _int4_multiply() if weights.dtype == types.uint8 else _multiply(weights.dtype)
+    return _multiply_rows() if weights.dtype == types.float32 else _multiply_panels()
 
 
-def _multiply(kind):
-    """`multiply` for fp32, bf16 and int8."""
-    wide = 1 if kind == types.int8 else 3  # outputs of a tile; int8 needs its registers for the sums of groups
+def _multiply_rows():
+    """`multiply` for fp32."""
+    wide = 3  # outputs of a tile
     # A product of few rows waits for its weights. A product of many rows computes with one block of weights, which
-    # stays in the cache. The processor prefetches rows that are read in one direction, but not soon enough for int8.
+    # stays in the cache. The processor prefetches rows that are read in one direction.
     few, many = dot_tile(wide, 4, prefetch=True), dot_tile(wide, 4)
-    narrow, single = dot_tile(1, 4), dot_tile(1, 1, prefetch=kind == types.int8)
+    narrow, single = dot_tile(1, 4), dot_tile(1, 1)
 
     def product(weights, groups, x, scales, first, last, out):
         rows = x.shape[0]
@@ -148,45 +169,51 @@ def _multiply(kind):
             tiled = stop - (stop - start) % wide
             for n in range(0, fours, 4):
                 for o in range(start, tiled, wide):
-                    sums = few(weights, groups, x, o, n) if rows <= FEW_ROWS else many(weights, groups, x, o, n)
+                    sums = few(weights, x, o, n) if rows <= FEW_ROWS else many(weights, x, o, n)
                     for k in range(wide):
                         for r in range(4):
-                            out[n + r, o + k] = sums[4 * k + r] * scales[n + r]
+                            out[n + r, o + k] = sums[4 * k + r]
                 for o in range(tiled, stop):
-                    sums = narrow(weights, groups, x, o, n)
+                    sums = narrow(weights, x, o, n)
                     for r in range(4):
-                        out[n + r, o] = sums[r] * scales[n + r]
+                        out[n + r, o] = sums[r]
             for n in range(fours, rows):
                 for o in range(start, stop):
-                    out[n, o] = single(weights, groups, x, o, n)[0] * scales[n]
+                    out[n, o] = single(weights, x, o, n)[0]
 
     return product
 
 
-def _int4_multiply():
-    """`multiply` for int4. A panel is computed as a whole; outputs outside first..last - 1 are not written."""
-    few, many, single = int4_tile(4, prefetch=True), int4_tile(4), int4_tile(1, prefetch=True)
+def _multiply_panels():
+    """`multiply` for bf16, int8 and int4. Panels are computed as a whole."""
+    most = 8 if WIDTH == 16 else 4  # rows of a tile: what the registers hold
+    # The processor itself prefetches the one panel that a single row reads.
+    many, few, single = panel_tile(2, most), panel_tile(2, 4, prefetch=True), panel_tile(1, 1)
+    last_panel = panel_tile(1, 4)  # of an odd number
 
     def product(weights, groups, x, scales, first, last, out):
-        rows, count = x.shape[0], groups.shape[1]
-        fours = rows - rows % 4
-        factors = scales[: rows * 2 * count].reshape(rows, 2, count)
-        block = INT4_PANEL * max(1, BLOCK_BYTES // (INT4_PANEL * weights.shape[1]))
-        for start in range(first - first % INT4_PANEL, last, block):
+        rows = x.shape[0]
+        block = 2 * PANEL * max(1, BLOCK_BYTES // (2 * PANEL * weights.shape[1] * weights.itemsize))
+        for start in range(first - first % PANEL, last, block):
             stop = min(start + block, last)
-            for n in range(0, fours, 4):
-                for o in range(start, stop, INT4_PANEL):
-                    if rows <= FEW_ROWS:
-                        sums = few(weights, groups, x, factors, o, n)
-                    else:
-                        sums = many(weights, groups, x, factors, o, n)
-                    for k in range(max(0, first - o), min(INT4_PANEL, last - o)):
-                        for r in range(4):
-                            out[n + r, o + k] = sums[4 * k + r]
-            for n in range(fours, rows):
-                for o in range(start, stop, INT4_PANEL):
-                    sums = single(weights, groups, x, factors, o, n)
-                    for k in range(max(0, first - o), min(INT4_PANEL, last - o)):
-                        out[n, o + k] = sums[k]
+            paired = stop - (stop - start + PANEL - 1) // PANEL % 2 * PANEL
+            n = 0
+            while n < rows:
+                size = most if rows > FEW_ROWS and rows - n > 4 else 4 if rows >= 4 else 1
+                n = min(n, rows - size)  # a row that is computed twice is the same
+                if size == 1:
+                    for o in range(start, stop, PANEL):
+                        single(weights, groups, x, scales, out, o, n, first, last)
+                else:
+                    for o in range(start, paired, 2 * PANEL):
+                        if size > 4:
+                            many(weights, groups, x, scales, out, o, n, first, last)
+                        else:
+                            few(weights, groups, x, scales, out, o, n, first, last)
+                    if paired < stop:
+                        o = start + (stop - 1 - start) // PANEL * PANEL
+                        for four in range(n, n + size, 4):
+                            last_panel(weights, groups, x, scales, out, o, four, first, last)
+                n += size
 
     return product

@@ -1,9 +1,10 @@
 """The forms in which a matrix is stored: fp32, bf16, int8 or int4. See products.py for the meaning of their numbers.
 
-In int4, P = `INT4_PANEL` outputs are interleaved: bytes [O / P, I / 8, P, 4]. Of 8 inputs of an output the first four
-lie in the lower halves of four bytes, the other four in the upper halves, each number plus 8. So the products of a
-vector of bytes add up to a vector of P outputs. The scales are bf16 [O / P, I / 32, P]. P depends on the processor, see
-instructions.py, and nothing that is kept for another processor may be read.
+In all but fp32, P = `PANEL` outputs are interleaved, so that the products of a vector add up to a vector of P outputs.
+bf16 and int8 numbers are [O / P, I / 2, P, 2], pairs of inputs; the scales of int8 float32 [O / P, I / 128, P]. int4
+bytes are [O / P, I / 8, P, 4]: of 8 inputs of an output the first four lie in the lower halves of four bytes, the other
+four in the upper halves, each number plus 8. The scales of int4 are bf16 [O / P, I / 32, P]. P depends on the
+processor, see instructions.py, and nothing that is kept for another processor may be read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from voice_clone.native.aligned import stack
-from voice_clone.native.matrix.dot_products import INT4_GROUP, INT4_PANEL, INT8_GROUP
+from voice_clone.native.instructions import INSTRUCTIONS
+from voice_clone.native.matrix.panel_products import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.native.primitives.vectors import WIDTH
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
@@ -26,6 +28,7 @@ Array = npt.NDArray[Any]
 
 _SMALLEST = 1e-30  # so that a group of zeros has a scale
 _CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
+_UNITS = {2: torch.int16, 4: torch.int32}  # by their bytes
 _ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
 
 
@@ -33,8 +36,8 @@ _ROWS = 256  # rows that are rounded to int4 at once, few enough for the process
 class Packed:
     """A matrix [..., O, I] in one of the forms. The type of `values` tells the form; see products.py.
 
-    I is the number of inputs, padded with zeros to what a product takes at once. With int4, O is the number of outputs
-    padded to whole panels.
+    I is the number of inputs, padded with zeros to what a product takes at once. But with fp32, O is the number of
+    outputs padded to whole panels.
 
     Attributes:
         values: the weights.
@@ -66,6 +69,12 @@ class Packed:
         return kinds.get(self.values.dtype, np.float32)
 
     @property
+    def prompt_type(self) -> type[np.generic]:
+        """The type to which a product rounds rows of prompts."""
+        dots = INSTRUCTIONS.bf16_dots and self.values.dtype == np.uint16
+        return np.uint16 if dots else self.activation_type
+
+    @property
     def activation_scales(self) -> int:
         """How many scales a rounded row of activations has."""
         return 2 * int(self.groups.shape[-1]) if self.values.dtype == np.uint8 else 1
@@ -92,19 +101,32 @@ def pack(weight: Tensor, precision: Precision) -> Packed:
     """Round a weight [O, I], on the CPU, to `precision`."""
     outputs, inputs = weight.shape
     size = {"int8": INT8_GROUP, "int4": INT4_GROUP}.get(precision, WIDTH)
-    wide = torch.nn.functional.pad(
-        weight.float(), (0, -inputs % size, 0, -outputs % INT4_PANEL * (precision == "int4"))
-    )
+    missing = (0, -inputs % size, 0, -outputs % PANEL * (precision != "fp32"))
+    wide = weight.to(torch.bfloat16 if precision == "bf16" else torch.float32)
+    if any(missing):  # a pad of nothing is a copy
+        wide = torch.nn.functional.pad(wide, missing)
     if precision == "int4":
         parts = [_pack_int4(wide[start : start + _ROWS]) for start in range(0, len(wide), _ROWS)]
         return Packed(*(torch.cat(part).numpy() for part in zip(*parts, strict=True)))
     if precision == "int8":
-        groups = wide.view(outputs, -1, INT8_GROUP)
+        groups = wide.view(len(wide), -1, INT8_GROUP)
         scales = groups.abs().amax(dim=-1).clamp_min_(_SMALLEST) / 127
         values = (groups / scales[..., None]).round_().to(torch.int8)
-        return Packed(values.view(outputs, -1).numpy(), scales.numpy())
-    values = wide if precision == "fp32" else wide.bfloat16().view(torch.uint16)
+        return Packed(_interleaved(values.flatten(1), 2).numpy(), _interleaved(scales, 1).numpy())
+    values = wide if precision == "fp32" else _interleaved(wide, 2).view(torch.uint16)
     return Packed(values.numpy(), np.zeros((1, 1), np.float32))
+
+
+def _interleaved(rows: Tensor, size: int) -> Tensor:
+    """Rows [O, I] -> the panels [O / P, I / size, P, size], seen as [O, I]."""
+    units = rows.view(_UNITS[size * rows.element_size()])  # each is moved as one number, which is faster
+    return units.view(-1, PANEL, units.shape[1]).transpose(1, 2).contiguous().view(units.shape).view(rows.dtype)
+
+
+def _rows_of(panels: Tensor, size: int) -> Tensor:
+    """The rows that `_interleaved` took."""
+    units = panels.view(_UNITS[size * panels.element_size()])
+    return units.view(-1, units.shape[1], PANEL).transpose(1, 2).contiguous().view(units.shape).view(panels.dtype)
 
 
 def _pack_int4(wide: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,10 +134,9 @@ def _pack_int4(wide: Tensor) -> tuple[Tensor, Tensor]:
     groups = wide.view(wide.shape[0], -1, INT4_GROUP)
     scales = _least_squares(groups)
     values = (groups / scales[..., None]).round_().clamp_(-8, 7).add_(8).to(torch.uint8)
-    low, high = values.view(-1, INT4_PANEL, wide.shape[1] // 8, 2, 4).unbind(3)
-    both = (low | high << 4).transpose(1, 2)
-    scales = scales.bfloat16().view(-1, INT4_PANEL, groups.shape[1]).transpose(1, 2).contiguous().view(torch.uint16)
-    return both.reshape(wide.shape[0], -1), scales.reshape(wide.shape[0], -1)
+    low, high = values.view(wide.shape[0], -1, 2, 4).unbind(2)
+    both = (low | high << 4).flatten(1)
+    return _interleaved(both, 4), _interleaved(scales.bfloat16().view(torch.int16), 1).view(torch.uint16)
 
 
 def _least_squares(groups: Tensor) -> Tensor:
@@ -148,14 +169,13 @@ def unpack(packed: Packed, outputs: int, inputs: int) -> Tensor:
     """The float32 weights [outputs, inputs] that a packed matrix stands for, without its padding."""
     values = torch.from_numpy(packed.values)
     if values.dtype == torch.uint8:
-        both = values.view(-1, packed.inputs // 8, INT4_PANEL, 4).transpose(1, 2)
-        groups = torch.stack([both & 15, both >> 4], dim=3).view(len(values), -1, INT4_GROUP) - 8.0
-        scales = torch.from_numpy(packed.groups).view(torch.bfloat16).float()
-        scales = scales.view(-1, groups.shape[1], INT4_PANEL).transpose(1, 2).reshape(len(values), -1, 1)
-        values = (groups * scales).flatten(1)
+        both = _rows_of(values, 4).view(len(values), -1, 4)
+        groups = torch.stack([both & 15, both >> 4], dim=2).view(len(values), -1, INT4_GROUP) - 8.0
+        scales = _rows_of(torch.from_numpy(packed.groups).view(torch.bfloat16).float(), 1)
+        values = (groups * scales[..., None]).flatten(1)
     elif values.dtype == torch.int8:
-        scales = torch.from_numpy(packed.groups)[..., None]
-        values = (values.view(*scales.shape[:2], -1) * scales).flatten(1)
+        scales = _rows_of(torch.from_numpy(packed.groups), 1)[..., None]
+        values = (_rows_of(values, 2).view(*scales.shape[:2], -1) * scales).flatten(1)
     elif values.dtype == torch.uint16:
-        values = values.view(torch.bfloat16).float()
+        values = _rows_of(values.view(torch.bfloat16), 2).float()
     return values[:outputs, :inputs]

@@ -131,3 +131,38 @@ def _sum_in_fixed_order(builder, size, add):
     with cgutils.for_range(builder, builder.sub(size, done)) as loop:
         builder.store(add(builder.load(result), builder.add(done, loop.index), FLOAT), result)
     return builder.load(result)
+
+
+@intrinsic
+def weighted_sum(context, weights, rows, count, out):
+    """out [N] = the sum of the first `count` rows [S, N] by their weights [S], one row after the other; float32."""
+
+    def code(context, builder, signature, arguments):
+        weights, _ = _array(context, builder, signature, arguments, 0)
+        rows, _ = _array(context, builder, signature, arguments, 1)
+        out, size = _array(context, builder, signature, arguments, 3)
+
+        def columns(first, kind, vectors_):
+            """Some neighbouring vectors of the result."""
+            places = [builder.add(first, index(v * WIDTH)) for v in range(vectors_)]
+            totals = [vectors.variable(builder, ir.Constant(kind, None)) for _ in places]
+            with cgutils.for_range(builder, arguments[2]) as loop:
+                weight = builder.load(builder.gep(weights, [loop.index]))
+                if kind == FLOATS:
+                    weight = vectors.broadcast(builder, weight)
+                row = builder.mul(loop.index, size)
+                for place, each in zip(places, totals, strict=True):
+                    value = vectors.load(builder, rows, builder.add(row, place), kind)
+                    builder.store(vectors.fma(builder, weight, value, builder.load(each)), each)
+            for place, each in zip(places, totals, strict=True):
+                vectors.store(builder, out, place, builder.load(each))
+
+        done = index(0)
+        for kind, vectors_, width in ((FLOATS, 8, 8 * WIDTH), (FLOATS, 1, WIDTH), (FLOAT, 1, 1)):
+            blocks = builder.sdiv(builder.sub(size, done), index(width))
+            with cgutils.for_range(builder, blocks) as loop:
+                columns(builder.add(done, builder.mul(loop.index, index(width))), kind, vectors_)
+            done = builder.add(done, builder.mul(blocks, index(width)))
+        return context.get_dummy_value()
+
+    return types.none(weights, rows, types.int64, out), code

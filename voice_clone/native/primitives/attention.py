@@ -9,7 +9,7 @@ import numpy as np
 from numba import float32
 
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.arithmetic import dot, fma, total
+from voice_clone.native.primitives.arithmetic import dot, total, weighted_sum
 from voice_clone.native.primitives.exponential import exponential
 
 
@@ -25,13 +25,9 @@ def attend(query, keys, values, length, scores, out):
     for s in range(length):
         scores[s] = dot(query, keys[s]) * scale
         largest = max(largest, scores[s])
-    for i in range(size):
-        out[i] = float32(0)
     for s in range(length):
         scores[s] = exponential(scores[s] - largest)
-    for s in range(length):
-        for i in range(size):
-            out[i] = fma(scores[s], values[s, i], out[i])
+    weighted_sum(scores, values, length, out)
     part = float32(1) / total(scores[:length])
     for i in range(size):
         out[i] *= part

@@ -15,8 +15,22 @@ from voice_clone.native.instructions import INSTRUCTIONS
 
 WIDTH = INSTRUCTIONS.width  # numbers in a vector
 
+
+class _BFloat(ir.Type):
+    """bf16, which llvmlite does not have."""
+
+    def _to_string(self):
+        return "bfloat"
+
+    def __eq__(self, other):
+        return isinstance(other, _BFloat)
+
+    def __hash__(self):
+        return hash(_BFloat)
+
+
 INT8, INT16, INT32, INT64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-FLOAT, DOUBLE = ir.FloatType(), ir.DoubleType()
+BFLOAT, FLOAT, DOUBLE = _BFloat(), ir.FloatType(), ir.DoubleType()
 FLOATS = ir.VectorType(FLOAT, WIDTH)
 INTS = ir.VectorType(INT32, WIDTH)
 
@@ -45,6 +59,11 @@ def broadcast(builder, value, size=WIDTH):
 def variable(builder, value):
     """A variable with a first value. The compiler keeps it in registers."""
     return cgutils.alloca_once_value(builder, value)
+
+
+def rows(builder, data, first, size, count):
+    """Pointers to `count` rows of `size` numbers, from row `first` on."""
+    return [builder.gep(data, [builder.mul(builder.add(first, index(k)), size)]) for k in range(count)]
 
 
 def load(builder, pointer, at, kind):

@@ -94,7 +94,8 @@ def predict(
             codes[n, book + 1] = code
             if not is_last and projects:
                 embed(tables[book % tables.shape[0], code], embeddings[n])
-                x[n] = bias
+                for i in range(bias.shape[0]):  # x[n] = bias would be seconds more to compile: the text of its error
+                    x[n, i] = bias[i]
             elif not is_last:
                 embed(tables[book % tables.shape[0], code], x[n])
             finish(counters, phase + 1, 1)

@@ -131,8 +131,8 @@ class Code2WavObserver:
         for each in reports:
             if each.batch:
                 self._batch.observe(each.batch)
-            if each.batch and each.frames:
-                self._frame_ms.observe(each.decode_ms / (each.batch * each.frames))
+            if each.frames:
+                self._frame_ms.observe(each.decode_ms / each.frames)
 
     def _labelled(self, name: str, description: str, kind: str, label: str, values: Sequence[str]) -> dict[str, Metric]:
         return {value: self._make(f"{PREFIX}{name}", description, kind, {label: value}) for value in values}

@@ -1,4 +1,4 @@
-"""Why streams did not begin, for a minute: whoever writes the text of one need not wait for it."""
+"""The errors of refused streams, kept for a minute: an append to the text of one gets its error at once."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
+from voice_clone.speech import NO_WORDS
 from voice_clone.stages import OpenText
 from voice_clone.triton.stages.text_pieces import Answer, Info, Outcomes, Piece, send
 from voice_clone.triton.stages.text_refusals import Refusals
@@ -222,7 +223,7 @@ class TextStreams:
         if piece.last:
             stream.closed = "its last piece has come"
         if piece.last and stream.text.blank:
-            self._engine.cancel(stream.id, InvalidArgument("text is blank; give at least one word to say"))
+            self._engine.cancel(stream.id, InvalidArgument(NO_WORDS))
         else:
             self._engine.extend(stream.id, more, piece.last)
 

@@ -35,6 +35,9 @@ INLINE: dict[str, Any] = {"voice": None, "reference_audio": b"clip"}
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"text": ""}, "blank"),
     ({"text": "\n\t "}, "blank"),
+    ({"text": "... ?!"}, "no letter or digit"),
+    ({"text": "\u200b"}, "no letter or digit"),
+    ({"text": "\N{GRINNING FACE}"}, "no letter or digit"),
     ({"voice": None}, "exactly one"),
     ({"reference_audio": b"clip"}, "exactly one"),
     ({"speaker_embedding": EMBEDDING}, "exactly one"),
@@ -55,6 +58,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
 def test_a_contradiction_is_refused(given: dict[str, Any], text: str) -> None:  # B11
     with pytest.raises(InvalidArgument, match=text):
         request(**given)
+
+
+@pytest.mark.parametrize("text", ["A", "42", "100 %", "€", "你好", "Да!", "...well", "١٢"])
+def test_a_text_with_a_word_is_accepted(text: str) -> None:
+    assert request(text=text).text == text
 
 
 def test_languages(config: Qwen3TTSConfig) -> None:

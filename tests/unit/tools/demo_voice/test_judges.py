@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tools.demo_voice.dataset import Record
-from tools.demo_voice.evaluation import Score, _cases, _enrol
+from tools.demo_voice.evaluation import Heard, Score, _cases, _enrol
 from tools.demo_voice.identification import Identifier, traits
 from tools.demo_voice.listening import Errors, Listener, _compare
 from tools.demo_voice.speakers import speakers
@@ -72,6 +72,23 @@ def test_cases_are_not_what_makes_a_speaker_known() -> None:
     assert _enrol(records).find(traits(records[0].utterance.samples, SAMPLE_RATE)) == 1
 
 
+def heard(wrong: int, right: bool | None = None) -> Heard:
+    return Heard(Errors(wrong, 4), Errors(4, 4), right, seconds=3.0, odd=wrong == 4)
+
+
 def test_a_score_without_trials_tells_of_words_alone() -> None:
-    score = Score(grammar=Errors(1, 4), open=Errors(2, 4), seconds=3.0)
+    score = Score([heard(1)])
     assert "25.0%" in str(score) and "speaker" not in str(score)
+
+
+def test_a_score_adds_up_what_was_heard() -> None:
+    score = Score([heard(1, True), heard(3, False), heard(4, True), heard(0, None)])
+    assert score.errors("grammar") == Errors(8, 16) and score.errors("open") == Errors(16, 16)
+    assert score.right == (2, 3) and score.odd == 1
+
+
+def test_an_interval_holds_the_rate_and_shrinks_with_more_speeches() -> None:
+    few, many = (Score([heard(wrong) for wrong in (0, 1, 2, 1) * count]) for count in (3, 60))
+    (low, high), (closer_low, closer_high) = few.interval("grammar"), many.interval("grammar")
+    assert low < closer_low < 0.25 < closer_high < high
+    assert few.interval("open") == (1.0, 1.0)

@@ -22,7 +22,9 @@ from voice_clone.layers.rvq import DecoderCodebook
 BATCH = 6
 CONTEXT = 32  # frames that the transformer sees
 HEARD = 12  # frames at the end of them whose audio is compared
-WARM = 2  # frames before those, decoded but not compared: the convolutions start from silence
+WARM = 2  # frames before those, decoded but not compared: the convolutions start with nothing
+OPENING = 2  # the first frames of a clip, all compared: so begins a speech, and an untrained start is a click
+OPENINGS = 0.2  # share of the batches that are such
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
 PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
 
@@ -64,8 +66,11 @@ class DecoderTask:
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of step `step`, and its part from the spectra's logarithms."""
         chance = generator_of(self._seed, step)
-        codes, audio = (tensor.to(self._device) for tensor in draw(self._corpus, chance))
-        said = decode(self._decoder, codes, HEARD + WARM)[:, WARM * FRAME :]
+        opening = float(torch.rand((), generator=chance)) < OPENINGS
+        drawn = draw_openings(self._corpus, chance) if opening else draw(self._corpus, chance)
+        codes, audio = (tensor.to(self._device) for tensor in drawn)
+        heard = OPENING if opening else HEARD + WARM
+        said = decode(self._decoder, codes, heard)[:, -audio.shape[1] :]
         logs, shapes = spectral_loss(said, audio)
         return logs + 0.5 * shapes, {"log": logs.item(), "shape": shapes.item()}
 
@@ -81,6 +86,17 @@ def draw(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tensor]:
             batch.append(_cut(clip, end))
     codes, audio = zip(*batch, strict=True)
     return torch.stack(codes), torch.stack(audio)
+
+
+def draw_openings(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The first frames of clips: codes int64 [B, 16, OPENING] and all of their audio [B, OPENING * FRAME]."""
+    count = 2 * BATCH
+    indices = torch.randint(len(corpus), (count,), generator=chance).tolist()
+    copies = torch.randint(corpus.copies, (count,), generator=chance).tolist()
+    clips = [corpus.clip(*each) for each in zip(indices, copies, strict=True)]
+    codes = np.stack([clip.codes[:OPENING].T.astype(np.int64) for clip in clips])
+    audio = np.stack([clip.play().samples[: OPENING * FRAME] for clip in clips])
+    return torch.from_numpy(codes), torch.from_numpy(audio)
 
 
 def _cut(clip: Clip, end: int) -> tuple[Tensor, Tensor]:

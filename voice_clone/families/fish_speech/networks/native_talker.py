@@ -11,10 +11,10 @@ from torch import Tensor
 from voice_clone.autoregressive.code_predictor import frame_cache
 from voice_clone.autoregressive.first_code import NativeRepetitionAwareFirstCode
 from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
-from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.families.fish_speech.networks.prompt_reader import PromptReader
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.native.matrix.linear import NativeLinear

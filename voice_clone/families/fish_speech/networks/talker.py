@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
 from voice_clone.autoregressive.first_code import RepetitionAwareFirstCode
-from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters, UnheatedSampler
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.families.fish_speech.networks.prompt_reader import PromptReader, code_rows
 from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer

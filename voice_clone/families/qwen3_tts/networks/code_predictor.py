@@ -60,6 +60,9 @@ class CodePredictor(nn.Module):
         return found
 
     def embed(self, codes: Tensor, book: int = 1) -> Tensor:
-        books = torch.arange(book - 1, book - 1 + codes.shape[1], device=codes.device)
-        embedded: Tensor = self.model.codec_embedding(codes + books * self.config.vocab_size)
+        first, size = book - 1, self.config.vocab_size
+        rows = codes + first * size
+        if codes.shape[1] > 1:
+            rows = rows + torch.arange(codes.shape[1], device=codes.device) * size
+        embedded: Tensor = self.model.codec_embedding(rows)
         return embedded.to(self.model.norm.weight.dtype)

@@ -9,10 +9,10 @@ from torch import Tensor
 from voice_clone.autoregressive.code_predictor import frame_cache
 from voice_clone.autoregressive.first_code import NativeFirstCode
 from voice_clone.autoregressive.native_predictor import Load, layer_loader
-from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader
 from voice_clone.families.qwen3_tts.networks.talker import Talker, suppressed_ids, text_rows

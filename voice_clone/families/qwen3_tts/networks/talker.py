@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
 from voice_clone.autoregressive.first_code import TorchFirstCode
-from voice_clone.autoregressive.rows import RowTable
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader

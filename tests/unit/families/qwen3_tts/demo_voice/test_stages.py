@@ -93,6 +93,17 @@ def test_gradients_reach_everything_that_is_trained(work: Path, name: str) -> No
     assert without == []
 
 
+def test_openings_are_the_first_frames_of_clips(work: Path) -> None:
+    corpus = Corpus(work, 1, OPTIONS.seed)
+    codes, audio = decoder_training.draw_openings(corpus, torch.Generator().manual_seed(0))
+    frames = decoder_training.OPENING
+    assert codes.shape[1:] == (16, frames) and audio.shape == (len(codes), frames * 1920)
+    clips = [corpus.clip(index, copy) for index in range(len(corpus)) for copy in range(corpus.copies)]
+    begins = {clip.codes[:frames].T.tobytes() + clip.play().samples[: frames * 1920].tobytes() for clip in clips}
+    drawn = zip(codes.numpy().astype(np.uint8), audio.numpy(), strict=True)
+    assert all(each.tobytes() + samples.tobytes() in begins for each, samples in drawn)
+
+
 def test_the_checkpoint_holds_what_was_trained(work: Path) -> None:
     model = load_file(work / "checkpoint" / "model.safetensors")
     trained = averaged(work / "talker.pt")

@@ -3,7 +3,10 @@
 Row b is slot b. The rows are the first slots, up to the last one in use, rounded up to a size that graphs exist for;
 rows without a stream are computed and ignored. A step is two graphs: the talker, which reads the newest frames, for
 each number of rows and of positions read; and codebook 0, the whole code predictor and all draws, for each number of
-rows and kind of draw.
+rows and kind of draw. Prompts are read likewise (static_prefill.py).
+
+Codes stay on the device from frame to frame. So a step may be begun before the host has seen what the one before made;
+the host sees it a step late.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_model import FrameModel
-from voice_clone.autoregressive.rows import Made, Row, RowTable
 from voice_clone.autoregressive.sampling import LARGEST_K, Filters
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.rows import HEAD, Made, Piece, Row, RowTable, Wait
+from voice_clone.autoregressive.steps.static_prefill import StaticPrefill
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
 
 LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads
@@ -31,22 +35,21 @@ class StaticStep:
     Args:
         runner: runs the two parts of a step.
         deterministic: there is one shape only, so that no neighbour changes a bit.
+        prefill_chunk: positions of prompts that are read at once.
     """
 
-    def __init__(self, model: FrameModel, runner: GraphRunner, deterministic: bool) -> None:
+    def __init__(self, model: FrameModel, runner: GraphRunner, deterministic: bool, prefill_chunk: int) -> None:
         self._model = model
         self._runner = runner
         slots, length, device = model.slots, model.idle_position, model.device
         self._batches = (slots,) if deterministic else powers_up_to(slots)
         self._lengths = (length,) if deterministic else powers_up_to(length, LEAST_LENGTH)
+        self._prefill = StaticPrefill(model, runner, min(prefill_chunk, length), self._lengths, deterministic)
         # All that the steps read and write besides the model's memory.
         self._slots = torch.arange(slots, device=device)
-        self._books, self._draws = model.talker.codebooks, model.talker.draws
-        self._recent = model.talker.recent_codes
-        width = RowTable.width(self._books, self._draws, self._recent)
-        self._table = Upload((slots, width), torch.float64, device)
+        self._table = Upload((slots, HEAD + model.talker.draws), torch.float64, device)
         self._text = torch.zeros_like(model.hidden)
-        self._made = Download((slots, self._books + 1), torch.int64, device)
+        self._made = Download((slots, model.talker.codebooks + 1), torch.int64, device)
 
     def prepare(self) -> None:
         """Record all shapes, the usual ones first, before there are streams: a later recording would delay them."""
@@ -58,30 +61,47 @@ class StaticStep:
         for length in self._lengths:
             for batch in reversed(self._batches):
                 self._runner.prepare(*self._advance(batch, length))
+        self._prefill.prepare()
 
-    def run(self, rows: Sequence[Row]) -> Made:
-        """Of rows of different slots, in their order. If this raises, it may be tried again."""
+    def read(self, pieces: Sequence[Piece]) -> None:
+        """Read pieces of the prompts of different slots. If this raises, it may be tried again."""
+        self._prefill.run(pieces)
+
+    def size(self, slots: int) -> int:
+        """Rows of a step of streams in the first so many slots."""
+        return round_up(slots, self._batches)
+
+    def begin(self, rows: Sequence[Row]) -> Wait:
+        """Of rows of different slots, in their order. If this raises, it may be tried again.
+
+        What it returns is to be called before the second step behind this one is begun.
+        """
         slots = [row.slot for row in rows]
-        batch = round_up(max(slots) + 1, self._batches)
+        batch = self.size(max(slots) + 1)
         by_slot = dict(zip(slots, rows, strict=True))
         padded = [by_slot.get(slot) for slot in range(batch)]
         table = self._pack(padded)
         self._table.send(table)
-        positions = [row.position for row in rows if row.codes is not None]
+        positions = [row.position for row in rows if row.frame]
         if positions:
-            texts = [row.text if row and row.codes is not None else self._model.no_text for row in padded]
+            texts = [row.text if row and row.frame else self._model.no_text for row in padded]
             torch.stack(texts, out=self._text[:batch])
             self._runner.run(*self._advance(batch, round_up(max(positions) + 1, self._lengths)))
         kind = next(kind for kind in DRAWS if all(kind.covers(each) for each in RowTable.filters(table)))
         self._runner.run(*self._sample(batch, kind))
-        made = self._made.fetch(batch)[slots]
-        return made[:, :-1].astype(np.int32), made[:, -1] != 0
+        wait = self._made.start(batch)
+
+        def made() -> Made:
+            rows = wait()[slots]
+            return rows[:, :-1].astype(np.int32), rows[:, -1] != 0
+
+        return made
 
     def _pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
-        return RowTable.pack(rows, self._books, self._draws, self._model.idle_position, self._recent)
+        return RowTable.pack(rows, self._model.talker.draws, self._model.idle_position)
 
     def _rows(self, batch: int) -> RowTable:
-        return RowTable(self._table.device[:batch], self._books, self._recent)
+        return RowTable(self._table.device[:batch])
 
     def _advance(self, batch: int, length: int) -> tuple[Hashable, Step]:
         """The talker reads the newest frames of the first `batch` slots, at positions below `length`."""
@@ -102,11 +122,12 @@ class StaticStep:
         model = self._model
 
         def step() -> None:
-            table, hidden = self._rows(batch), model.hidden[:batch]
-            code0, finite = model.first_code(hidden, model.used[:batch], table, kind)
+            table, slots, hidden = self._rows(batch), self._slots[:batch], model.hidden[:batch]
+            code0, finite = model.first_code(slots, hidden, model.used[:batch], table, kind)
             codes, fine = model.other_codes(hidden, code0, table, kind)
             made = self._made.device[:batch]
             made[:, :-1] = codes
             made[:, -1] = finite & fine
+            model.keep(slots, table, codes)
 
         return ("codes", batch, kind), step

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_model import FrameModel
-from voice_clone.autoregressive.rows import Made, Row, RowTable
 from voice_clone.autoregressive.sampling import Filters
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.rows import Piece, Row, RowTable, Wait
 
 
 class EagerStep:
@@ -25,7 +25,13 @@ class EagerStep:
         self._model = model
         self._deterministic = deterministic
 
-    def run(self, rows: Sequence[Row]) -> Made:
+    def read(self, pieces: Sequence[Piece]) -> None:
+        """Read pieces of the prompts of different slots, each by itself. If this raises, it may be tried again."""
+        model = self._model
+        for piece in pieces:
+            model.hidden[piece.slot] = model.talker.stack.prefill(model.cache, piece.slot, piece.embeds, piece.start)
+
+    def begin(self, rows: Sequence[Row]) -> Wait:
         """Of rows of different slots, in their order. If this raises, it may be tried again."""
         batch: list[Row | None] = [*sorted(rows, key=lambda row: row.slot)]
         if self._deterministic:
@@ -33,20 +39,20 @@ class EagerStep:
             batch = [by_slot.get(slot) for slot in range(self._model.slots)]
         slots = [row.slot if row else place for place, row in enumerate(batch)]
         talker = self._model.talker
-        books, recent = talker.codebooks, talker.recent_codes
-        table = RowTable.pack(batch, books, talker.draws, self._model.idle_position, recent)
+        table = RowTable.pack(batch, talker.draws, self._model.idle_position)
         filters = RowTable.filters(table)
-        on_device = RowTable(torch.from_numpy(table).to(self._model.device), books, recent)
+        on_device = RowTable(torch.from_numpy(table).to(self._model.device))
         self._advance(batch, slots, on_device)
         result = self._sample(torch.tensor(slots, device=self._model.device), on_device, filters)
         order = [slots.index(row.slot) for row in rows]
         made = result.cpu().numpy()[order]  # the one wait of a step
-        return made[:, :-1].astype(np.int32), made[:, -1] != 0
+        codes, finite = made[:, :-1].astype(np.int32), made[:, -1] != 0
+        return lambda: (codes, finite)
 
     def _advance(self, batch: Sequence[Row | None], slots: Sequence[int], table: RowTable) -> None:
         """Read the newest frames, of the rows that have one."""
         model = self._model
-        places = [place for place, row in enumerate(batch) if row and row.codes is not None]
+        places = [place for place, row in enumerate(batch) if row and row.frame]
         if not places:
             return
         if not self._deterministic and len(places) < len(batch):
@@ -54,7 +60,7 @@ class EagerStep:
             batch, slots = [batch[place] for place in places], [slots[place] for place in places]
         positions, seen, texts = [], [], []
         for row in batch:
-            moving = row if row and row.codes is not None else None
+            moving = row if row and row.frame else None
             # A row that does not move writes behind all positions and sees one position of any content.
             positions.append(moving.position if moving else model.idle_position)
             seen.append(moving.position + 1 if moving else 1)
@@ -70,17 +76,19 @@ class EagerStep:
     def _sample(self, slots: Tensor, table: RowTable, filters: tuple[Filters, Filters]) -> Tensor:
         """int64 [B, K + 1]: the codes, then whether all was finite."""
         model, hidden = self._model, self._model.hidden[slots]
-        code0, finite = model.first_code(hidden, model.used[slots], table, filters[0])
+        code0, finite = model.first_code(slots, hidden, model.used[slots], table, filters[0])
         going = self._going(code0)
         if len(going) == len(code0):
             codes, fine = model.other_codes(hidden, code0, table, filters[1])
-            return torch.cat([codes, (finite & fine)[:, None]], dim=1)
-        codes = torch.zeros_like(table.codes)
-        codes[:, 0] = code0
-        if going:
-            some = torch.tensor(going)
-            codes[some], fine = model.other_codes(hidden[some], code0[some], table.at(some), filters[1])
-            finite[some] &= fine
+            finite = finite & fine
+        else:
+            codes = torch.zeros_like(model.newest[: len(code0)])
+            codes[:, 0] = code0
+            if going:
+                some = torch.tensor(going)
+                codes[some], fine = model.other_codes(hidden[some], code0[some], table.at(some), filters[1])
+                finite[some] &= fine
+        model.keep(slots, table, codes)
         return torch.cat([codes, finite[:, None]], dim=1)
 
     def _going(self, code0: Tensor) -> list[int]:

@@ -1,0 +1,50 @@
+"""Servers whose speeches do not end by themselves, so that a test decides when each ends."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from voice_clone_client import Client
+
+from tests.support.server_metrics import gauges
+from tests.support.waiting import until
+from tools.triton_server import MODELS, TritonServer
+
+SMALL = 60  # frames; the shipped clip has 65
+
+
+@contextmanager
+def endless(
+    checkpoint: Path, folder: Path, models: Path = MODELS, options: Sequence[str] = (), **environment: str
+) -> Iterator[TritonServer]:
+    """A server with such a checkpoint; at the end it must stop with nothing in flight."""
+    server = TritonServer(
+        checkpoint,
+        folder / "voices",
+        models=models,
+        log=folder / "log",
+        options=options,
+        environment=environment,
+    )
+    with server:
+        yield server
+        until(lambda: not any(gauges(server).values()))
+        with Client(server.url, model="qwen3_tts") as client:
+            speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
+            assert list(speech)[-1].final
+        assert server.stop() == 0, "a request was never released"
+    assert "(version 1) has" not in (folder / "log").read_text(), "a request was not released"
+
+
+def repository_with(folder: Path, model: str, setting: str, value: str) -> Path:
+    """Our models, one of them with another default of a setting."""
+    shutil.copytree(MODELS, folder)
+    config = folder / model / "config.pbtxt"
+    before, key, after = config.read_text().partition(f'"{setting}" value {{ string_value: "')
+    assert key
+    config.write_text(before + key + value + after[after.index('"') :])
+    return folder

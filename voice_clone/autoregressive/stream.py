@@ -1,0 +1,84 @@
+"""One stream of frames: how it draws, how much text it has, and when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.repetition import Repetition
+from voice_clone.autoregressive.steps.rows import Piece, Row
+from voice_clone.autoregressive.talker import Prefix, TextFeed
+from voice_clone.lru_cache import Origin
+
+Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What one step brought for one stream.
+
+    Attributes:
+        payload: codes int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
+        finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
+            it has the frames that its caller wanted; `budget`: it has all frames that its text is granted, and has
+            missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too;
+            `text_timeout`: the model said so, but its text was closed without an end; `error`: the model's values were
+            not finite.
+    """
+
+    payload: npt.NDArray[np.int32] | None
+    finish: Finish | None
+
+
+@dataclass
+class Stream:
+    """A stream's state in the generator."""
+
+    place: int  # the slot of its memory
+    prefix: Prefix
+    text: TextFeed
+    knobs: npt.NDArray[np.float64]
+    draws: Draws
+    max_frames: int
+    limit: Finish  # the finish after so many
+    ending: Finish = field(default="stop", init=False)  # the finish where the model says so
+    origin: Origin
+    read: int = 0  # prompt positions prefilled
+    begun: int = 0  # frames that steps were begun for
+    seen: int = 0  # of them, those whose steps are over
+    frames: int = 0  # made so far
+    finish: Finish | None = None
+    repetition: Repetition = field(default_factory=Repetition)
+
+    @property
+    def unread(self) -> int:
+        return self.text.length - self.read
+
+    @property
+    def position(self) -> int:
+        """Where the newest frame goes, after the prompt and the frames before."""
+        return self.text.length + self.begun - 1
+
+    @property
+    def written(self) -> int:
+        """Positions of the cache that are its own."""
+        return max(self.read, self.position)
+
+    @property
+    def checked(self) -> bool:
+        """Whether all that it has written is known to be finite."""
+        return 0 < self.seen == self.begun and self.finish != "error"
+
+    def piece(self, count: int) -> Piece:
+        """The next positions of its prompt."""
+        return Piece(self.place, self.read, self.text.embeds[self.read : self.read + count])
+
+    def row(self, min_frames: int) -> Row:
+        """What a step needs of it."""
+        number = self.begun
+        may_stop, text = number >= min_frames, self.text.row(number)
+        return Row(self.place, self.knobs, self.draws.of(number), may_stop, number, self.position, text)
