@@ -7,6 +7,7 @@ is too old, while a thread looks again and again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -59,7 +60,7 @@ class Freshness:
         """Return when memory has all changes that were made before this call, or may serve without.
 
         Raises:
-            Overloaded: the store does not answer, and memory is older than it may be.
+            Overloaded: the store does not answer, and memory is older than it may be; or it is closed.
         """
         if not self._away:
             self._take_part()
@@ -67,9 +68,12 @@ class Freshness:
             raise Overloaded("the voice store cannot be reached; try again later")
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop looking. Returns when no look is under way: its connection may then be closed."""
         self._closing.set()
         self._thread.join()
+        with self._turn:
+            while self._looking:
+                self._turn.wait()
 
     def _take_part(self) -> None:
         """Look, or wait for a look that began after this call did."""
@@ -79,6 +83,8 @@ class Freshness:
                 self._turn.wait()
             if self._ended >= wanted:
                 return
+            if self._closing.is_set():
+                raise Overloaded("the voice store is closed; the server is stopping")
             self._looking = True
             self._begun += 1
         began, away = time.monotonic(), True
@@ -105,6 +111,7 @@ class Freshness:
         while not self._closing.wait(AWAY_PERIOD if self._away else IDLE_PERIOD):
             if self._away or self.age > IDLE_PERIOD:
                 try:
-                    self._take_part()
+                    with contextlib.suppress(Overloaded):  # it is closed
+                        self._take_part()
                 except Exception:
                     log.exception("the changes of the voice store could not be read")

@@ -33,7 +33,7 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 class Watchdog:
-    """Cuts connections at their deadlines, until `close`."""
+    """Cuts connections at their deadlines, until `close` and until the last use is over."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,14 +55,16 @@ class Watchdog:
                 del self._uses[use]
 
     def close(self) -> None:
-        """Stop."""
+        """Stop when no connection is in use; returns at once."""
         self._closing.set()
-        self._thread.join()
 
     def _run(self) -> None:
-        while not self._closing.wait(_TICK):
+        used = True
+        while used or not self._closing.is_set():
+            time.sleep(_TICK)
             now = time.monotonic()
             with self._lock:
+                used = bool(self._uses)
                 for until, line in self._uses.values():
                     if now > until:
                         with contextlib.suppress(OSError):  # it is cut already
