@@ -92,6 +92,7 @@ class TritonServer:
 
     Attributes:
         families: the checkpoint of each loaded family, by its name; empty without checkpoints.
+        voices: the given folder of the registered voices.
         restarts: how often servers of this process aborted while they loaded and were started again.
 
     Raises:
@@ -133,8 +134,9 @@ class TritonServer:
             defaults["VOICE_CLONE_MODEL_TYPES"] = ",".join(self.families)
         self._environment = {**defaults, **os.environ, **needed, **(environment or {})}
         self._environment.update(_variables(self.families))
-        if voices is not None:
-            self._environment["VOICE_CLONE_VOICE_DIR"] = str(voices.resolve())
+        self.voices = None if voices is None else voices.resolve()
+        if self.voices is not None:
+            self._environment["VOICE_CLONE_VOICE_DIR"] = str(self.voices)
         self._command = [
             *command,
             *(f"--model-repository={repository}" for repository in repositories),

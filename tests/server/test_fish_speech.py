@@ -221,7 +221,7 @@ def test_a_stampede_extracts_once_a_family(
 
 
 def test_a_delete_purges_both(server: TritonServer, client: Client, cache: Cache) -> None:
-    voices = Path(server._environment["VOICE_CLONE_VOICE_DIR"])
+    voices = server.voices
     entries, files = cache("stats")[0]["entries"], len([*voices.rglob("*")])
     with Client(server.url) as of_all:  # a client of one family has a voice prepared for that alone
         of_all.upload("Gone", clip(5, 2.0), reference_text="Soon forgotten.", wait=True)

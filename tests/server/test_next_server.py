@@ -65,7 +65,7 @@ def first(server: TritonServer, voices: Path, reference_clip: bytes, reference_t
         embedding = client.speaker_embedding("Cut")
         assert not np.array_equal(embedding, client.speaker_embedding("Whole"))
         names = {each.name for each in client.list()}
-        shutil.copytree(server._environment["VOICE_CLONE_VOICE_DIR"], voices)
+        shutil.copytree(server.voices, voices)
         for name in ("Keeper", "Whole", "Cut"):
             client.delete(name)
     return First(names, keeper, spoken, whole, cut, embedding)

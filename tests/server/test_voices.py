@@ -104,9 +104,9 @@ def test_a_voice_from_an_embedding(client: Client, voice: str) -> None:
 
 def test_a_second_server_may_not_own_the_same_voices(server: TritonServer, tmp_path: Path) -> None:
     second = TritonServer(
+        voices=server.voices,
         log=tmp_path / "log",
         options=["--model-control-mode=explicit", "--load-model=speaker_cache"],
-        environment={"VOICE_CLONE_VOICE_DIR": server._environment["VOICE_CLONE_VOICE_DIR"]},
     )
     try:
         with pytest.raises(ServerFailed, match=f"(?s)speaker_cache.*{_holder(server)}"):

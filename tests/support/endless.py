@@ -14,6 +14,7 @@ from tests.support.server_metrics import gauges
 from tests.support.waiting import until
 from tools.triton_server import MODELS, TritonServer
 
+STOPPING = "Signal (15) received"  # in the server's log
 SMALL = 60  # frames; the shipped clip has 65
 
 
@@ -36,8 +37,11 @@ def endless(
         with Client(server.url, model="qwen3_tts") as client:
             speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
             assert list(speech)[-1].final
-        assert server.stop() == 0, "a request was never released"
-    assert "(version 1) has" not in (folder / "log").read_text(), "a request was not released"
+        status = server.stop()
+    told = (folder / "log").read_text()
+    assert status == 0, f"the server ended with {status}; a request may never have been released:\n{told[-4000:]}"
+    assert "(version 1) has" not in told, "a request was not released"
+    assert "terminate called" not in told.rpartition(STOPPING)[2], "the process of a model crashed at its end"
 
 
 def repository_with(folder: Path, model: str, setting: str, value: str) -> Path:

@@ -17,6 +17,7 @@ from voice_clone.triton.tensors import Array, Value, as_array
 log = logging.getLogger(__name__)
 
 CLEARED_UP = 60.0  # seconds in which python_backend clears up behind an iterator, though the machine is busy
+AT_THE_END = 0.5  # the same where an unload waits for it; it takes milliseconds
 _answered: deque[tuple[float, Any, list[Any]]] = deque()
 _answered_lock = threading.Lock()
 _SERVER_NOT_READY = "Server not ready"  # how Triton refuses every call while it stops
@@ -64,6 +65,18 @@ def _all_of(answers: Iterable[Any]) -> list[Any]:
         while _answered[0][0] < now - CLEARED_UP:
             _answered.popleft()
     return whole
+
+
+def release_answers() -> None:
+    """Release the responses that are still alive; a model calls it at its unload.
+
+    They lie in memory that this process shares with the server. It is unmapped before the interpreter ends. What the
+    interpreter frees after that crashes the process, or hangs it, and the server with it (seen on 2.51).
+    """
+    with _answered_lock:
+        if _answered:
+            time.sleep(max(0.0, _answered[-1][0] + AT_THE_END - time.monotonic()))
+        _answered.clear()
 
 
 def is_ready(model: str) -> bool:

@@ -27,6 +27,7 @@ import triton_python_backend_utils as pb_utils
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
+from voice_clone.triton.calls import release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
@@ -114,6 +115,7 @@ class Model(ABC):
         # A metric that is destroyed later, when the interpreter ends, crashes the process (seen on 2.51).
         vars(self).clear()
         Metric.forget()
+        release_answers()
 
     def _run(self, request: Request, responder: Responder, came: float) -> None:
         try:

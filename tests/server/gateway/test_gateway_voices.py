@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -67,7 +66,7 @@ def test_the_session_of_the_prompt_cache(
         return dict(json.loads(answer.headers["x-speech-info"]))
 
     assert speak()["cache"] == "hit"
-    files = set(Path(server._environment["VOICE_CLONE_VOICE_DIR"]).rglob("*.safetensors"))
+    files = set(server.voices.rglob("*.safetensors"))
     away = {file: file.rename(file.with_suffix(".bak")) for file in files}
     try:
         info = speak()
