@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 from voice_clone_client import Client, Speech
-from voice_clone_client.wav import WavWriter
 
 from tools.demo_voice.synthesis import SAMPLE_RATE
 
 
 def as_file(clip: NDArray[np.float32]) -> bytes:
-    """A clip (24 kHz) as a WAV file."""
+    """A clip (24 kHz) as a WAV file of the same numbers: what the server hears is what another engine hears."""
     file = io.BytesIO()
-    with WavWriter(file, SAMPLE_RATE) as wav:
-        wav.write(clip)
+    soundfile.write(file, clip, SAMPLE_RATE, format="WAV", subtype="FLOAT")
     return file.getvalue()
 
 

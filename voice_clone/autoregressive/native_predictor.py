@@ -59,7 +59,7 @@ class NativePredictor:
         self.stack, self.codebooks = stack, codebooks
         self._vocabulary = size = len(heads[0])
         self._unheated = unheated
-        self._heads = packed = Packed(*part(lambda: Packed.stack([pack(head, kept) for head in heads]).arrays))
+        self._heads = packed = Packed(*part(lambda: _packed(heads, kept).arrays))
         self.lm_head = [NativeLinear(packed[index], size) for index in range(len(heads))]
         self._project = None if projection is None else NativeLinear.of(projection, kept)
         self.codec_embedding = table
@@ -140,3 +140,10 @@ class NativePredictor:
         threads = thread_pool().threads
         self._shared = tuple(np.zeros((count, width), np.float32) for width in (size, self._tables.shape[2]))
         self._own = tuple(np.zeros((threads, size), kind) for kind in (np.int32, np.float32))
+
+
+def _packed(heads: Sequence[Tensor], precision: Precision) -> Packed:
+    packed = Packed.empty(len(heads), heads[0].shape, precision)
+    for index, head in enumerate(heads):
+        pack(head, precision, packed[index])
+    return packed

@@ -166,14 +166,17 @@ def _places(batch: int, start: int, end: int) -> tuple[Tensor, Tensor]:
 
 def _pack(layers: list[DecoderLayer], precision: Precision, load: LoadLayer | None, qk_norm: bool) -> list[Array]:
     """The projections of all layers, values and groups of each kind, and the layers' norms."""
-    packed: list[list[Packed]] = [[] for _ in range(PROJECTIONS)]
+    kinds: list[Packed] = []
     for index, layer in enumerate(layers):
         if load is not None:
             load(layer, index)
-        kinds = layer.self_attn.qkv_proj, layer.self_attn.o_proj, layer.mlp.gate_up_proj, layer.mlp.down_proj
-        for matrices, linear in zip(packed, kinds, strict=True):
-            matrices.append(pack(_take_weight(linear), precision))
-    projections = [array for _ in range(PROJECTIONS) for array in Packed.stack(packed.pop(0)).arrays]
+        attention, mlp = layer.self_attn, layer.mlp
+        for kind, linear in enumerate((attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)):
+            weight = _take_weight(linear)
+            if index == 0:
+                kinds.append(Packed.empty(len(layers), weight.shape, precision))
+            pack(weight, precision, kinds[kind][index])
+    projections = [array for packed in kinds for array in packed.arrays]
     before = [
         _rows([norm.weight for norm in norms])
         for norms in (

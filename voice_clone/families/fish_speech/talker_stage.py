@@ -117,7 +117,7 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, FishSpeechC
 
     def load(module: nn.Module, name: str) -> None:
         network, _, layer = name.partition(".")
-        checkpoint.load(module, MODEL, f"{PREFIXES[network]}{layer}.", dtype, device)
+        checkpoint.load(module, MODEL, f"{PREFIXES[network]}{layer}.", None, device)  # packing converts it
 
     return NativeTalker(talker, precision, load, packed), checkpoint.config, tokenizer
 

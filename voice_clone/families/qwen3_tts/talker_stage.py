@@ -180,7 +180,7 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, Qwen3TTSCon
         return talker, checkpoint.config
 
     def load(module: nn.Module, name: str) -> None:
-        checkpoint.load(module, MODEL, f"talker.{name}.", dtype, device)
+        checkpoint.load(module, MODEL, f"talker.{name}.", None, device)  # packing converts it
 
     return NativeTalker(talker, precision, load, packed), checkpoint.config
 

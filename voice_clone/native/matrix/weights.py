@@ -9,6 +9,7 @@ processor, see instructions.py, and nothing that is kept for another processor m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.native.aligned import stack
+from voice_clone.native.aligned import empty
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.panel_products import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.native.primitives.vectors import WIDTH
@@ -29,6 +30,13 @@ Array = npt.NDArray[Any]
 _SMALLEST = 1e-30  # so that a group of zeros has a scale
 _CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
 _UNITS = {2: torch.int16, 4: torch.int32}  # by their bytes
+# The type of the values, weights in each, weights of a group, the type of its scale.
+_FORMS: dict[Precision, tuple[type[np.generic], int, int, type[np.generic]]] = {
+    "fp32": (np.float32, 1, 0, np.float32),
+    "bf16": (np.uint16, 1, 0, np.float32),
+    "int8": (np.int8, 1, INT8_GROUP, np.float32),
+    "int4": (np.uint8, 2, INT4_GROUP, np.uint16),
+}
 _ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
 
 
@@ -83,10 +91,14 @@ class Packed:
         """Some of several matrices, or some outputs of a matrix. The result shares the memory."""
         return Packed(self.values[index], self.groups[index])
 
-    @staticmethod
-    def stack(parts: list[Packed]) -> Packed:
-        """Matrices of one shape and form as one object [matrices, ..., O, I]."""
-        return Packed(*(stack([part.arrays[place] for part in parts]) for place in range(2)))
+    @classmethod
+    def empty(cls, count: int, shape: Sequence[int], precision: Precision) -> Packed:
+        """Memory for so many matrices of one form and this shape, [O, I], without padding: [count, O, I]."""
+        kind, share, group, group_kind = _FORMS[precision]
+        _, more_inputs, _, more_outputs = _missing(shape, precision)
+        rows, columns = shape[0] + more_outputs, shape[1] + more_inputs
+        groups = (rows, columns // group) if group else (1, 1)
+        return cls(empty((count, rows, columns // share), kind), empty((count, *groups), group_kind))
 
 
 def head_precision(precision: Precision) -> Precision:
@@ -97,46 +109,71 @@ def head_precision(precision: Precision) -> Precision:
     return "int8" if precision == "int4" else precision
 
 
-def pack(weight: Tensor, precision: Precision) -> Packed:
-    """Round a weight [O, I], on the CPU, to `precision`."""
-    outputs, inputs = weight.shape
-    size = {"int8": INT8_GROUP, "int4": INT4_GROUP}.get(precision, WIDTH)
-    missing = (0, -inputs % size, 0, -outputs % PANEL * (precision != "fp32"))
-    wide = weight.to(torch.bfloat16 if precision == "bf16" else torch.float32)
+def pack(weight: Tensor, precision: Precision, into: Packed | None = None) -> Packed:
+    """Round a weight [O, I] of any type, on the CPU, to `precision`.
+
+    Args:
+        into: memory of this form that becomes the result; without it, an fp32 result may share the weight's memory.
+    """
+    missing = _missing(weight.shape, precision)
     if any(missing):  # a pad of nothing is a copy
-        wide = torch.nn.functional.pad(wide, missing)
-    if precision == "int4":
-        parts = [_pack_int4(wide[start : start + _ROWS]) for start in range(0, len(wide), _ROWS)]
-        return Packed(*(torch.cat(part).numpy() for part in zip(*parts, strict=True)))
-    if precision == "int8":
-        groups = wide.view(len(wide), -1, INT8_GROUP)
-        scales = groups.abs().amax(dim=-1).clamp_min_(_SMALLEST) / 127
-        values = (groups / scales[..., None]).round_().to(torch.int8)
-        return Packed(_interleaved(values.flatten(1), 2).numpy(), _interleaved(scales, 1).numpy())
-    values = wide if precision == "fp32" else _interleaved(wide, 2).view(torch.uint16)
-    return Packed(values.numpy(), np.zeros((1, 1), np.float32))
+        weight = torch.nn.functional.pad(weight, missing)
+    if into is None and precision == "fp32":
+        return Packed(weight.float().numpy(), np.zeros((1, 1), np.float32))
+    into = into or Packed.empty(1, weight.shape, precision)[0]
+    values, groups = map(torch.from_numpy, into.arrays)
+    if precision == "fp32":
+        values.copy_(weight)
+        groups.zero_()
+    elif precision == "bf16":
+        _interleave(weight.bfloat16().view(torch.uint16), 2, values)
+        groups.zero_()
+    elif precision == "int8":
+        scales, numbers = _rounded_to_int8(weight.float())
+        _interleave(numbers, 2, values)
+        _interleave(scales, 1, groups)
+    else:
+        for start in range(0, len(weight), _ROWS):
+            scales, both = _rounded_to_int4(weight[start : start + _ROWS].float())
+            _interleave(both, 4, values[start : start + _ROWS])
+            _interleave(scales, 1, groups[start : start + _ROWS])
+    return into
 
 
-def _interleaved(rows: Tensor, size: int) -> Tensor:
+def _missing(shape: Sequence[int], precision: Precision) -> tuple[int, int, int, int]:
+    """What a weight [O, I] is padded with: inputs before and behind, outputs before and behind."""
+    outputs, inputs = shape
+    size = {"int8": INT8_GROUP, "int4": INT4_GROUP}.get(precision, WIDTH)
+    return 0, -inputs % size, 0, -outputs % PANEL * (precision != "fp32")
+
+
+def _interleave(rows: Tensor, size: int, panels: Tensor) -> None:
     """Rows [O, I] -> the panels [O / P, I / size, P, size], seen as [O, I]."""
-    units = rows.view(_UNITS[size * rows.element_size()])  # each is moved as one number, which is faster
-    return units.view(-1, PANEL, units.shape[1]).transpose(1, 2).contiguous().view(units.shape).view(rows.dtype)
+    kind = _UNITS[size * rows.element_size()]  # each unit is moved as one number, which is faster
+    units, places = rows.view(kind), panels.view(kind)
+    places.view(-1, units.shape[1], PANEL).copy_(units.view(-1, PANEL, units.shape[1]).transpose(1, 2))
 
 
 def _rows_of(panels: Tensor, size: int) -> Tensor:
-    """The rows that `_interleaved` took."""
+    """The rows that `_interleave` took."""
     units = panels.view(_UNITS[size * panels.element_size()])
     return units.view(-1, units.shape[1], PANEL).transpose(1, 2).contiguous().view(units.shape).view(panels.dtype)
 
 
-def _pack_int4(wide: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [O, I] of whole panels -> their int4 bytes [O, I / 2] and scales [O, I / 32]."""
+def _rounded_to_int8(wide: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [O, I] -> the scales [O, I / 128] and the numbers [O, I]."""
+    groups = wide.view(len(wide), -1, INT8_GROUP)
+    scales = groups.abs().amax(dim=-1).clamp_min_(_SMALLEST) / 127
+    return scales, (groups / scales[..., None]).round_().to(torch.int8).flatten(1)
+
+
+def _rounded_to_int4(wide: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [O, I] -> the scales [O, I / 32], as bits of bf16, and the bytes [O, I / 2]."""
     groups = wide.view(wide.shape[0], -1, INT4_GROUP)
     scales = _least_squares(groups)
     values = (groups / scales[..., None]).round_().clamp_(-8, 7).add_(8).to(torch.uint8)
     low, high = values.view(wide.shape[0], -1, 2, 4).unbind(2)
-    both = (low | high << 4).flatten(1)
-    return _interleaved(both, 4), _interleaved(scales.bfloat16().view(torch.int16), 1).view(torch.uint16)
+    return scales.bfloat16().view(torch.uint16), (low | high << 4).flatten(1)
 
 
 def _least_squares(groups: Tensor) -> Tensor:
