@@ -26,13 +26,11 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, Overloaded, VoiceCloneError
 
 from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, asking
-from tests.support.endless import SMALL, endless
+from tests.support.endless import SMALL, SPEECH_ALONE, endless
 from tests.support.talker_calls import Call
 from tools.triton_server import TritonServer
 
 TEXT = "Every evening the boats came home. " * 4
-# Without the encoders, whose processes cost most of a start: for speeches with a ready embedding.
-SPEECH_ALONE = ["--model-control-mode=explicit", "--load-model=qwen3_tts", "--load-model=speaker_cache"]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, Overloaded
 
+from tests.support.endless import SPEECH_ALONE, endless
 from tools.triton_server import TritonServer
 
 FRAME = 1920  # samples
@@ -128,3 +129,21 @@ def test_streams_end_on_a_signal_to_stop(server: TritonServer) -> None:
     assert server._log is not None
     text = server._log.read_text()
     assert "(version 1) has" not in text, "a request was not released"
+
+
+@pytest.mark.long
+def test_a_stop_right_after_a_speech(endless_checkpoint: Path, tmp_path: Path) -> None:
+    """Models may be in the middle of calls to each other; no process of one may hang or crash at its end."""
+    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2)]
+    try:
+        for number in range(24):
+            with (
+                endless(endless_checkpoint, tmp_path / str(number), options=SPEECH_ALONE) as server,
+                Client(server.url, model="qwen3_tts") as client,
+            ):
+                speeches = [client.speak(TEXT, speaker_embedding=EMBEDDING, max_frames=5, seed=seed) for seed in (0, 1)]
+                assert all(speech.read()[0].size for speech in speeches)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
