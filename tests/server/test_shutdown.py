@@ -137,8 +137,10 @@ def test_a_stop_right_after_a_speech(endless_checkpoint: Path, tmp_path: Path) -
     busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2)]
     try:
         for number in range(24):
+            folder = tmp_path / str(number)
+            folder.mkdir()
             with (
-                endless(endless_checkpoint, tmp_path / str(number), options=SPEECH_ALONE) as server,
+                endless(endless_checkpoint, folder, options=SPEECH_ALONE) as server,
                 Client(server.url, model="qwen3_tts") as client,
             ):
                 speeches = [client.speak(TEXT, speaker_embedding=EMBEDDING, max_frames=5, seed=seed) for seed in (0, 1)]
