@@ -11,6 +11,8 @@ from psycopg import errors
 
 from voice_clone.errors import Internal, Overloaded
 
+CLOSED = "the voice store is closed; the server is stopping"
+
 log = logging.getLogger(__name__)
 
 

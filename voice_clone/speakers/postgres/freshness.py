@@ -7,13 +7,13 @@ is too old, while a thread looks again and again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
 
 from voice_clone.errors import Overloaded, VoiceCloneError
+from voice_clone.speakers.postgres.errors import CLOSED
 
 IDLE_PERIOD, AWAY_PERIOD = 1.0, 0.25  # seconds between looks that nobody asks for
 
@@ -84,7 +84,7 @@ class Freshness:
             if self._ended >= wanted:
                 return
             if self._closing.is_set():
-                raise Overloaded("the voice store is closed; the server is stopping")
+                raise Overloaded(CLOSED)
             self._looking = True
             self._begun += 1
         began, away = time.monotonic(), True
@@ -111,7 +111,8 @@ class Freshness:
         while not self._closing.wait(AWAY_PERIOD if self._away else IDLE_PERIOD):
             if self._away or self.age > IDLE_PERIOD:
                 try:
-                    with contextlib.suppress(Overloaded):  # it is closed
-                        self._take_part()
+                    self._take_part()
+                except Overloaded:  # it is closed
+                    return
                 except Exception:
                     log.exception("the changes of the voice store could not be read")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 
 from voice_clone.errors import Overloaded
-from voice_clone.speakers.postgres.errors import database_errors
+from voice_clone.speakers.postgres.errors import CLOSED, database_errors
 
 _TICK = 0.05  # seconds between two looks at the deadlines
 # The database ends what a paused or lost replica left open, since that would keep others from writing: 11 s after its
@@ -130,7 +130,7 @@ class Session:
 
     def _open(self) -> tuple[Connection, socket.socket]:
         if self._ended:
-            raise Overloaded("the voice store is closed; the server is stopping")
+            raise Overloaded(CLOSED)
         if self._line is not None and select.select([self._line], [], [], 0.0)[0]:
             self.close()  # an idle connection has nothing to say but its end
         if self._connection is None or self._line is None:

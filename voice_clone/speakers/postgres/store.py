@@ -20,7 +20,7 @@ from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import blobs, schema
 from voice_clone.speakers.postgres.blobs import CLIP, BlobName
 from voice_clone.speakers.postgres.claims import Claims
-from voice_clone.speakers.postgres.errors import Unreachable
+from voice_clone.speakers.postgres.errors import CLOSED, Unreachable
 from voice_clone.speakers.postgres.freshness import Freshness
 from voice_clone.speakers.postgres.history import History, id_of, origin
 from voice_clone.speakers.postgres.sessions import Connection, Session, Sessions, Watchdog
@@ -267,6 +267,6 @@ class PostgresStore:
     def _check_reachable(self) -> None:
         """Refuse at once what cannot be done."""
         if self._closed:
-            raise Overloaded("the voice store is closed; the server is stopping")
+            raise Overloaded(CLOSED)
         if self._freshness.away:
             raise Unreachable("the voice store cannot be reached; nothing was changed, try again later")
