@@ -104,7 +104,7 @@ def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, fl
     with torch.device("meta"):
         deep = DecoderStack(replace(config, num_hidden_layers=depth))
     arbitrary(deep.norm)
-    stack = NativeStack(deep, precision, part=lambda make: [aligned.stack([array[0]] * depth) for array in arrays])
+    stack = NativeStack(deep, precision, part=lambda make: [_copies(array[0], depth) for array in arrays])
     cache = stack.new_cache(1, POSITIONS)
     rows = torch.full((PROMPT, config.hidden_size), 0.01)
     places = torch.arange(POSITIONS - PROMPT, POSITIONS)
@@ -112,6 +112,10 @@ def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, fl
     single = _median(lambda: stack.run(rows[:1], cache, zeros[:1], places[:1]))
     many = _median(lambda: stack.run(rows, cache, zeros, places))
     return single / depth, many / depth / PROMPT
+
+
+def _copies(array: Array, count: int) -> Array:
+    return np.stack([array] * count, out=aligned.empty((count, *array.shape), array.dtype))
 
 
 def _median(run: Callable[[], object]) -> float:

@@ -32,8 +32,3 @@ def zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     array = empty(shape, dtype)
     array.fill(0)
     return array
-
-
-def stack(parts: list[Array]) -> Array:
-    """Copies of arrays of one shape and type: [parts, ...]."""
-    return np.stack(parts, out=empty((len(parts), *parts[0].shape), parts[0].dtype))
