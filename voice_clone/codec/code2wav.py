@@ -124,7 +124,7 @@ class Code2Wav:
             except VoiceCloneError as error:
                 outcomes[chunk.stream_id] = error
             except Exception as error:
-                log.error("a stream behind %d frames could not be opened", len(chunk.context), exc_info=error)
+                log.error("the decoder failed on a reference of %d frames", len(chunk.context), exc_info=error)
                 outcomes[chunk.stream_id] = Internal("the decoder failed on the reference of this stream; try again")
         waveforms = self._waveforms([chunk.payload for chunk, _ in ready], [stream for _, stream in ready])
         now = time.monotonic()
