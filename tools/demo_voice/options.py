@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
@@ -20,6 +21,7 @@ class Options:
         shard_size: utterances of a shard.
         jobs: processes that make data side by side.
         steps: by stage, where they differ from the stage's own plan.
+        base: a checkpoint of the demo's shape that is trained on; None: all weights begin at random.
     """
 
     seed: int = 1
@@ -27,6 +29,7 @@ class Options:
     shard_size: int = 200
     jobs: int = 2
     steps: Mapping[str, int] = field(default_factory=dict)
+    base: Path | None = None
 
     @property
     def device(self) -> torch.device:
@@ -34,5 +37,9 @@ class Options:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def plan(self, stage: str, own: Plan) -> Plan:
-        """The plan of a stage: its own, with the steps that were asked for."""
-        return replace(own, steps=self.steps.get(stage, own.steps))
+        """The plan of a stage: its own, with the steps that were asked for.
+
+        Weights that are trained already learn at half the rate, which falls from the start.
+        """
+        plan = replace(own, steps=self.steps.get(stage, own.steps))
+        return plan if self.base is None else replace(plan, rate=own.rate / 2, cool_down=1.0)

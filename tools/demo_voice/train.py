@@ -36,10 +36,11 @@ def main() -> int:
     parser.add_argument(
         "--steps", nargs=2, action="append", default=[], metavar=("STAGE", "N"), help="length of a stage's training"
     )
+    parser.add_argument("--base", type=Path, metavar="DIR", help="a checkpoint that is trained on (default: none)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     steps = {stage: int(count) for stage, count in arguments.steps}
-    options = Options(arguments.seed, arguments.shards, jobs=arguments.jobs, steps=steps)
+    options = Options(arguments.seed, arguments.shards, jobs=arguments.jobs, steps=steps, base=arguments.base)
     try:
         for name in arguments.only or stages:
             print(f"Stage {name}", flush=True)

@@ -14,9 +14,10 @@ from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis
 from tools.families.qwen3_tts.demo_voice.corpus import Clip, Corpus
 from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
-from tools.families.qwen3_tts.demo_voice.features import FRAME
+from tools.families.qwen3_tts.demo_voice.features import FLOOR, FRAME, mel_bank
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.mel import N_FFT
 from voice_clone.layers.rvq import DecoderCodebook
 
 BATCH = 6
@@ -25,7 +26,10 @@ HEARD = 12  # frames at the end of them whose audio is compared
 WARM = 2  # frames before those, decoded but not compared: the convolutions start with nothing
 OPENING = 2  # the first frames of a clip, all compared: so begins a speech, and an untrained start is a click
 OPENINGS = 0.2  # share of the batches that are such
+MEL_HOP = 240
+QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
+MEL = 2.0  # weight of the mel spectra's difference: most of the words is below 4 kHz, most of a spectrum's lines above
 PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
 
 
@@ -72,7 +76,8 @@ class DecoderTask:
         heard = OPENING if opening else HEARD + WARM
         said = decode(self._decoder, codes, heard)[:, -audio.shape[1] :]
         logs, shapes = spectral_loss(said, audio)
-        return logs + 0.5 * shapes, {"log": logs.item(), "shape": shapes.item()}
+        mels = mel_loss(said, audio)
+        return logs + 0.5 * shapes + MEL * mels, {"log": logs.item(), "shape": shapes.item(), "mel": mels.item()}
 
 
 def draw(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -109,21 +114,34 @@ def _cut(clip: Clip, end: int) -> tuple[Tensor, Tensor]:
 
 
 def spectral_loss(said: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean difference of the logarithms, and relative difference, of magnitudes (Yamamoto et al. 2020). [B, T] each."""
+    """Mean difference of the logarithms, and relative difference, of magnitudes (Yamamoto et al. 2020). [B, T] each.
+
+    What is quieter than `QUIET` counts as being as loud: relative to silence every difference is large.
+    """
     logs: list[Tensor] = []
     shapes: list[Tensor] = []
     for mine, theirs in _magnitudes(said, audio):
         logs.append(F.l1_loss(mine.log(), theirs.log()))
-        shapes.append(torch.linalg.vector_norm(theirs - mine) / torch.linalg.vector_norm(theirs))
+        size = torch.linalg.vector_norm(theirs).clamp(min=QUIET * theirs.numel() ** 0.5)
+        shapes.append(torch.linalg.vector_norm(theirs - mine) / size)
     return torch.stack(logs).mean(), torch.stack(shapes).mean()
+
+
+def mel_loss(said: Tensor, audio: Tensor) -> Tensor:
+    """Mean difference of the logarithms of mel spectra. [B, T] each."""
+    bank = mel_bank().to(audio.device)
+    mine, theirs = (((_spectrum(wave, N_FFT, MEL_HOP).transpose(1, 2) @ bank) + FLOOR).log() for wave in (said, audio))
+    return F.l1_loss(mine, theirs)
 
 
 def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
     for size, hop in RESOLUTIONS:
-        window = torch.hann_window(size, device=waves[0].device)
-        found = []
-        for wave in waves:
-            spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
-            power = torch.view_as_real(spectrum).square().sum(-1)
-            found.append((power + 1e-5).sqrt())
-        yield found
+        yield [_spectrum(wave, size, hop) for wave in waves]
+
+
+def _spectrum(wave: Tensor, size: int, hop: int) -> Tensor:
+    """Magnitudes [B, size / 2 + 1, windows]."""
+    window = torch.hann_window(size, device=wave.device)
+    spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
+    power = torch.view_as_real(spectrum).square().sum(-1)
+    return (power + 1e-5).sqrt()

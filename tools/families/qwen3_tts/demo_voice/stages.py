@@ -19,6 +19,7 @@ from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, speaker_training, talker_training
 from tools.families.qwen3_tts.demo_voice.alignment import pronounce
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis, fit
+from tools.families.qwen3_tts.demo_voice.base import begin, with_books_of
 from tools.families.qwen3_tts.demo_voice.corpus import Corpus, codes_path
 from tools.families.qwen3_tts.demo_voice.export import export
 from tools.families.qwen3_tts.demo_voice.shape import GENERATION, SHAPE
@@ -55,6 +56,8 @@ def analysis(work: Path, options: Options) -> Iterator[str]:
         records = [each for shard in range(count) for each in read_shard(shard_path(work, "train", shard))]
         cast = speakers()
         found, left = fit([(cast[each.speaker], each.utterance) for each in records], options.seed)
+        if options.base is not None:
+            found = with_books_of(found, options.base)
         found.save(analysis_path(work))
         yield "power left after each book: " + " ".join(f"{share:.3f}" for share in left)
 
@@ -78,8 +81,10 @@ def _make_codes(work: Path, seed: int, shard: int) -> None:
 def decoder(work: Path, options: Options) -> Iterator[str]:
     """code2wav."""
     device = options.device
-    network = decoder_training.new_decoder(Analysis.load(analysis_path(work)), options.seed).to(device)
-    run = Run(network, options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
+    network = decoder_training.new_decoder(Analysis.load(analysis_path(work)), options.seed)
+    if options.base is not None:
+        begin(network, options.base, "decoder.")
+    run = Run(network.to(device), options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
     if run.step < run.plan.steps:
         task = decoder_training.DecoderTask(
             network, Corpus(work, min(CODEC_SHARDS, options.shards), options.seed), options.seed, device
@@ -92,8 +97,10 @@ def encoder(work: Path, options: Options) -> Iterator[str]:
     """The codec's encoder."""
     device = options.device
     found = Analysis.load(analysis_path(work))
-    network = encoder_training.new_encoder(found, options.seed).to(device)
-    run = Run(network, options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
+    network = encoder_training.new_encoder(found, options.seed)
+    if options.base is not None:
+        begin(network, options.base, "encoder.")
+    run = Run(network.to(device), options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
     if run.step < run.plan.steps:
         corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
         task = encoder_training.EncoderTask(network, corpus, found, options.seed, device)
@@ -126,8 +133,11 @@ def speaker(work: Path, options: Options) -> Iterator[str]:
     """The speaker encoder by itself."""
     config = load_config(configuration_path(work)).speaker_encoder
     torch.manual_seed(options.seed)
-    model = speaker_training.SpeakerModel(config).to(options.device)
-    run = Run(model, options.plan("speaker", speaker_training.PLAN), work / "speaker.pt")
+    model = speaker_training.SpeakerModel(config)
+    if options.base is not None:
+        begin(model, options.base)
+        model.speaker_encoder.requires_grad_(False)  # only what reads its embeddings is new
+    run = Run(model.to(options.device), options.plan("speaker", speaker_training.PLAN), work / "speaker.pt")
     if run.step < run.plan.steps:
         corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
         run.finish(speaker_training.SpeakerTask(model, corpus, config, options.seed, options.device).loss)
@@ -140,10 +150,12 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     torch.manual_seed(options.seed)
     model = talker_training.TalkerModel(config)
     model.load_state_dict(averaged(work / "speaker.pt"), strict=False)
+    if options.base is not None:
+        begin(model, options.base)
     model.to(options.device)
-    run = Run(
-        model, options.plan("talker", talker_training.PLAN), work / "talker.pt", model.hidden(), "speaker_encoder."
-    )
+    # Muon finds its way from nothing sooner; it takes most of a step where a processor has no products of bf16.
+    hidden = model.hidden() if options.base is None else ()
+    run = Run(model, options.plan("talker", talker_training.PLAN), work / "talker.pt", hidden, "speaker_encoder.")
     if run.step < run.plan.steps:
         corpus = talker_corpus(work, options)
         role = Tokenizer(configuration_path(work)).role_ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,3 +139,36 @@ def test_guidance_is_the_attention_on_the_token_and_its_neighbours() -> None:
     torch.testing.assert_close(found, -torch.tensor(0.6).log())
     found = talker_training.guidance(seen, torch.tensor([[nothing, nothing, 2, nothing]]))
     torch.testing.assert_close(found, -torch.tensor(0.8).log())
+
+
+def test_training_goes_on_from_a_checkpoint(work: Path, tmp_path: Path) -> None:
+    base = work / "checkpoint"
+    for name in ("data", "codes", "configuration"):
+        (tmp_path / name).symlink_to(work / name)
+    options = replace(OPTIONS, base=base, steps=dict.fromkeys(STEPS, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for stage in ("analysis", "decoder", "encoder", "speaker", "talker", "checkpoint"):
+            list(stages.STAGES[stage](tmp_path, options))
+    first, again = (Analysis.load(stages.analysis_path(folder)) for folder in (work, tmp_path))
+    assert torch.allclose(first.phone_book, again.phone_book) and torch.allclose(first.books, again.books)
+    for file in ("model.safetensors", "speech_tokenizer/model.safetensors"):
+        before, after = (load_file(folder / file) for folder in (base, tmp_path / "checkpoint"))
+        moved = [float((after[name].float() - tensor.float()).abs().max()) for name, tensor in before.items()]
+        assert 0 < max(moved) < 0.01, file  # a step of the first rate, which is small
+
+
+def test_silence_is_not_compared_with_itself() -> None:
+    """Relative to silence every difference is large: openings, which are silent, would outweigh all speech."""
+    quiet = 1e-4 * torch.randn(2, 3840, generator=torch.Generator().manual_seed(0))
+    of_silence, of_noise = (decoder_training.spectral_loss(each, quiet)[1] for each in (0 * quiet, 1000 * quiet))
+    assert of_silence < 0.1 < of_noise
+
+
+def test_mels_are_compared_where_the_words_are() -> None:
+    """A tone of 500 Hz that is missing counts more than one of 9 kHz."""
+    time = torch.arange(24000) / 24000
+    low, high = (0.1 * torch.sin(2 * torch.pi * pitch * time)[None] for pitch in (500.0, 9000.0))
+    both = low + high
+    assert decoder_training.mel_loss(high, both) > 1.5 * decoder_training.mel_loss(low, both) > 0
+    assert decoder_training.mel_loss(both, both) == 0
