@@ -22,7 +22,7 @@ from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endl
 from tools.families.qwen3_tts.onnx_comparison import Loaded
 from tools.families.qwen3_tts.onnx_export import export_all
 
-pytest_plugins = ["tests.support.strict_run", "tests.support.work_shares"]
+pytest_plugins = ["tests.support.strict_run", "tests.support.thorough", "tests.support.work_shares"]
 
 hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("no deadline")

@@ -153,8 +153,9 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     if options.base is not None:
         begin(model, options.base)
     model.to(options.device)
-    # Muon finds its way from nothing sooner; it takes most of a step where a processor has no products of bf16.
-    hidden = model.hidden() if options.base is None else ()
+    # Muon finds its way from nothing sooner, but takes most of a step where products of bf16 are slow.
+    sooner = options.base is None and talker_training.halves_pay(options.device)
+    hidden = model.hidden() if sooner else ()
     run = Run(model, options.plan("talker", talker_training.PLAN), work / "talker.pt", hidden, "speaker_encoder.")
     if run.step < run.plan.steps:
         corpus = talker_corpus(work, options)
