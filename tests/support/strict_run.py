@@ -13,13 +13,14 @@ import pytest
 
 from tools.triton_server import TritonServer
 
-_GPU = "GPU"  # in the reason of a skip that CI allows, too
+# In the reasons of skips that CI allows, too: what a machine lacks and nobody can install.
+_HARDWARE = ("GPU", "instructions")
 _restarts: list[int] = []  # of each process of the run
 
 
 def is_forbidden(reason: str, environment: dict[str, str] | os._Environ[str] = os.environ) -> bool:
     """Whether a test may not be skipped for this reason."""
-    return environment.get("CI") == "true" and _GPU not in reason
+    return environment.get("CI") == "true" and not any(each in reason for each in _HARDWARE)
 
 
 def fail_if_forbidden(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -28,7 +29,7 @@ def fail_if_forbidden(report: pytest.TestReport | pytest.CollectReport) -> None:
         reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if is_forbidden(reason):
             report.outcome = "failed"
-            report.longrepr = f"with CI=true nothing is skipped but for want of a GPU. {reason}"
+            report.longrepr = f"with CI=true nothing is skipped but for want of hardware. {reason}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,18 +13,44 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # How the paths of such files begin.
 THOROUGH = (
-    # training, converting, exporting, building, measuring
+    # training, converting, exporting, building, measuring, ending
+    "tests/parity/test_measurements.py",
+    "tests/server/test_built_repository.py",
+    "tests/server/test_inspect.py",
+    "tests/server/test_serve.py",
+    "tests/server/test_tools_end.py",
     "tests/unit/families/fish_speech/test_codec_converter.py",
     "tests/unit/families/qwen3_tts/demo_voice/",
     "tests/unit/perf/",
     "tests/unit/tools/demo_voice/",
     "tests/unit/tools/test_build_repository.py",
     "tests/unit/tools/test_stopped_tools.py",
-    # pages in a browser
+    # pages in a browser, programs of others
+    "tests/server/gateway/test_apps.py",
+    "tests/server/gateway/test_page.py",
+    "tests/unit/gateway/test_audio_encoder.py",
     "tests/unit/gateway/test_page_",
     # what runs on a GPU, in torch on the CPU
+    "tests/unit/autoregressive/test_open_texts_of_talkers.py",
     "tests/unit/autoregressive/test_static_",
     "tests/unit/families/test_on_a_gpu.py",
+    # further ways of the same result
+    "tests/parity/test_checkpoint_parity.py",
+    "tests/parity/test_fish_speech_parity.py",
+    "tests/parity/test_pipeline_parity.py",
+    "tests/parity/test_sampled_parity.py",
+    "tests/server/test_large_chunks.py",
+    "tests/server/test_second_family.py",
+    "tests/server/test_whole_way.py",
+    # many servers, lost ones, floods
+    "tests/server/gateway/test_gateway_fuzz.py",
+    "tests/server/gateway/test_missed_ends_on_server.py",
+    "tests/server/test_fleet_on_servers.py",
+    "tests/server/test_hostile.py",
+    "tests/server/test_lost_model.py",
+    "tests/server/test_refusals.py",
+    "tests/server/test_several_servers.py",
+    "tests/server/test_startup.py",
 )
 
 
