@@ -48,7 +48,7 @@ sys.stdin.read()
 
 
 def wait_until_quiet(server: TritonServer) -> None:
-    """Wait until no stream is left. One look is not enough: a killed client's requests may still be on their way."""
+    """Wait until no stream is left. It looks five times: the requests of a killed client may arrive after the first."""
     looks, until = 0, time.monotonic() + 30
     while looks < 5:
         found = gauges(server)

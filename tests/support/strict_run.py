@@ -14,7 +14,7 @@ import pytest
 from tools.triton_server import TritonServer
 
 # In the reasons of skips that CI allows, too: what a machine lacks and nobody can install.
-_HARDWARE = ("GPU", "instructions")
+_HARDWARE = ("GPU", "processor")
 _restarts: list[int] = []  # of each process of the run
 
 

@@ -1,7 +1,8 @@
-"""Which files the default run leaves out, so that it takes minutes; `tools/test --thorough` and CI run them, too.
+"""Which files the default run leaves out, so that it is short. `tools/test --thorough` runs them; so does CI.
 
-They hold what few changes touch: tools beside the server, pages in a browser, programs of others, further ways of the
-same result. A file that is named on the command line runs. A plugin of pytest, loaded by tests/conftest.py.
+They test what few changes touch: tools beside the server, pages in a browser, programs of other vendors, further ways
+to the same result. pytest still runs a file that the command line names. A plugin of pytest, loaded by
+tests/conftest.py.
 """
 
 from __future__ import annotations

@@ -63,9 +63,6 @@ class Gateway:
             yield Caller(connection)
 
 
-HANGS = 120  # seconds; a vendor's package may take many of them to import on a busy machine
-
-
 def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None, /, **settings: Any) -> None:
     """Run `test` with a gateway."""
 
@@ -83,7 +80,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
             try:
-                await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), HANGS)
+                await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)
             finally:
                 server.should_exit = True
                 await serving

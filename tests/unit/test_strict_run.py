@@ -16,7 +16,7 @@ def skipped(reason: str) -> pytest.TestReport:
     [
         ("true", "no Chromium on this machine (Debian: apt-get install chromium)", "failed"),
         ("true", "needs an NVIDIA GPU", "skipped"),
-        ("true", "these instructions have no dot products of bf16", "skipped"),
+        ("true", "this processor has no dot products of bf16", "skipped"),
         ("", "no Chromium on this machine (Debian: apt-get install chromium)", "skipped"),
     ],
 )

@@ -36,7 +36,7 @@ from voice_clone.native.thread_pool import ThreadPool, thread_pool
 from voice_clone.settings import Settings
 
 FRAMES = 24
-DOTS = pytest.mark.skipif(not INSTRUCTIONS.bf16_dots, reason="these instructions have no dot products of bf16")
+DOTS = pytest.mark.skipif(not INSTRUCTIONS.bf16_dots, reason="this processor has no dot products of bf16")
 
 
 @pytest.fixture(scope="module")

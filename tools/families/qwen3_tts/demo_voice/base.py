@@ -32,13 +32,16 @@ def with_books_of(analysis: Analysis, base: Path) -> Analysis:
     return replace(analysis, phone_book=phones.vectors[:, :size].contiguous(), books=torch.stack(books))
 
 
-def begin(model: nn.Module, base: Path, part: str = "") -> None:
+def begin(model: nn.Module, base: Path | None, part: str = "") -> None:
     """Give a model the weights of a checkpoint.
 
     Args:
+        base: the checkpoint's folder; None: the model stays as it is.
         part: how the names of a part of the codec begin; without it, the weights are those of talker and speaker
             encoder, and what the checkpoint does not hold stays as it is.
     """
+    if base is None:
+        return
     found = load_file(base / CODEC_FOLDER / WEIGHTS if part else base / WEIGHTS)
     own = {name: found[part + name] for name in model.state_dict() if part + name in found}
     model.load_state_dict(own, strict=bool(part))

@@ -82,8 +82,7 @@ def decoder(work: Path, options: Options) -> Iterator[str]:
     """code2wav."""
     device = options.device
     network = decoder_training.new_decoder(Analysis.load(analysis_path(work)), options.seed)
-    if options.base is not None:
-        begin(network, options.base, "decoder.")
+    begin(network, options.base, "decoder.")
     run = Run(network.to(device), options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
     if run.step < run.plan.steps:
         task = decoder_training.DecoderTask(
@@ -98,8 +97,7 @@ def encoder(work: Path, options: Options) -> Iterator[str]:
     device = options.device
     found = Analysis.load(analysis_path(work))
     network = encoder_training.new_encoder(found, options.seed)
-    if options.base is not None:
-        begin(network, options.base, "encoder.")
+    begin(network, options.base, "encoder.")
     run = Run(network.to(device), options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
     if run.step < run.plan.steps:
         corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
@@ -134,8 +132,8 @@ def speaker(work: Path, options: Options) -> Iterator[str]:
     config = load_config(configuration_path(work)).speaker_encoder
     torch.manual_seed(options.seed)
     model = speaker_training.SpeakerModel(config)
+    begin(model, options.base)
     if options.base is not None:
-        begin(model, options.base)
         model.speaker_encoder.requires_grad_(False)  # only what reads its embeddings is new
     run = Run(model.to(options.device), options.plan("speaker", speaker_training.PLAN), work / "speaker.pt")
     if run.step < run.plan.steps:
@@ -150,12 +148,11 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     torch.manual_seed(options.seed)
     model = talker_training.TalkerModel(config)
     model.load_state_dict(averaged(work / "speaker.pt"), strict=False)
-    if options.base is not None:
-        begin(model, options.base)
+    begin(model, options.base)
     model.to(options.device)
-    # Muon finds its way from nothing sooner, but takes most of a step where products of bf16 are slow.
-    sooner = options.base is None and talker_training.halves_pay(options.device)
-    hidden = model.hidden() if sooner else ()
+    # From random weights Muon needs fewer steps than AdamW; without fast bf16 products most of each step is its own.
+    by_muon = options.base is None and talker_training.halves_pay(options.device)
+    hidden = model.hidden() if by_muon else ()
     run = Run(model, options.plan("talker", talker_training.PLAN), work / "talker.pt", hidden, "speaker_encoder.")
     if run.step < run.plan.steps:
         corpus = talker_corpus(work, options)
