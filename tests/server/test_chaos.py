@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.support.server_metrics import gauges
+from tests.support.server_metrics import wait_until_quiet
 from tests.support.server_processes import private_memory
 from tools.triton_server import TritonServer
 
@@ -47,16 +46,6 @@ sys.stdin.read()
 """
 
 
-def wait_until_quiet(server: TritonServer) -> None:
-    """Wait until no stream is left. It looks five times: the requests of a killed client may arrive after the first."""
-    looks, until = 0, time.monotonic() + 30
-    while looks < 5:
-        found = gauges(server)
-        looks = 0 if any(found.values()) else looks + 1
-        assert found and time.monotonic() < until, found
-        time.sleep(0.2)
-
-
 @pytest.mark.parametrize("streams", [60, pytest.param(500, marks=pytest.mark.long)])
 def test_chaos(server: TritonServer, client: Client, voice: str, streams: int) -> None:
     expected, _ = client.speak(TEXT, voice=voice, seed=1, max_frames=20).read()
@@ -79,7 +68,7 @@ def test_chaos(server: TritonServer, client: Client, voice: str, streams: int) -
         process.stdout.close()
         process.stdin.close()
     assert set(outcomes) <= {"closed", "DeadlineExceeded", "Overloaded"}, set(outcomes)
-    wait_until_quiet(server)
+    wait_until_quiet(server, 30)
     again, _ = client.speak(TEXT, voice=voice, seed=1, max_frames=20).read()
     np.testing.assert_allclose(again, expected, atol=5e-5)  # a chunk that goes out early is rounded in another way
     assert private_memory(server) < 1.05 * before + 20e6

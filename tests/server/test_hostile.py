@@ -31,7 +31,7 @@ from tests.support.hostile.audio import GOOD
 from tests.support.hostile.grpc import GrpcAttacker
 from tests.support.hostile.http import hostile_http
 from tests.support.hostile.inputs import GOOD_REQUESTS, World
-from tests.support.server_metrics import gauges
+from tests.support.server_metrics import wait_until_quiet
 from tests.support.server_processes import private_memory, processes
 from tools.triton_server import ROOT, TritonServer
 from voice_clone.speakers.disk.bundle import unpack_bundle
@@ -170,10 +170,7 @@ def test_hostile_requests(
         assert speakers.speeches >= 2 and not speakers.faults, speakers.faults
         assert server.ready() and processes(server, "S,R,D") == alive
         assert all(model_ready(server, model) for model in GOOD_REQUESTS)
-        deadline = time.monotonic() + 20.0
-        while any(gauges(server).values()) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert gauges(server) and not any(gauges(server).values()), gauges(server)
+        wait_until_quiet(server, 20)
         speakers.check(0)
         speakers.check(1)
         assert client.get("Harbour") == harbour and contents(client.export("Harbour")) == kept

@@ -23,7 +23,7 @@ import soundfile
 from voice_clone_client import Client, VoiceCloneError
 
 from tests.support.factories import CheckpointFactory
-from tests.support.server_metrics import gauges
+from tests.support.server_metrics import wait_until_quiet
 from tests.support.server_processes import memory_by_process
 from tools.triton_server import TritonServer
 
@@ -194,10 +194,7 @@ def test_soak(server: TritonServer) -> None:
             write(log, path)
         assert not log.faults, log.faults[:10]
         assert set(log.outcomes) <= EXPECTED and log.outcomes["whole"] > 10
-        deadline = time.monotonic() + 30.0
-        while any(gauges(server).values()) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert gauges(server) and not any(gauges(server).values()), gauges(server)
+        wait_until_quiet(server, 30)
         again, _ = client.speak("Good morning.", speaker_embedding=embedding, seed=1, max_frames=20).read()
         assert again.shape == expected.shape  # when a chunk is sent depends on the load, and the last bits on its size
         assert np.sqrt(np.mean((again - expected) ** 2)) <= 1e-5 * np.sqrt(np.mean(expected**2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import urllib.request
 
 from tests.support.waiting import WAIT
@@ -30,3 +31,17 @@ def metric(server: TritonServer, name: str, family: str = "qwen3_tts", **labels:
 def gauges(server: TritonServer) -> dict[str, float]:
     """How many streams the server's models hold, by the gauge and its family."""
     return {f"{name} of {labels['family']}": value for name, labels, value in series(server) if name in GAUGES}
+
+
+def wait_until_quiet(server: TritonServer, seconds: float) -> None:
+    """Wait until the models hold no stream. It looks five times: a killed client's requests may come after the first.
+
+    Raises:
+        AssertionError: they hold some after `seconds`, or there are no gauges.
+    """
+    quiet, deadline = 0, time.monotonic() + seconds
+    while quiet < 5:
+        found = gauges(server)
+        quiet = 0 if any(found.values()) else quiet + 1
+        assert found and time.monotonic() < deadline, found
+        time.sleep(0.2)

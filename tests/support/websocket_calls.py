@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -79,15 +81,24 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.client = double
             app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
+            shown = asyncio.get_running_loop().call_later(25, show_all)
             try:
                 await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)
             finally:
+                shown.cancel()
                 server.should_exit = True
                 await serving
         assert app.state.gate.live == 0
         assert all(one.closed.is_set() for one in double.speeches)
 
     asyncio.run(serve())
+
+
+def show_all() -> None:
+    """Print where each thread and task is: what a test that hangs waits for."""
+    faulthandler.dump_traceback(sys.__stderr__)
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.__stderr__)
 
 
 def audio_of(messages: list[Any]) -> bytes:

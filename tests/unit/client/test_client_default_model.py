@@ -235,4 +235,5 @@ def test_a_speech_that_nothing_reads(triton: Server, caplog: pytest.LogCaptureFi
             await asyncio.sleep(0.2)
 
     asyncio.run(run())
-    assert not [record for record in caplog.records if record.name == "asyncio"]
+    # grpc.aio logs there, too: where a call of an earlier event loop ends late
+    assert "never retrieved" not in caplog.text
