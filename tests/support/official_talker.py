@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers.generation.logits_process import TopKLogitsWarper
 
 from tests.support.official import quiet, qwen_tts
 from tests.support.talkers import codes_of, config_json, randomise, read_config
+from voice_clone.autoregressive import philox
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -94,16 +96,26 @@ class OurDraws:
     """Takes the place of `torch.multinomial`: the inverse of the distribution function at the uniforms of a seed.
 
     A call is the next draw of codebook 0 if it is about the talker's vocabulary, else the next one of codebooks 1..15.
+    A uniform nearer than `near` to the bound between two codes, where rounding decides, moves to the middle of the
+    likeliest code.
 
     Attributes:
-        margin: of the nearest draw to the bound between two codes, in probability: below what rounding makes of the
-            probabilities, a comparison of codes would be of rounding.
+        moved: the uniforms that moved, by frame and codebook.
+        cut: how near the logit of a code that top-k keeps has come to that of one which it drops. Where rounding
+            decides that, no uniform helps.
     """
 
-    def __init__(self, seed: int, vocabulary: int) -> None:
-        self._seed, self._vocabulary = seed, vocabulary
+    def __init__(self, seed: int, vocabulary: int, near: float) -> None:
+        self._seed, self._vocabulary, self._near = seed, vocabulary, near
         self._firsts = self._others = 0
-        self.margin = 1.0
+        self.moved: dict[tuple[int, int], float] = {}
+        self.cut = 1.0
+
+    def watch(self, top_k: int, scores: Tensor) -> None:
+        """Before top-k cuts `scores` [1, V]."""
+        if top_k < scores.shape[1]:
+            kept, dropped = scores[0].topk(top_k + 1).values[-2:]
+            self.cut = min(self.cut, float(kept - dropped))
 
     def __call__(self, probabilities: Tensor, num_samples: int) -> Tensor:
         """[1, V] -> code int64 [1, 1]."""
@@ -115,9 +127,21 @@ class OurDraws:
             frame, book = self._others // (BOOKS - 1), 1 + self._others % (BOOKS - 1)
             self._others += 1
         reached = probabilities[0].double().cumsum(0)
-        target = float(uniforms([self._seed], [frame], BOOKS)[0, book]) * reached[-1]
-        self.margin = min(self.margin, float((reached[:-1] - target).abs().min()))
-        return torch.searchsorted(reached, target, right=True).reshape(1, 1)
+        reached /= reached[-1].clone()
+        drawn = float(uniforms([self._seed], [frame], BOOKS)[0, book])
+        if float((reached[:-1] - drawn).abs().min()) < self._near:
+            likeliest = int(probabilities[0].argmax())
+            drawn = float(reached[likeliest] - probabilities[0, likeliest] / probabilities[0].sum() / 2)
+            self.moved[frame, book] = drawn
+        return torch.searchsorted(reached, drawn, right=True).reshape(1, 1)
+
+    def uniforms(self, seeds: Sequence[int], frames: Sequence[int], codebooks: int) -> np.ndarray[Any, Any]:
+        """As the package's, but for those that moved."""
+        drawn = uniforms(seeds, frames, codebooks)
+        for row, (seed, frame) in enumerate(zip(seeds, frames, strict=True)):
+            for book in range(codebooks) if seed == self._seed else ():
+                drawn[row, book] = self.moved.get((frame, book), drawn[row, book])
+        return drawn
 
     @property
     def frames(self) -> float:
@@ -126,9 +150,17 @@ class OurDraws:
 
 
 @contextmanager
-def our_draws(config: Qwen3TTSConfig, seed: int) -> Iterator[OurDraws]:
-    """The official package draws as ours does for this seed."""
-    draws = OurDraws(seed, config.talker.vocab_size)
+def our_draws(config: Qwen3TTSConfig, seed: int, near: float = 0.0) -> Iterator[OurDraws]:
+    """The official package draws as ours does for this seed; ours, in this process, with the uniforms that moved."""
+    draws = OurDraws(seed, config.talker.vocab_size, near)
+    official = TopKLogitsWarper.__call__
+
+    def top_k(warper: TopKLogitsWarper, ids: Tensor, scores: Tensor) -> Tensor:
+        draws.watch(warper.top_k, scores)
+        return official(warper, ids, scores)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TopKLogitsWarper, "__call__", top_k)
         patch.setattr(torch, "multinomial", draws)
+        patch.setattr(philox, "uniforms", draws.uniforms)
         yield draws
