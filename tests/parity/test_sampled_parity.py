@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Pai
 def test_sampled_codes(pairs: dict[tuple[str, int], Pair], shape: str, seed: int, name: str) -> None:
     pair, options = pairs[shape, seed], SAMPLINGS[name]
     prompt = make_prompt(pair.config, seed, icl=bool(seed % 2), language="english")
-    for drawn in range(10**12 + seed, 10**12 + 10**6):  # a seed of more than 32 bits, by which no cut hangs on rounding
+    for drawn in itertools.count(10**12 + seed):  # the first seed at which rounding decides no top-k cut
         with our_draws(pair.config, drawn, NEAR) as draws:
             expected = pair.official_codes(prompt, "english", FRAMES, **options)
             if draws.cut > CUT:

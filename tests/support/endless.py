@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from voice_clone_client import Client
 
-from tests.support.server_metrics import gauges
-from tests.support.waiting import until
+from tests.support.server_metrics import wait_until_quiet
+from tests.support.waiting import WAIT
 from tools.triton_server import MODELS, TritonServer
 
 # Without the encoders, whose processes cost most of a start: for speeches with a ready embedding.
@@ -35,7 +35,7 @@ def endless(
     )
     with server:
         yield server
-        until(lambda: not any(gauges(server).values()))
+        wait_until_quiet(server, WAIT)
         with Client(server.url, model="qwen3_tts") as client:
             speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
             assert list(speech)[-1].final

@@ -72,8 +72,8 @@ async def by_tls(port: int, folder: Path) -> AsyncIterator[tuple[int, Path]]:
     authority.cert_pem.write_to_path(str(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
-    # The blocking client of websockets reads a ticket in one thread while another writes the request, which is then
-    # lost now and then: an OpenSSL connection is for one thread at a time.
+    # No session tickets: the blocking client of websockets reads them in one thread while another writes its request,
+    # and OpenSSL, which allows one thread at a time, then sometimes loses the request.
     context.num_tickets = 0
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -235,5 +235,6 @@ def test_a_speech_that_nothing_reads(triton: Server, caplog: pytest.LogCaptureFi
             await asyncio.sleep(0.2)
 
     asyncio.run(run())
-    # grpc.aio logs there, too: where a call of an earlier event loop ends late
-    assert "never retrieved" not in caplog.text
+    logged = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    # grpc.aio has one queue for all event loops of a process, and complains where a call of an earlier loop ends late.
+    assert not [message for message in logged if "PollerCompletionQueue" not in message]
