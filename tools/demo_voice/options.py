@@ -25,7 +25,7 @@ class Options:
     """
 
     seed: int = 1
-    shards: int = 60
+    shards: int = 120
     shard_size: int = 200
     jobs: int = 2
     steps: Mapping[str, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Options:
     def plan(self, stage: str, own: Plan) -> Plan:
         """The plan of a stage: its own, with the steps that were asked for.
 
-        Weights that are trained already learn at half the rate, which falls from the start.
+        Where weights are trained already, the rate falls from the start.
         """
         plan = replace(own, steps=self.steps.get(stage, own.steps))
-        return plan if self.base is None else replace(plan, rate=own.rate / 2, cool_down=1.0)
+        return plan if self.base is None else replace(plan, cool_down=1.0)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tools.demo_voice.dataset import Record, read_shard, shard_path
 from tools.demo_voice.synthesis import Utterance
-from tools.families.qwen3_tts.demo_voice.variations import Variation, read_codes, variation_of, vary
+from tools.families.qwen3_tts.demo_voice.variations import FACTORS, Variation, read_codes, variation_of, vary
+
+Kind = Literal["codes", "aligned_codes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,28 +23,34 @@ class Clip:
 
     record: Record
     variation: Variation
-    codes: NDArray[np.uint8]
 
     def play(self) -> Utterance:
-        """Its audio, which fills all frames of `codes` but the end of the last one."""
+        """Its audio."""
         return vary(self.record.utterance, self.variation)
 
 
-class Corpus:
-    """Some shards of the training data, with the codes of their variations.
+@dataclass(frozen=True, eq=False)
+class CodedClip(Clip):
+    """A clip and its codes uint8 [frames, 16]. Its audio fills all of the frames but the end of the last one."""
+
+    codes: NDArray[np.uint8]
+
+
+class Recordings:
+    """Some shards of the training data.
 
     Args:
         work: the folder of all states.
         shards: how many.
-        seed: as the codes were made with.
+        seed: of the variations.
     """
+
+    copies = len(FACTORS)
 
     def __init__(self, work: Path, shards: int, seed: int) -> None:
         self._seed = seed
         self._shards = [read_shard(shard_path(work, "train", shard)) for shard in range(shards)]
-        self._codes = [read_codes(codes_path(work, shard)) for shard in range(shards)]
         self._first = np.cumsum([0, *(len(records) for records in self._shards)])
-        self.copies = len(self._codes[0][0])
         flat = [record for records in self._shards for record in records]
         self.speakers = [record.speaker for record in flat]
         self.texts = [record.text for record in flat]
@@ -56,18 +65,38 @@ class Corpus:
         """All utterances of a speaker."""
         return self._of_speaker[speaker]
 
+    def clip(self, index: int, copy: int) -> Clip:
+        """Utterance `index` in its variation `copy`."""
+        shard, place = self._place(index)
+        return Clip(self._shards[shard][place], variation_of(self._seed, shard, place, copy))
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The shard of an utterance, and its place there."""
+        shard = int(np.searchsorted(self._first, index, side="right")) - 1
+        return shard, index - int(self._first[shard])
+
+
+class Corpus(Recordings):
+    """Recordings with the codes of their variations; see `Recordings`.
+
+    Args:
+        kind: of the codes: as the codec's encoder finds them, or as the talker says them.
+    """
+
+    def __init__(self, work: Path, shards: int, seed: int, kind: Kind = "codes") -> None:
+        super().__init__(work, shards, seed)
+        self._codes = [read_codes(codes_path(work, shard, kind)) for shard in range(shards)]
+
     def lengths(self) -> NDArray[np.int64]:
         """Frames of all clips: int64 [utterances, copies]."""
         return np.array([[len(codes) for codes in copies] for shard in self._codes for copies in shard])
 
-    def clip(self, index: int, copy: int) -> Clip:
+    def clip(self, index: int, copy: int) -> CodedClip:
         """Utterance `index` in its variation `copy`."""
-        shard = int(np.searchsorted(self._first, index, side="right")) - 1
-        place = index - int(self._first[shard])
-        variation = variation_of(self._seed, shard, place, copy)
-        return Clip(self._shards[shard][place], variation, self._codes[shard][place][copy])
+        shard, place = self._place(index)
+        return CodedClip(**vars(super().clip(index, copy)), codes=self._codes[shard][place][copy])
 
 
-def codes_path(work: Path, shard: int) -> Path:
+def codes_path(work: Path, shard: int, kind: Kind = "codes") -> Path:
     """Where the codes of a shard of the training data lie."""
-    return work / "codes" / f"{shard:05}.npz"
+    return work / kind / f"{shard:05}.npz"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tools.demo_voice.training import Plan, generator_of
 from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis
-from tools.families.qwen3_tts.demo_voice.corpus import Clip, Corpus
+from tools.families.qwen3_tts.demo_voice.corpus import CodedClip, Corpus
 from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
 from tools.families.qwen3_tts.demo_voice.features import FLOOR, FRAME, mel_bank
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
@@ -31,6 +31,7 @@ QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
 MEL = 2.0  # weight of the mel spectra's difference: most of the words is below 4 kHz, most of a spectrum's lines above
 PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
+POLISH = Plan(steps=2000, rate=1e-3, cool_down=1.0)
 
 
 def new_decoder(analysis: Analysis, seed: int) -> CodecDecoder:
@@ -62,16 +63,21 @@ def _codebooks(part: nn.Module) -> list[DecoderCodebook]:
 
 
 class DecoderTask:
-    """The loss of a step."""
+    """The loss of a step.
 
-    def __init__(self, decoder: CodecDecoder, corpus: Corpus, seed: int, device: torch.device) -> None:
-        self._decoder, self._corpus, self._seed, self._device = decoder, corpus, seed, device
+    Args:
+        corpora: a step draws from one of them.
+    """
+
+    def __init__(self, decoder: CodecDecoder, corpora: Sequence[Corpus], seed: int, device: torch.device) -> None:
+        self._decoder, self._corpora, self._seed, self._device = decoder, corpora, seed, device
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of step `step`, and its part from the spectra's logarithms."""
         chance = generator_of(self._seed, step)
         opening = float(torch.rand((), generator=chance)) < OPENINGS
-        drawn = draw_openings(self._corpus, chance) if opening else draw(self._corpus, chance)
+        corpus = self._corpora[int(torch.randint(len(self._corpora), (), generator=chance))]
+        drawn = draw_openings(corpus, chance) if opening else draw(corpus, chance)
         codes, audio = (tensor.to(self._device) for tensor in drawn)
         heard = OPENING if opening else HEARD + WARM
         said = decode(self._decoder, codes, heard)[:, -audio.shape[1] :]
@@ -104,7 +110,7 @@ def draw_openings(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tens
     return torch.from_numpy(codes), torch.from_numpy(audio)
 
 
-def _cut(clip: Clip, end: int) -> tuple[Tensor, Tensor]:
+def _cut(clip: CodedClip, end: int) -> tuple[Tensor, Tensor]:
     samples = clip.play().samples[(end - HEARD) * FRAME : end * FRAME]
     samples = np.pad(samples, (0, HEARD * FRAME - len(samples)))
     codes = clip.codes[max(0, end - CONTEXT) : end]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tools.demo_voice.training import Plan, generator_of
 from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, Analysis
-from tools.families.qwen3_tts.demo_voice.corpus import Corpus
+from tools.families.qwen3_tts.demo_voice.corpus import Recordings
 from tools.families.qwen3_tts.demo_voice.features import FRAME
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from tools.families.qwen3_tts.demo_voice.variations import vectors_of
@@ -65,9 +65,9 @@ class EncoderTask:
     """The loss of a step."""
 
     def __init__(
-        self, encoder: CodecEncoder, corpus: Corpus, analysis: Analysis, seed: int, device: torch.device
+        self, encoder: CodecEncoder, recordings: Recordings, analysis: Analysis, seed: int, device: torch.device
     ) -> None:
-        self._encoder, self._corpus, self._analysis, self._device = encoder, corpus, analysis, device
+        self._encoder, self._recordings, self._analysis, self._device = encoder, recordings, analysis, device
         self._seed = seed
         self._power = float(analysis.books[0].square().sum(dim=1).mean())
         self._book = analysis.phone_book.to(device)
@@ -102,18 +102,18 @@ class EncoderTask:
         return Heard(*(tensor.to(self._device) for tensor in (waves, phone, sound, first, valid)))
 
     def _clip(self, source: np.random.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        index, copy = int(source.integers(len(self._corpus))), int(source.integers(self._corpus.copies))
-        speaker = self._corpus.clip(index, copy).record.speaker
+        index, copy = int(source.integers(len(self._recordings))), int(source.integers(self._recordings.copies))
+        speaker = self._recordings.clip(index, copy).record.speaker
         waves, phones, sounds, firsts = [], [], [], []
         for _ in range(int(source.integers(1, LONGEST + 1))):
-            clip = self._corpus.clip(index, copy)
+            clip = self._recordings.clip(index, copy)
             phone, sound = vectors_of(clip.record, clip.variation, self._analysis)
             samples = clip.play().samples
             waves.append(torch.from_numpy(np.pad(samples, (0, len(phone) * FRAME - len(samples)))))
             phones.append(phone)
             sounds.append(sound)
-            firsts.append(torch.from_numpy(clip.codes[:, 0].astype(np.int64)))
-            index = int(source.choice(self._corpus.of_speaker(speaker)))
+            firsts.append(self._analysis.codes(phone, sound)[:, 0])
+            index = int(source.choice(self._recordings.of_speaker(speaker)))
         return torch.cat(waves), torch.cat(phones), torch.cat(sounds), torch.cat(firsts)
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Plan, generator_of
 from tools.families.qwen3_tts.demo_voice.analysis import pitch_of
-from tools.families.qwen3_tts.demo_voice.corpus import Clip, Corpus
+from tools.families.qwen3_tts.demo_voice.corpus import Clip, Recordings
 from tools.families.qwen3_tts.demo_voice.variations import FACTORS
 from voice_clone.families.qwen3_tts.config import SpeakerEncoderConfig
 from voice_clone.families.qwen3_tts.networks.mel import HOP, log_mel
@@ -55,10 +55,10 @@ class SpeakerTask:
     """The loss of a step."""
 
     def __init__(
-        self, model: SpeakerModel, corpus: Corpus, config: SpeakerEncoderConfig, seed: int, device: torch.device
+        self, model: SpeakerModel, recordings: Recordings, config: SpeakerEncoderConfig, seed: int, device: torch.device
     ) -> None:
-        self._model, self._corpus, self._config, self._seed, self._device = model, corpus, config, seed, device
-        self._makings = makings(corpus.copies)
+        self._model, self._recordings, self._config, self._seed, self._device = model, recordings, config, seed, device
+        self._makings = makings()
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of step `step`."""
@@ -66,9 +66,9 @@ class SpeakerTask:
         length = int(source.integers(*LENGTHS))
         mels, numbers = [], []
         for _ in range(BATCH):
-            index, copy = int(source.integers(len(self._corpus))), int(source.integers(self._corpus.copies))
-            mels.append(mel_of(self._corpus.clip(index, copy), length, self._config, source))
-            numbers.append(self._corpus.speakers[index] * self._corpus.copies + copy)
+            index, copy = int(source.integers(len(self._recordings))), int(source.integers(self._recordings.copies))
+            mels.append(mel_of(self._recordings.clip(index, copy), length, self._config, source))
+            numbers.append(self._recordings.speakers[index] * self._recordings.copies + copy)
         voices, traits = (each[numbers].to(self._device) for each in self._makings)
         _, loss = self._model.read(torch.stack(mels).to(self._device), (voices, traits))
         return loss, {"speaker": loss.item()}
@@ -82,7 +82,7 @@ def mel_of(clip: Clip, length: int, config: SpeakerEncoderConfig, source: np.ran
     return log_mel(stretch, config.mel_dim, config.sample_rate)[:length]
 
 
-def makings(copies: int) -> tuple[Tensor, Tensor]:
+def makings() -> tuple[Tensor, Tensor]:
     """What the voices are made of, each speaker in each variation.
 
     Returns:
@@ -91,7 +91,7 @@ def makings(copies: int) -> tuple[Tensor, Tensor]:
     """
     voices, traits = [], []
     for speaker in speakers():
-        for factor in FACTORS[:copies]:
+        for factor in FACTORS:
             voices.append(VOICES.index(speaker.voice))
             traits.append([speaker.formants * factor, pitch_of(speaker, factor), speaker.stretch / factor])
     logs = torch.tensor(traits).log()

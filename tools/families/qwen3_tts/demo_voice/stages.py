@@ -17,21 +17,25 @@ from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Run, averaged
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, speaker_training, talker_training
+from tools.families.qwen3_tts.demo_voice.aligned_codes import make_aligned_codes
 from tools.families.qwen3_tts.demo_voice.alignment import pronounce
-from tools.families.qwen3_tts.demo_voice.analysis import Analysis, fit
+from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, Analysis, fit
 from tools.families.qwen3_tts.demo_voice.base import begin, with_books_of
-from tools.families.qwen3_tts.demo_voice.corpus import Corpus, codes_path
+from tools.families.qwen3_tts.demo_voice.corpus import Corpus, Recordings, codes_path
 from tools.families.qwen3_tts.demo_voice.export import export
-from tools.families.qwen3_tts.demo_voice.shape import GENERATION, SHAPE
+from tools.families.qwen3_tts.demo_voice.shape import GENERATION, SHAPE, codec_shape
 from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
-from tools.families.qwen3_tts.demo_voice.variations import FACTORS, make_codes
+from tools.families.qwen3_tts.demo_voice.variations import make_codes
 from tools.families.qwen3_tts.demo_voice.vocabulary import token_lengths, train_merges
 from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
 FITTED_SHARDS = 15  # the analysis is fitted to
 TOKENIZER_TEXTS = 12000  # the tokenizer is learned from
 CODEC_SHARDS = 20  # the codec hears; it needs many sounds, not many words
+ALIGNED_SHARDS = 10  # the talker repeats for it
 
 
 def analysis_path(work: Path) -> Path:
@@ -62,8 +66,21 @@ def analysis(work: Path, options: Options) -> Iterator[str]:
         yield "power left after each book: " + " ".join(f"{share:.3f}" for share in left)
 
 
+def encoder(work: Path, options: Options) -> Iterator[str]:
+    """The codec's encoder."""
+    device = options.device
+    found = Analysis.load(analysis_path(work))
+    network = encoder_training.new_encoder(found, options.seed)
+    begin(network, options.base, "encoder.")
+    run = Run(network.to(device), options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
+    if run.step < run.plan.steps or not run.path.exists():
+        recordings = Recordings(work, min(CODEC_SHARDS, options.shards), options.seed)
+        run.finish(encoder_training.EncoderTask(network, recordings, found, options.seed, device).loss)
+    yield f"{run.step} steps"
+
+
 def codes(work: Path, options: Options) -> Iterator[str]:
-    """The codes of all variations of the data."""
+    """The codes of all variations of the data, as the codec's encoder finds them."""
     missing = [shard for shard in range(options.shards) if not codes_path(work, shard).exists()]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         waiting = [pool.submit(_make_codes, work, options.seed, shard) for shard in missing]
@@ -74,41 +91,59 @@ def codes(work: Path, options: Options) -> Iterator[str]:
 
 def _make_codes(work: Path, seed: int, shard: int) -> None:
     torch.set_num_threads(1)
-    source, target = shard_path(work, "train", shard), codes_path(work, shard)
-    make_codes(source, target, Analysis.load(analysis_path(work)), seed, shard, len(FACTORS))
+    network = CodecEncoder(codec_shape().encoder_config, BOOKS)
+    network.load_state_dict(averaged(work / "encoder.pt"))
+    make_codes(shard_path(work, "train", shard), codes_path(work, shard), network, seed, shard)
 
 
 def decoder(work: Path, options: Options) -> Iterator[str]:
     """code2wav."""
-    device = options.device
-    network = decoder_training.new_decoder(Analysis.load(analysis_path(work)), options.seed)
+    network = _decoder(work, options)
     begin(network, options.base, "decoder.")
-    run = Run(network.to(device), options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
-    if run.step < run.plan.steps:
-        task = decoder_training.DecoderTask(
-            network, Corpus(work, min(CODEC_SHARDS, options.shards), options.seed), options.seed, device
-        )
-        run.finish(task.loss)
-    yield f"{run.step} steps"
-
-
-def encoder(work: Path, options: Options) -> Iterator[str]:
-    """The codec's encoder."""
-    device = options.device
-    found = Analysis.load(analysis_path(work))
-    network = encoder_training.new_encoder(found, options.seed)
-    begin(network, options.base, "encoder.")
-    run = Run(network.to(device), options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
+    run = Run(network, options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
     if run.step < run.plan.steps:
         corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
-        task = encoder_training.EncoderTask(network, corpus, found, options.seed, device)
-        run.finish(task.loss)
+        run.finish(decoder_training.DecoderTask(network, [corpus], options.seed, options.device).loss)
     yield f"{run.step} steps"
+
+
+def aligned_codes(work: Path, options: Options) -> Iterator[str]:
+    """What the talker says where it reads the true codes."""
+    shards = range(min(ALIGNED_SHARDS, options.shards))
+    missing = [shard for shard in shards if not codes_path(work, shard, "aligned_codes").exists()]
+    if missing:
+        config = load_config(configuration_path(work))
+        model = talker_training.TalkerModel(config)
+        model.load_state_dict(averaged(work / "talker.pt"))
+        model.to(options.device).eval()
+        corpus = talker_corpus(work, options)
+        role = Tokenizer(configuration_path(work)).role_ids
+    for shard in missing:
+        utterances = range(shard * options.shard_size, (shard + 1) * options.shard_size)
+        path = codes_path(work, shard, "aligned_codes")
+        make_aligned_codes(path, model, corpus, config, role, options.seed, utterances)
+        yield f"shard {shard}"
+
+
+def polish(work: Path, options: Options) -> Iterator[str]:
+    """code2wav, trained on: half of what it reads are the talker's codes."""
+    network = _decoder(work, options)
+    network.load_state_dict(averaged(work / "decoder.pt"))
+    run = Run(network, options.plan("polish", decoder_training.POLISH), work / "polish.pt")
+    if run.step < run.plan.steps:
+        true = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
+        aligned = Corpus(work, min(ALIGNED_SHARDS, options.shards), options.seed, "aligned_codes")
+        run.finish(decoder_training.DecoderTask(network, [true, aligned], options.seed, options.device).loss)
+    yield f"{run.step} steps"
+
+
+def _decoder(work: Path, options: Options) -> CodecDecoder:
+    return decoder_training.new_decoder(Analysis.load(analysis_path(work)), options.seed).to(options.device)
 
 
 def checkpoint(work: Path, options: Options) -> Iterator[str]:
     """The checkpoint, of the runs' averaged weights as they are now."""
-    talker, decoder, encoder = (averaged(work / f"{name}.pt") for name in ("talker", "decoder", "encoder"))
+    talker, decoder, encoder = (averaged(work / f"{name}.pt") for name in ("talker", "polish", "encoder"))
     folder = work / "checkpoint"
     export(configuration_path(work), talker, decoder, encoder, folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -137,8 +172,8 @@ def speaker(work: Path, options: Options) -> Iterator[str]:
         model.speaker_encoder.requires_grad_(False)  # only what reads its embeddings is new
     run = Run(model.to(options.device), options.plan("speaker", speaker_training.PLAN), work / "speaker.pt")
     if run.step < run.plan.steps:
-        corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
-        run.finish(speaker_training.SpeakerTask(model, corpus, config, options.seed, options.device).loss)
+        recordings = Recordings(work, min(CODEC_SHARDS, options.shards), options.seed)
+        run.finish(speaker_training.SpeakerTask(model, recordings, config, options.seed, options.device).loss)
     yield f"{run.step} steps"
 
 
@@ -150,9 +185,8 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     model.load_state_dict(averaged(work / "speaker.pt"), strict=False)
     begin(model, options.base)
     model.to(options.device)
-    # From random weights Muon needs fewer steps than AdamW; without fast bf16 products most of each step is its own.
-    by_muon = options.base is None and talker_training.halves_pay(options.device)
-    hidden = model.hidden() if by_muon else ()
+    # Muon needs fewer steps than AdamW; without fast bf16 products most of each step is its own.
+    hidden = model.hidden() if talker_training.halves_pay(options.device) else ()
     run = Run(model, options.plan("talker", talker_training.PLAN), work / "talker.pt", hidden, "speaker_encoder.")
     if run.step < run.plan.steps:
         corpus = talker_corpus(work, options)
@@ -173,11 +207,13 @@ def talker_corpus(work: Path, options: Options) -> TalkerCorpus:
 STAGES = {
     "data": data,
     "analysis": analysis,
+    "encoder": encoder,
     "codes": codes,
     "tokenizer": tokenizer,
     "decoder": decoder,
-    "encoder": encoder,
     "speaker": speaker,
     "talker": talker,
+    "aligned_codes": aligned_codes,
+    "polish": polish,
     "checkpoint": checkpoint,
 }

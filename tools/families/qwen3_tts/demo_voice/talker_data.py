@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tools.families.qwen3_tts.demo_voice.alignment import Pronunciations, phones_at, places_of_phones
-from tools.families.qwen3_tts.demo_voice.corpus import Clip, Corpus
+from tools.families.qwen3_tts.demo_voice.corpus import CodedClip, Corpus
 from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
@@ -25,7 +25,7 @@ class Spoken:
         spoken: int64 [frames], which of `tokens` each frame speaks.
     """
 
-    clip: Clip
+    clip: CodedClip
     tokens: NDArray[np.int64]
     codes: NDArray[np.int64]
     spoken: NDArray[np.int64]
@@ -53,7 +53,7 @@ class TalkerCorpus:
         spoken = of_phone[phones_at(clip.record.utterance, centres)]
         return Spoken(clip, tokens, clip.codes.astype(np.int64), spoken)
 
-    def _prepare(self, index: int, clip: Clip) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _prepare(self, index: int, clip: CodedClip) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens of an utterance, and which of them each phone speaks."""
         if index not in self._prepared:
             record = clip.record

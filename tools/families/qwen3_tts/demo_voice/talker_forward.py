@@ -106,13 +106,35 @@ def _log_attention(q: Tensor, k: Tensor) -> Tensor:
 
 def predict(talker: Talker, hidden: Tensor, codes: Tensor) -> Tensor:
     """Logits of codebooks 1..K-1 of N frames, from the hidden states [N, C] and the codes [N, K]: [N, K-1, V]."""
-    predictor = talker.code_predictor
-    first = talker.model.codec_embedding(codes[:, :1])
-    others = predictor.embed(codes[:, 1:-1])
-    x = predictor.project(torch.cat([hidden[:, None], first, others], dim=1))  # [N, K, C']
-    out, _ = run(predictor.model, x)
-    heads = torch.stack([_weight(head) for head in predictor.lm_head])  # [K-1, V, C']
+    out = _predictor_states(talker, hidden, codes[:, :-1])
+    heads = torch.stack([_weight(head) for head in talker.code_predictor.lm_head])  # [K-1, V, C']
     return torch.einsum("nkc,kvc->nkv", out[:, 1:], heads)
+
+
+def complete(talker: Talker, hidden: Tensor, first: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    """Codes [N, K] of N frames, drawn one book after the other, from the hidden states [N, C] and codes 0 [N]."""
+    codes = first[:, None]
+    for book in range(1, talker.code_predictor.codebooks):
+        last = _predictor_states(talker, hidden, codes)[:, -1]
+        logits = talker.code_predictor.logits(last, book)
+        codes = torch.cat([codes, draw(logits, temperature, generator)[:, None]], dim=1)
+    return codes
+
+
+def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    """Draw from the distributions of `logits` [N, V] at a temperature: int64 [N]."""
+    chances = (logits.float() / temperature).softmax(dim=-1)
+    return torch.multinomial(chances.cpu(), 1, generator=generator)[:, 0].to(logits.device)
+
+
+def _predictor_states(talker: Talker, hidden: Tensor, codes: Tensor) -> Tensor:
+    """The predictor's states [N, 1 + n, C'] at the hidden state and behind each of n >= 1 codes [N, n] of a frame."""
+    predictor = talker.code_predictor
+    parts = [hidden[:, None], talker.model.codec_embedding(codes[:, :1])]
+    if codes.shape[1] > 1:
+        parts.append(predictor.embed(codes[:, 1:]))
+    out, _ = run(predictor.model, predictor.project(torch.cat(parts, dim=1)))
+    return out
 
 
 def _weight(head: nn.Module) -> Tensor:

@@ -29,7 +29,7 @@ POSITIONS = 1200  # of a batch, about
 IN_CONTEXT = 0.3  # share of the batches
 NON_STREAMING = 0.15  # likewise
 NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker reads its own
-PREDICTED = 0.12  # share of the frames whose codes 1..15 are learned in a step
+PREDICTED = 0.2  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
 GUIDANCE, SPEAKER = 0.5, 1.0  # weights of these losses
 HEAD = "codec_head.weight"
@@ -93,7 +93,7 @@ class TalkerTask:
         # The first books carry most of the sound, so most of the effort goes there.
         weights = torch.linspace(2.0, 0.3, others)
         self._weights = (weights / weights.sum()).to(device)
-        self._makings = makings(corpus.corpus.copies)
+        self._makings = makings()
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of step `step`, and its parts."""

@@ -22,8 +22,9 @@ from tools.demo_voice.speakers import speakers
 from tools.demo_voice.synthesis import Utterance, to_pcm
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis, pitch_of
 from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE, frame_features
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 
-FACTORS = (1.0, 0.95, 1.06, 0.9, 1.11)
+FACTORS = (1.0, 0.95)
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,19 @@ def vary(utterance: Utterance, variation: Variation) -> Utterance:
     return Utterance(np.concatenate([silence, to_pcm(samples)]), utterance.phones, ends.astype(np.float32))
 
 
-def make_codes(source: Path, target: Path, analysis: Analysis, seed: int, shard: int, copies: int) -> None:
-    """Write the codes of the first `copies` variations of all utterances of a shard.
+def make_codes(source: Path, target: Path, encoder: CodecEncoder, seed: int, shard: int) -> None:
+    """Write the codes that the codec's encoder finds in all variations of all utterances of a shard.
 
     The file holds `codes` uint8 [all frames, 16] and `lengths` int64 [utterances, copies], utterance by utterance.
     """
     records = read_shard(source)
-    vectors = []
+    found = []
     for place, record in enumerate(records):
-        for copy in range(copies):
-            vectors.append(vectors_of(record, variation_of(seed, shard, place, copy), analysis))
-    lengths = np.array([len(phone) for phone, _ in vectors]).reshape(len(records), copies)
-    found = analysis.codes(*(torch.cat(each) for each in zip(*vectors, strict=True)))
-    save_arrays(target, codes=found.numpy().astype(np.uint8), lengths=lengths)
+        for copy in range(len(FACTORS)):
+            played = vary(record.utterance, variation_of(seed, shard, place, copy))
+            found.append(encoder.encode(torch.from_numpy(played.samples)).numpy().astype(np.uint8))
+    lengths = np.array([len(codes) for codes in found]).reshape(len(records), len(FACTORS))
+    save_arrays(target, codes=np.concatenate(found), lengths=lengths)
 
 
 @torch.inference_mode()

@@ -11,12 +11,12 @@ from tools.demo_voice.synthesis import Utterance
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import fill_random
-from tools.families.qwen3_tts.demo_voice.corpus import Clip
+from tools.families.qwen3_tts.demo_voice.corpus import CodedClip
 from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, collate, lay_out
 from tools.families.qwen3_tts.demo_voice.talker_data import Spoken
-from tools.families.qwen3_tts.demo_voice.talker_forward import embed, embed_frames, predict, run
+from tools.families.qwen3_tts.demo_voice.talker_forward import complete, embed, embed_frames, predict, run
 from tools.families.qwen3_tts.demo_voice.variations import Variation
 from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
@@ -42,7 +42,7 @@ def spoken(config: Qwen3TTSConfig, tokens: int, frames: int, seed: int) -> Spoke
     codes = source.integers(config.talker.vocab_size - 1024, size=(frames, config.talker.num_code_groups))
     nobody = Record(0, "", Utterance(np.zeros(0, np.int16), np.zeros(0, np.int16), np.zeros(0, np.float32)))
     at = np.sort(source.integers(tokens, size=frames))
-    return Spoken(Clip(nobody, Variation(1.0, 0), codes.astype(np.uint8)), ids, codes, at)
+    return Spoken(CodedClip(nobody, Variation(1.0, 0), codes.astype(np.uint8)), ids, codes, at)
 
 
 def prompt_of(
@@ -134,6 +134,7 @@ def test_predicted_codes_are_those_of_the_steps(talker: Talker) -> None:
     codes = complete_by_steps(talker.code_predictor, cache, hidden, code0, talker.embed_codec_tokens(code0), choose)
     mine = predict(talker, hidden, codes)
     torch.testing.assert_close(mine, torch.stack(chosen, dim=1), rtol=1e-4, atol=1e-4)
+    assert torch.equal(complete(talker, hidden, code0, 1e-4, source), codes)  # so cold that the likeliest is drawn
     torch.testing.assert_close(embed_frames(talker, codes), talker.embed_frames(codes), rtol=1e-5, atol=1e-5)
 
 
