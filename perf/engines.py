@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,12 @@ import torch
 
 from perf.machine import give_threads, keep_threads
 from perf.reference import CLIP, TRANSCRIPT
+from voice_clone import compute
 from voice_clone.audio import decode
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.batching.steps import Steps
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder import StreamDecoder
@@ -119,26 +122,25 @@ class Official:
 
 
 class Ours:
-    """Our engine at one precision; the prompt comes from the official model's voice.
+    """Our engine as a server would set it up; the prompt comes from the official model's voice.
 
     Args:
+        precision: of the talker. The decoder has that of the server, fp32.
         slots: streams of steps with fixed shapes, which are CUDA graphs on a GPU. 0: shapes follow the streams.
     """
 
     def __init__(self, folder: Path, precision: Precision, device: str = "cpu", slots: int = 0) -> None:
         give_threads()
-        settings = Settings(
-            {},
-            environ={
-                "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
-                "VOICE_CLONE_DEVICE": device,
-                "VOICE_CLONE_PRECISION": precision,
-                "VOICE_CLONE_CUDA_GRAPHS": "false",
-            },
-        )
+        environ = {
+            "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
+            "VOICE_CLONE_DEVICE": device,
+            "VOICE_CLONE_CUDA_GRAPHS": "false",
+        }
+        settings = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision})
+        compute.prepare(settings)  # the process then has the server's switches: no TF32, no attention of cuDNN
         self.talker, self.config = load_network(settings)
         self.decoder: StreamDecoder
-        self.decoder, _ = load_codec_decoder(settings)
+        self.decoder, _ = load_codec_decoder(Settings({}, environ))
         self.form = codec_format(self.config.codec)
         self.tokenizer = Tokenizer(folder)
         self.runners: list[GraphRunner] = []
@@ -168,8 +170,13 @@ class Ours:
             language_id=self.config.talker.codec_language_id["english"],
         )
 
-    def speak(self, prompt: Prompt, frames: int, streams: int = 1) -> tuple[Codes, Spent]:
-        """The codes of the first stream. `streams` speak the same side by side."""
+    def speak(self, prompt: Prompt, frames: int, streams: int = 1, served: bool = False) -> tuple[Codes, Spent]:
+        """The codes of the first stream. `streams` speak the same side by side.
+
+        Args:
+            served: as a server speaks: the usual draws, and with fixed shapes each step is begun before the frames of
+                the one before are seen. Otherwise greedy, one step after the other.
+        """
         keep_threads()
         generator = self.generator(streams)
         code2wav = Code2Wav(self.decoder, self.form)
@@ -177,7 +184,7 @@ class Ours:
         in_context = prompt.mode == "icl"
         if in_context:  # a known voice
             self._decode(code2wav, 0, [prompt.reference_codes[:1]] * streams, prompt.reference_codes)
-        how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
+        how = SamplingParameters(seed=0, do_sample=served, subtalker_do_sample=served)
         spent: defaultdict[str, float] = defaultdict(float)
         began, first = time.perf_counter(), 0.0
         with _clock(spent, "prefill"):
@@ -187,9 +194,10 @@ class Ours:
         chunk: list[list[Codes]] = [[] for _ in range(streams)]
         codes: list[Codes] = []
         index = 0
+        advance = _ahead(generator, streams) if served else lambda: generator.step(range(streams))
         for number in range(frames):
             with _clock(spent, "frames" if number else "first frame"):
-                made = generator.step(range(streams))
+                made = advance()
             for rows, frame in zip(chunk, made, strict=True):
                 if frame.payload is None:
                     raise SystemExit(f"the speech ended after {number} frames: take another seed")
@@ -215,6 +223,21 @@ class Ours:
         for decoded in code2wav.decode(chunks):
             if not isinstance(decoded, Decoded):
                 raise decoded
+
+
+def _ahead(generator: Generator[Prompt], streams: int) -> Callable[[], list[Frame]]:
+    """What makes the next frame of all streams, by the loop of the server's engine."""
+    steps, live = Steps(generator), dict.fromkeys(range(streams), cast(Any, generator))
+
+    def failed(slot: int, error: Exception) -> None:
+        raise error
+
+    def advance() -> list[Frame]:
+        while not (made := steps.run(range(streams), live, lambda *begun: None, failed)):
+            pass  # the first call begins a step and has no frames to give
+        return [cast(Frame, frame) for _, _, frame in made]
+
+    return advance
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
     equal     graphs against eager: streams side by side, greedy, each step from the same past. fp32 codes must be
               equal; hidden states and waveforms must agree within the bounds below, at each precision
-    frame     talker and code predictor, prefill included, over the number of frames
+    frame     talker and code predictor, over the number of frames, prompt and first frame left out
     code2wav  the codec decoder, over the number of frames
     first     from the request to the first samples, of all streams together, of a voice that is known
 
     server    perf/gpu_server.py: the same through Triton, `--no-server` leaves it out
 
-Speech is in-context cloning, greedy, of a fixed number of frames, 80 ms each. The engines take turns.
-The official package and faster-qwen3-tts, where it is installed, speak one stream at a time.
+Speech is in-context cloning of a fixed number of frames, 80 ms each, greedy unless it is "as served": then with the
+usual draws, and each step is begun before the frames of the one before are seen. The engines take turns. The precision
+is the talker's; our decoder is in fp32, as a server's. The official package, wholly in that precision, and
+faster-qwen3-tts, where it is installed, speak one stream at a time. They are in the same process and have the same
+switches of torch as ours: no TF32, no attention of cuDNN. Alone they may be faster.
 
 Exit status: 0; 1 if something is not equal or no graph could be recorded; 2 if there is no GPU. `--device cpu` runs the
 same code, with steps of fixed shapes instead of graphs.
@@ -41,7 +44,8 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 FRAME_SECONDS = 0.08
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 BOUNDS = {"fp32": 1e-3, "bf16": 5e-2}  # of a difference's RMS, relative to the RMS of what it is a difference of
-EAGER, FIXED, OFFICIAL, FASTER = "ours, eager", "ours, graphs", "qwen-tts", "faster-qwen3-tts"
+EAGER, FIXED, SERVED = "ours, eager", "ours, graphs", "ours, as served"
+OFFICIAL, FASTER = "qwen-tts", "faster-qwen3-tts"
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
 
 
@@ -79,7 +83,7 @@ def main() -> int:
     parser.add_argument("--precision", nargs="+", choices=tuple(DTYPES), default=["fp32", "bf16"])
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--no-peers", action="store_true", help="only ours")
     parser.add_argument("--no-server", action="store_true", help="not through Triton")
     parser.add_argument("--callers", nargs="+", type=int, default=[1, 64], help="at once, through Triton")
@@ -126,6 +130,7 @@ def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str
     engines: dict[str, Callable[[int], Spent]] = {
         EAGER: lambda streams: eager.speak(prompt, given.frames, streams)[1],
         FIXED: lambda streams: graphs.speak(prompt, given.frames, streams)[1],
+        SERVED: lambda streams: graphs.speak(prompt, given.frames, streams, served=True)[1],
     }
     if not given.no_peers:
         engines |= peers(folder, DTYPES[precision], given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -10,12 +12,14 @@ from torch import Tensor
 from tests.support.graph_safety import NoSynchronisation, Recorder
 from tests.support.random_weights import fill_random
 from tests.support.small_codec import FORM, SAMPLES, SMALL
+from voice_clone import compute
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.layers.streaming import StreamState
+from voice_clone.settings import Settings
 
 FRAMES = (1, 2, 4, 8)
 
@@ -159,7 +163,19 @@ def test_steps_need_no_values() -> None:
             step()
 
 
+@pytest.fixture
+def served() -> Iterator[None]:
+    """torch's switches as a server sets them: with TF32, torch's default for convolutions, samples differ by more."""
+    matrix, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    attention = torch.backends.cuda.cudnn_sdp_enabled()
+    compute.prepare(Settings({}, {"VOICE_CLONE_DEVICE": "cuda"}))
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matrix, convolution
+    torch.backends.cuda.enable_cudnn_sdp(attention)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.usefixtures("served")
 def test_graphs_equal_eager_on_a_gpu() -> None:
     decoder = CodecDecoder(SMALL).requires_grad_(False)
     fill_random(decoder, seed=0)

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from perf import gpu
+from perf import engines, gpu
 from tests.support.factories import CheckpointFactory
+from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.settings import Settings
 
 SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers", "--no-server"]
 
@@ -32,7 +35,34 @@ def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypa
         assert {name: set(streams) for name, streams in of["times"].items()} == {
             "ours, eager": {"1", "2"},
             "ours, graphs": {"1", "2"},
+            "ours, as served": {"1", "2"},
         }
+
+
+def test_a_server_sets_the_process_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before weights are loaded: TF32 and cuDNN's attention would make other figures, and other codes."""
+    done: list[str] = []
+    monkeypatch.setattr(engines.compute, "prepare", lambda settings: done.append(settings.text("device")))
+
+    def load(settings: Settings) -> None:
+        done.append(settings.text("precision"))
+        raise SystemExit
+
+    monkeypatch.setattr(engines, "load_network", load)
+    with pytest.raises(SystemExit):
+        engines.Ours(tmp_path, "bf16", "cuda")
+    assert done == ["cuda", "bf16"]
+
+
+def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
+    """Its codes are those of steps in turn; the first frame is not among the times of the others."""
+    folder = make_endless(checkpoint_folder("tiny", 0), tmp_path / "endless")
+    in_turn, ahead = engines.Ours(folder, "fp32"), engines.Ours(folder, "fp32", slots=2)
+    prompt = gpu.a_prompt(in_turn)
+    codes = [engine.speak(prompt, 5, 2, served=True)[0] for engine in (in_turn, ahead)]
+    assert ahead.generator(2).ahead and not in_turn.generator(2).ahead
+    assert codes[0].shape == (5, 16) and np.array_equal(*codes)
+    assert not np.array_equal(codes[0], in_turn.speak(prompt, 5, 2)[0])  # which is greedy
 
 
 def test_a_difference_does_not_pass(
