@@ -212,8 +212,8 @@ class Generator(Generic[P]):
         The talker runs at the beginning of a step, on the frame before, so a stream's first frame costs the code
         predictor alone. If this raises, no stream has moved, and it may be tried again.
 
-        Returns: what waits for the frames, in the order of `slots`; to be called before the second step behind this
-            one is begun. None: the stream has ended meanwhile, or all its frames were begun before.
+        Returns: what waits for the frames, in the order of `slots`. None: the stream has ended meanwhile, or all its
+            frames were begun before.
         """
         streams = [self._streams[slot] for slot in slots]
         if any(stream.finish for stream in streams):

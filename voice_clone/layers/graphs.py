@@ -118,7 +118,7 @@ class Upload:
 
 
 class Download:
-    """Rows that a step writes and the host reads. Two copies may be on their way.
+    """Rows that a step writes and the host reads. Two copies may be on their way; a third one first saves the oldest.
 
     Attributes:
         device: the rows on the device.
@@ -129,25 +129,39 @@ class Download:
         on_gpu = device.type == "cuda"
         self._hosts = [torch.zeros(*shape, dtype=dtype, pin_memory=on_gpu) for _ in range(2)]
         self._copied = [torch.cuda.Event() if on_gpu else None for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._newest: list[_Copy | None] = [None, None]  # in each of them
         self._turn = 0
 
     def start(self, count: int) -> Callable[[], npt.NDArray[np.generic]]:
         """Start to copy the first rows, behind all work that was started before.
 
-        Returns: what waits for them. It is to be called before the second copy behind this one is started.
+        Returns: what waits for them; it may be called at any time.
         """
         self._turn = 1 - self._turn
-        host, copied = self._hosts[self._turn], self._copied[self._turn]
-        host[:count].copy_(self.device[:count], non_blocking=True)
+        if (earlier := self._newest[self._turn]) is not None:
+            earlier()
+        host, copied = self._hosts[self._turn][:count], self._copied[self._turn]
+        host.copy_(self.device[:count], non_blocking=True)
         if copied is not None:
             copied.record()
+        copy = self._newest[self._turn] = _Copy(host, copied)
+        return copy
 
-        def rows() -> npt.NDArray[np.generic]:
-            if copied is not None:
-                copied.synchronize()
-            return host[:count].numpy().copy()
 
-        return rows
+class _Copy:
+    """Waits for rows that are on their way to the host, and keeps them: their memory serves the next copy."""
+
+    def __init__(self, host: torch.Tensor, copied: torch.cuda.Event | None) -> None:
+        self._host = host
+        self._copied = copied
+        self._rows: npt.NDArray[np.generic] | None = None
+
+    def __call__(self) -> npt.NDArray[np.generic]:
+        if self._rows is None:
+            if self._copied is not None:
+                self._copied.synchronize()
+            self._rows = self._host.numpy().copy()
+        return self._rows
 
 
 def powers_up_to(most: int, least: int = 1) -> tuple[int, ...]:

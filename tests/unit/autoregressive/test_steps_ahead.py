@@ -19,6 +19,8 @@ from voice_clone.autoregressive.steps import static_prefill, static_step
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import Engine
+from voice_clone.batching.steps import Steps
+from voice_clone.batching.stream import Stream as EngineStream
 from voice_clone.errors import DeadlineExceeded
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
@@ -153,6 +155,37 @@ def test_an_engine_serves_them_alike(
     engine.cancel("left")
     engine.close()
     assert isinstance(late.wait().error, DeadlineExceeded) and left.wait().chunks[-1].finish != "error"
+
+
+def test_streams_that_are_tried_alone_keep_their_codes(
+    calm: Talker, config: Qwen3TTSConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of all fails for once; then each stream's step is begun before the host looks at any of them."""
+    requests = [TalkerRequest(make_prompt(config, seed), SamplingParameters(seed=seed), 8) for seed in range(4)]
+    lone, generator = Generator(calm, 1, MAX_LENGTH), Generator(calm, 4, MAX_LENGTH, runner=GraphRunner())
+    expected = []
+    for slot, request in enumerate(requests):
+        lone.start(0, request)
+        expected.append(codes_of(lone, 0))
+        generator.prefill({slot: generator.start(slot, request)})
+    whole, rows_of_steps = generator._step.begin, list[int]()
+
+    def begin(rows: Any) -> Any:
+        rows_of_steps.append(len(rows))
+        if len(rows_of_steps) == 3:
+            raise RuntimeError("out of memory, for once")
+        return whole(rows)
+
+    monkeypatch.setattr(generator._step, "begin", begin)
+    streams = {slot: EngineStream(str(slot), slot, Collector(), (1,), generator.payload) for slot in range(4)}
+    steps, made = Steps(generator), [list[Codes]() for _ in requests]
+    for _ in range(9):
+        for slot, _, frame in steps.run(range(4), streams, lambda *_: None, pytest.fail):
+            assert frame.payload is not None
+            made[slot].append(frame.payload)
+    assert rows_of_steps == [4, 4, 4, 1, 1, 1, 1, 4, 4, 4, 4, 4]
+    for rows, codes in zip(made, expected, strict=True):
+        np.testing.assert_array_equal(np.stack(rows), codes)
 
 
 def test_a_late_stream_keeps_no_large_batch(calm: Talker, config: Qwen3TTSConfig) -> None:

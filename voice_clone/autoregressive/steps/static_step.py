@@ -72,10 +72,7 @@ class StaticStep:
         return round_up(slots, self._batches)
 
     def begin(self, rows: Sequence[Row]) -> Wait:
-        """Of rows of different slots, in their order. If this raises, it may be tried again.
-
-        What it returns is to be called before the second step behind this one is begun.
-        """
+        """Of rows of different slots, in their order. If this raises, it may be tried again."""
         slots = [row.slot for row in rows]
         batch = self.size(max(slots) + 1)
         by_slot = dict(zip(slots, rows, strict=True))
