@@ -9,6 +9,7 @@ An entry holds keys and values (no audio, no name) until newer ones need the mem
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from torch import Tensor
@@ -16,6 +17,8 @@ from torch import Tensor
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.talker import Prefix
 from voice_clone.lru_cache import Kept, LRUCache, Origin
+
+log = logging.getLogger(__name__)
 
 
 class PromptPrefixes:
@@ -32,6 +35,7 @@ class PromptPrefixes:
     def __init__(self, cache: KVCache, max_bytes: int) -> None:
         self._cache = cache
         self._cached: LRUCache[tuple[Tensor, Tensor]] = LRUCache(max_bytes)
+        self._told = False  # that one could not be stored
 
     @property
     def nbytes(self) -> int:
@@ -52,10 +56,16 @@ class PromptPrefixes:
         return prefix.length
 
     def store(self, prefix: Prefix, slot: int, origin: Origin) -> None:
-        """Cache the prefix that a slot has read, if it can fit."""
-        if self._bytes(prefix) <= self._cached.max_bytes:
+        """Cache the prefix that a slot has read, if it can fit. Never raises: its stream goes on without."""
+        if self._bytes(prefix) > self._cached.max_bytes:
+            return
+        try:
             keys, values = self._positions(prefix, slot)
             self._cached.put(prefix.key, (keys.clone(), values.clone()), self._bytes(prefix), origin)
+        except Exception as error:
+            if not self._told:
+                log.error("the prefix of a voice could not be kept; this is logged once", exc_info=error)
+            self._told = True
 
     def has_room(self, prefix: Prefix) -> bool:
         """Whether it is cached, or fits without an eviction."""

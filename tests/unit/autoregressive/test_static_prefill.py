@@ -143,6 +143,27 @@ def test_a_piece_that_raised_may_be_tried_again(
     np.testing.assert_array_equal(codes_of(generator, 1), alone[0])
 
 
+def test_prefixes_that_cannot_be_kept_move_no_stream(
+    talker: Talker,
+    prompts: list[Prompt],
+    alone: list[npt.NDArray[np.int32]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The engine's thread reads two prompts in one piece, and there is no memory left for copies of their prefixes."""
+    generator = static(talker, prefix_bytes=1 << 20)
+    unread = {slot: generator.start(slot, TalkerRequest(prompts[slot], HOW, FRAMES)) for slot in (0, 1)}
+
+    def full(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(generator.prefixes, "_positions", full)
+    generator.prefill(unread)
+    assert generator.prefixes.nbytes == 0 and len(caplog.records) == 1
+    for slot in unread:
+        np.testing.assert_array_equal(codes_of(generator, slot), alone[slot])
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_the_prefix_of_a_voice_is_kept(talker: Talker, prompts: list[Prompt], deterministic: bool) -> None:
     """The second speech reads its text alone. In one shape no bit shows it."""
