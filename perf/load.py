@@ -8,7 +8,8 @@ Closed loop (`--concurrency N`): N callers, each of which sends its next request
 and times count from when a request was due. `--seed` determines everything random.
 
 Times are seconds at the client. `first audio` is the first sample's arrival. A `stall` is a chunk that arrived after
-playback, started with the first chunk, had run dry; `gapless` is the share of speeches without a stall.
+playback, started with the first chunk, had run dry; `in time` is the share of chunks that were none, `gapless` the
+share of speeches without one.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ TEXTS = (
     "Tell me again how the story ends, for I have forgotten it, and the night is long and the fire is warm.",
 )
 COLUMNS = (
-    *("load", "speeches", "errors", "first audio p50", "p95", "p99", "gap p95", "gapless", "stalled s"),
-    *("RTF p50", "p95", "audio s/s"),
+    *("load", "speeches", "errors", "first audio p50", "p95", "p99", "gap p95", "chunks", "in time %", "gapless"),
+    *("stalled s", "RTF p50", "p95", "audio s/s"),
 )
 
 
@@ -66,6 +67,10 @@ class Outcome:
     playback: Playback
     error: str | None  # its slug, or `cancelled` where the caller closed it
     cache: str | None  # hit, miss or restored
+
+
+Speak = Callable[[float], Coroutine[Any, Any, Outcome]]
+"""One request, from when it was due."""
 
 
 class Load:
@@ -97,8 +102,14 @@ class Load:
 
     async def closed(self, callers: int, requests: int) -> list[Outcome]:
         """`requests` in all from `callers` that wait for each to end."""
-        todo = iter([self._request() for _ in range(requests)])
+        return await self._callers(callers, iter([self._request() for _ in range(requests)]))
 
+    async def lasting(self, callers: int, seconds: float) -> list[Outcome]:
+        """As many requests as `callers`, who wait for each to end, begin in so many seconds."""
+        end = time.perf_counter() + seconds
+        return await self._callers(callers, iter(lambda: self._request() if time.perf_counter() < end else None, None))
+
+    async def _callers(self, callers: int, todo: Iterator[Speak]) -> list[Outcome]:
         async def caller() -> list[Outcome]:
             return [await speak(time.perf_counter()) for speak in todo]
 
@@ -114,7 +125,7 @@ class Load:
             tasks.append(asyncio.create_task(speak(due)))
         return list(await asyncio.gather(*tasks))
 
-    def _request(self) -> Callable[[float], Coroutine[Any, Any, Outcome]]:
+    def _request(self) -> Speak:
         """The next request: all that is random about it is drawn now, in the order of the requests."""
         draw, mix = self._random, self._mix
         text, seed = draw.choice(TEXTS), draw.getrandbits(32)
@@ -149,6 +160,7 @@ def figures(load: str, outcomes: list[Outcome], seconds: float) -> dict[str, Any
     whole = [outcome.playback for outcome in outcomes if outcome.error is None]
     heard = [outcome.playback for outcome in outcomes if outcome.playback.first is not None]
     stalls = [stall for playback in heard for stall in playback.stalls]
+    chunks = sum(playback.chunks for playback in heard)
     return {
         "load": load,
         "seconds": round(seconds, 3),
@@ -158,6 +170,8 @@ def figures(load: str, outcomes: list[Outcome], seconds: float) -> dict[str, Any
         "first_audio_s": report.summary([playback.first_audio or 0.0 for playback in heard]),
         "gap_s": report.summary([gap for playback in heard for gap in playback.gaps]),
         "real_time_factor": report.summary([playback.real_time_factor or 0.0 for playback in whole]),
+        "chunks": chunks,
+        "in_time": round(1 - len(stalls) / chunks, 6) if chunks else None,
         "gapless": round(sum(not playback.stalls for playback in heard) / len(heard), 4) if heard else None,
         "stall_s": report.summary(stalls),
         "stalled_s": round(sum(stalls), 3),
@@ -170,8 +184,10 @@ def row(found: dict[str, Any]) -> list[Any]:
     first, factor = found["first_audio_s"], found["real_time_factor"]
     errors = ", ".join(f"{slug} {count}" for slug, count in found["errors"].items())
     times = [first.get("p50"), first.get("p95"), first.get("p99"), found["gap_s"].get("p95")]
-    ends = [found["gapless"], found["stalled_s"], factor.get("p50"), factor.get("p95")]
-    return [found["load"], found["speeches"], errors or 0, *times, *ends, found["audio_seconds_per_second"]]
+    in_time = None if found["in_time"] is None else f"{100 * found['in_time']:.2f}"
+    late = [found["chunks"], in_time, found["gapless"], found["stalled_s"]]
+    ends = [factor.get("p50"), factor.get("p95"), found["audio_seconds_per_second"]]
+    return [found["load"], found["speeches"], errors or 0, *times, *late, *ends]
 
 
 def scrape(address: str | None) -> dict[str, float]:
@@ -193,10 +209,7 @@ async def run(url: str, metrics: str | None, arguments: argparse.Namespace) -> l
         await load.closed(1, arguments.warm_up)
         for kind, amount in levels:
             before, began = scrape(metrics), time.perf_counter()
-            if kind == "c":
-                outcomes = await load.closed(int(amount), arguments.requests)
-            else:
-                outcomes = await load.open(amount, arguments.requests)
+            outcomes = await _level(load, kind, amount, arguments)
             name = f"{amount:g} callers" if kind == "c" else f"{amount:g}/s"
             level = figures(name, outcomes, time.perf_counter() - began)
             after = scrape(metrics)
@@ -204,6 +217,16 @@ async def run(url: str, metrics: str | None, arguments: argparse.Namespace) -> l
             found.append({**level, "server": deltas})
             print(report.table(COLUMNS, [row(found[-1])]).splitlines()[-1], file=sys.stderr, flush=True)
     return found
+
+
+async def _level(load: Load, kind: str, amount: float, arguments: argparse.Namespace) -> list[Outcome]:
+    """Of `amount` callers, kind `c`, or requests a second: for some seconds, or so many requests."""
+    seconds = arguments.seconds
+    if kind == "r":
+        return await load.open(amount, arguments.requests if seconds is None else max(1, round(amount * seconds)))
+    if seconds is None:
+        return await load.closed(int(amount), arguments.requests)
+    return await load.lasting(int(amount), seconds)
 
 
 @contextlib.asynccontextmanager
@@ -242,6 +265,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=_numbers, default=[], help="callers, one level each: 1,2,4,8")
     parser.add_argument("--rate", type=_numbers, default=[], help="requests a second, one level each: 0.5,1")
     parser.add_argument("--requests", type=int, default=20, help="of each level")
+    parser.add_argument("--seconds", type=float, help="that requests are sent for at each level, whatever their number")
     parser.add_argument("--warm-up", type=int, default=2, help="requests before the first level")
     parser.add_argument("--hit", type=float, default=1.0, help="share of requests with a registered voice")
     parser.add_argument("--icl", type=float, default=0.5, help="share of the sent clips that have a transcript")

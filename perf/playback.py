@@ -36,6 +36,11 @@ class Playback:
         self._silent_at += seconds
 
     @property
+    def chunks(self) -> int:
+        """Chunks with audio that arrived."""
+        return 0 if self.first is None else 1 + len(self.gaps)
+
+    @property
     def first_audio(self) -> float | None:
         """From the request to the first samples."""
         return None if self.first is None else self.first - self.began
