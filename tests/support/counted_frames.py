@@ -48,6 +48,7 @@ class Counter:
     def __init__(self, slots: int, ahead: bool = False) -> None:
         self.slots = slots
         self.ahead = ahead
+        self.prompts_at_once = slots
         self.payload = PayloadForm(2)
         self.state: dict[int, tuple[Wish, int]] = {}
         self.unread: dict[int, int] = {}

@@ -103,6 +103,11 @@ class Generator(Generic[P]):
         """The slots that hold a stream, finished or not."""
         return frozenset(self._streams)
 
+    @property
+    def prompts_at_once(self) -> int:
+        """Of how many streams one step reads positions of prompts."""
+        return self._step.prompts_at_once
+
     @torch.inference_mode()
     def prepare(self) -> None:
         """Record the CUDA graphs, if steps use them, before there are streams: a later recording would delay them."""

@@ -14,18 +14,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from voice_clone.batching.admission import seconds_to_wait, take_waiting
 from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.prompts import Prompts
 from voice_clone.batching.serving_thread import Work, start_thread
+from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.steps import Steps
-from voice_clone.batching.stream import MAX_UNSENT, Chunk, FrameSource, Sink, Stream, View
+from voice_clone.batching.stream import MAX_UNSENT, Chunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 
 R = TypeVar("R")
 
 HAND_OVER = 0.003  # seconds; the longest time that the next frame waits for a stream's first chunk to be sent
-MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it
 
 log = logging.getLogger(__name__)
 
@@ -171,20 +172,17 @@ class Engine(Generic[R]):
         self._outbox.close()
 
     def _admit(self) -> bool:
-        """Wait for work and fill the free slots; False when the engine is closed and idle."""
+        """Wait for work and fill free slots; False when the engine is closed and idle."""
         with self._changed:
             while not self._busy():
                 if self._closing and not self._by_id:
                     return False
-                times = [at for stream in self._by_id.values() for at in stream.wake_at()]
-                seconds = min(times) - self._clock() if times else MAX_WAIT
-                self._changed.wait(min(max(0.0, seconds), MAX_WAIT))
+                self._changed.wait(seconds_to_wait(self._by_id.values(), self._clock()))
             now = self._clock()
             for stream in [stream for stream in self._waiting if stream.over(now)]:
                 self._waiting.remove(stream)
                 self._end(stream, stream.over(now))
-            free = [slot for slot in range(self._source.slots) if slot not in self._live]
-            joining = [(slot, self._waiting.popleft()) for slot in free[: len(self._waiting)]]
+            joining = take_waiting(self._waiting, self._live, self._source.slots)
             self._live.update(joining)
         for slot, stream in joining:
             stream.started = self._clock()

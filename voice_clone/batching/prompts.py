@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from voice_clone.batching.stream import MAX_UNSENT, FrameSource, Stream
+from voice_clone.batching.source import FrameSource
+from voice_clone.batching.stream import MAX_UNSENT, Stream
 
 PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
 
@@ -55,9 +56,11 @@ class Prompts:
         self._seconds = self._clock() - began
 
     def _next(self, live: Mapping[int, Stream[Any]]) -> dict[int, int]:
-        """How many positions of which slots are next."""
-        room, now, counts = self._chunk, self._clock(), {}
+        """How many positions of which slots are next: no more than the source reads in one step."""
+        room, now, counts = self._chunk, self._clock(), dict[int, int]()
         for slot, stream in live.items():
+            if len(counts) == self._source.prompts_at_once:
+                break
             count = self.next_count(stream)
             if not count or stream.short or stream.over(now):
                 continue

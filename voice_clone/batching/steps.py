@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from voice_clone.batching.stream import Frame, FrameSource, Stream, WaitForFrames
+from voice_clone.batching.source import Frame, FrameSource, WaitForFrames
+from voice_clone.batching.stream import Stream
 from voice_clone.errors import Internal
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,10 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from voice_clone.batching import engine as engine_module
+from voice_clone.batching.admission import MAX_STARTS, take_waiting
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.batching.prompts import PATIENCE
-from voice_clone.batching.stream import Chunk
+from voice_clone.batching.stream import Chunk, Stream
 
 FRAME_SECONDS = 0.08
 WAIT = 10.0
@@ -55,7 +58,10 @@ class MadeFrame:
 
 @dataclass
 class Model:
-    """Advances the clock with every step and every piece of a prompt; submits `arrivals` at step 3."""
+    """Advances the clock with every start, every step and every piece of a prompt; submits `arrivals` at step 3.
+
+    Pieces of more streams than `prompts_at_once` take further steps.
+    """
 
     payload = PayloadForm(2)
 
@@ -66,18 +72,23 @@ class Model:
     now: float = 100.0
     slots: int = 4
     ahead: bool = False
+    prompts_at_once: int = 4
+    start_seconds: float = 0.0
     steps: int = 0
+    begun: list[float] = field(default_factory=list)  # when steps were, on the clock
     left: dict[int, int] = field(default_factory=dict)
     engine: Engine[int] | None = None
 
     def start(self, slot: int, request: int) -> int:
+        self.now += self.start_seconds
         self.left[slot] = request
         return 1 if not self.steps else self.pieces
 
     def prefill(self, counts: Mapping[int, int]) -> None:
-        self.now += self.read_seconds
+        self.now += self.read_seconds * math.ceil(len(counts) / self.prompts_at_once)
 
     def begin(self, slots: Sequence[int]) -> Callable[[], list[MadeFrame]]:
+        self.begun.append(self.now)
         self.now += self.step_seconds
         self.steps += 1
         if self.steps == 3 and self.engine is not None:
@@ -110,10 +121,10 @@ class Speak:
         self._monkeypatch = monkeypatch
         self._engine: Engine[int] | None = None
 
-    def __call__(self, model: Model, frame_seconds: float = FRAME_SECONDS) -> Listener:
+    def __call__(self, model: Model, frame_seconds: float = FRAME_SECONDS, chunk: int = 1) -> Listener:
         self._monkeypatch.setattr(engine_module, "MAX_UNSENT", 1000)  # the outbox has no time to deliver
         self._engine = model.engine = Engine(
-            model, (1, 2, 4), 8, frame_seconds, prefill_chunk=1, clock=lambda: model.now
+            model, (1, 2, 4), 64, frame_seconds, prefill_chunk=chunk, clock=lambda: model.now
         )
         listener = Listener()
         self._engine.submit("first", 100, listener)
@@ -150,3 +161,22 @@ def test_a_new_stream_does_not_wait_where_all_run_dry_anyway(speak: Speak) -> No
     speak(Model(step_seconds=0.2, read_seconds=0.06, arrivals=[arrival], pieces=2))
     arrival.stalls()
     assert arrival.chunks[0].timing.prefill <= 1e3 * (2 * 0.06 + 2 * 0.2) + 1e-3
+
+
+def test_many_arrivals_delay_no_step_for_long(speak: Speak) -> None:
+    """A few start, and as many as one step reads are read, between two steps of a live stream; all come to speak."""
+    arrivals = [Listener() for _ in range(40)]
+    model = Model(0.01, 0.015, arrivals, pieces=20, slots=41, prompts_at_once=2, start_seconds=0.005)
+    first = speak(model, chunk=256)
+    assert [listener.stalls() for listener in (first, *arrivals)] == [0] * 41
+    gaps = np.diff(model.begun) - model.step_seconds
+    assert gaps.max() <= MAX_STARTS * model.start_seconds + model.read_seconds + 1e-6
+    waits = [listener.chunks[0].timing.first_frame for listener in arrivals]
+    assert max(waits) <= 1e3 * 40 * (model.start_seconds + (model.read_seconds + model.step_seconds) / 2) + 50
+
+
+def test_all_start_at_once_where_none_lives() -> None:
+    waiting = deque([Stream(str(number), number, Listener(), (1,), PayloadForm(2)) for number in range(16)])
+    assert [slot for slot, _ in take_waiting(waiting, (), 9)] == list(range(9))
+    assert [slot for slot, _ in take_waiting(waiting, (0, 2), 9)] == [1, 3, 4, 5]
+    assert [stream.request for stream in waiting] == [13, 14, 15]

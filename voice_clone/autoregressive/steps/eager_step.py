@@ -25,6 +25,11 @@ class EagerStep:
         self._model = model
         self._deterministic = deterministic
 
+    @property
+    def prompts_at_once(self) -> int:
+        """Any number: each is read by itself, and only the positions take time."""
+        return self._model.slots
+
     def read(self, pieces: Sequence[Piece]) -> None:
         """Read pieces of the prompts of different slots, each by itself. If this raises, it may be tried again."""
         model = self._model

@@ -43,6 +43,11 @@ class StaticPrefill:
         self._parts = torch.split(self._table.device, [most, most, streams, streams])
         self._embeds = torch.zeros(most, model.hidden.shape[1], dtype=model.hidden.dtype, device=model.device)
 
+    @property
+    def prompts_at_once(self) -> int:
+        """The most streams that one step reads for."""
+        return self._streams[-1]
+
     def prepare(self) -> None:
         """Record all shapes."""
         self._send([])
@@ -57,7 +62,7 @@ class StaticPrefill:
         while left:
             taken: list[Piece] = []
             room = self._counts[-1]
-            while left and room and len(taken) < self._streams[-1]:
+            while left and room and len(taken) < self.prompts_at_once:
                 first, rest = left[0].cut(room)
                 taken.append(first)
                 room -= len(first.embeds)

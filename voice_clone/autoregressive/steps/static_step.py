@@ -63,6 +63,11 @@ class StaticStep:
                 self._runner.prepare(*self._advance(batch, length))
         self._prefill.prepare()
 
+    @property
+    def prompts_at_once(self) -> int:
+        """The most prompts of which one step reads pieces."""
+        return self._prefill.prompts_at_once
+
     def read(self, pieces: Sequence[Piece]) -> None:
         """Read pieces of the prompts of different slots. If this raises, it may be tried again."""
         self._prefill.run(pieces)

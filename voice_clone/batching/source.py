@@ -1,0 +1,74 @@
+"""What the engine asks of a model: frames of many streams, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from voice_clone.batching.payload import PayloadForm
+
+R = TypeVar("R", contravariant=True)
+
+
+class Frame(Protocol):
+    """What a stream made in one step: a payload, or the reason why there is none, or both for a last frame."""
+
+    @property
+    def payload(self) -> NDArray[Any] | None:
+        """[width], of the source's form; None where the stream ended without a frame."""
+
+    @property
+    def finish(self) -> str | None:
+        """None while the stream goes on, else why it ends: `error`, or what its last chunk gives as the reason."""
+
+
+WaitForFrames = Callable[[], Sequence[Frame | None]]
+"""Waits for a step's frames, in the order of its slots; None: the stream had ended, or all its frames were begun."""
+
+
+class FrameSource(Protocol[R]):
+    """The model that makes frames, `slots` streams at a time."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a step may be begun before the frames of the one before are known."""
+
+    @property
+    def slots(self) -> int:
+        """How many streams can be live at once."""
+
+    @property
+    def prompts_at_once(self) -> int:
+        """Of how many streams one step reads positions of prompts; for more it takes another step."""
+
+    @property
+    def payload(self) -> PayloadForm:
+        """The form of a frame."""
+
+    def start(self, slot: int, request: R) -> int:
+        """Give a free slot to a stream; returns the positions of its prompt that `prefill` is to read. Nothing is
+        changed if this raises.
+        """
+
+    def prefill(self, counts: Mapping[int, int]) -> None:
+        """Read the next positions of started streams' prompts, so many of each slot's. May be tried as `begin`."""
+
+    def extend(self, slot: int, more: Any) -> None:
+        """Append to the text of a stream whose text is open."""
+
+    def ready(self, slot: int, count: int) -> bool:
+        """Whether the text is there for the next `count` positions of a stream's prompt; 0: for its next frame."""
+
+    def begin(self, slots: Sequence[int]) -> WaitForFrames:
+        """Begin one frame for each of `slots`; their prompts have been read, and they are ready.
+
+        If this raises, no stream has moved: the step may be tried again with any of the slots.
+        """
+
+    def free(self, slot: int) -> None:
+        """Forget a slot's stream."""
+
+    def reset(self) -> None:
+        """Forget all streams, whatever state they are in."""
