@@ -127,9 +127,12 @@ class Ours:
     Args:
         precision: of the talker. The decoder has that of the server, fp32.
         slots: streams of steps with fixed shapes, which are CUDA graphs on a GPU. 0: shapes follow the streams.
+        max_length: positions of a stream.
     """
 
-    def __init__(self, folder: Path, precision: Precision, device: str = "cpu", slots: int = 0) -> None:
+    def __init__(
+        self, folder: Path, precision: Precision, device: str = "cpu", slots: int = 0, max_length: int = MAX_LENGTH
+    ) -> None:
         give_threads()
         environ = {
             "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
@@ -143,11 +146,12 @@ class Ours:
         self.decoder, _ = load_codec_decoder(Settings({}, environ))
         self.form = codec_format(self.config.codec)
         self.tokenizer = Tokenizer(folder)
+        self.max_length = max_length
         self.runners: list[GraphRunner] = []
         self._fixed: Generator[Prompt] | None = None
         if slots:
             self.runners = [GraphRunner.on(self.talker.stack.like.device) for _ in range(2)]
-            self._fixed = Generator(self.talker, slots, MAX_LENGTH, runner=self.runners[0])
+            self._fixed = Generator(self.talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()
             if isinstance(self.decoder, CodecDecoder):
                 graphed = GraphedDecoder(self.decoder, self.form, slots, SCHEDULE, self.runners[1])
@@ -215,7 +219,7 @@ class Ours:
 
     def generator(self, streams: int) -> Generator[Prompt]:
         """A generator without streams."""
-        return self._fixed or Generator(self.talker, streams, MAX_LENGTH)
+        return self._fixed or Generator(self.talker, streams, self.max_length)
 
     def _decode(self, code2wav: Code2Wav, index: int, rows: list[Codes], context: Codes | None = None) -> None:
         before = rows[0][:0] if context is None else context

@@ -6,7 +6,10 @@
     code2wav  the codec decoder, over the number of frames
     first     from the request to the first samples, of all streams together, of a voice that is known
 
-    server    perf/gpu_server.py: the same through Triton, `--no-server` leaves it out
+Then come the decoder at other precisions (perf/gpu_decoder.py), the whole through Triton (perf/gpu_server.py), and a
+server on the GPU against one on the CPU (perf/gpu_against_cpu.py). `--phases` takes some of it. `--minutes M` adds
+minutes of load with the server's memory beside it; for it alone, give `--phases` without a phase. At the end
+stands a table of the marks that the project set itself. The result file is written after each phase.
 
 Speech is in-context cloning of a fixed number of frames, 80 ms each, greedy unless it is "as served": then with the
 usual draws, and each step is begun before the frames of the one before are seen. The engines take turns. The precision
@@ -22,245 +25,102 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from perf import gpu_server, report
-from perf.engines import MEASURES, SCHEDULE, TEXT, Official, Ours, Spent
-from perf.reference import CLIP, TRANSCRIPT
+from perf import gpu_against_cpu, gpu_decoder, gpu_engines, gpu_server, marks
+from perf.progress import Progress
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
-FRAME_SECONDS = 0.08
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-BOUNDS = {"fp32": 1e-3, "bf16": 5e-2}  # of a difference's RMS, relative to the RMS of what it is a difference of
-EAGER, FIXED, SERVED = "ours, eager", "ours, graphs", "ours, as served"
-OFFICIAL, FASTER = "qwen-tts", "faster-qwen3-tts"
-GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
-
-
-class Faster:
-    """faster-qwen3-tts, as its README uses it: CUDA graphs, one stream, chunks of 8 frames."""
-
-    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
-        from faster_qwen3_tts import FasterQwen3TTS  # type: ignore[import-not-found]
-
-        self.model = FasterQwen3TTS.from_pretrained(str(folder), device="cuda", dtype=dtype)
-
-    def speak(self, frames: int) -> Spent:
-        began, first, seconds = time.perf_counter(), 0.0, 0.0
-        for chunk, rate, _ in self.model.generate_voice_clone_streaming(
-            text=TEXT,
-            language="English",
-            ref_audio=str(CLIP),
-            ref_text=TRANSCRIPT,
-            chunk_size=8,
-            max_new_tokens=frames,
-            do_sample=False,
-        ):
-            seconds += len(chunk) / rate
-            first = first or time.perf_counter() - began
-        total = time.perf_counter() - began
-        total *= frames * FRAME_SECONDS / seconds  # it may make a frame less
-        return Spent(first, 0.0, total / frames, 0.0, total, frames)  # it tells no parts: all counts as frames
+PHASES = ("engines", "decoder", *gpu_server.PHASES, "codes")
 
 
 def main() -> int:
+    given = arguments()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        print("There is no CUDA device here; --device cpu runs the same code without graphs.", file=sys.stderr)
+        return 2
+    found: dict[str, Any] = {
+        **{name: getattr(given, name) for name in ("device", "shape", "frames", "runs", "seconds", "minutes")},
+        "figures": {},
+        "decoder": {},
+        "server": {},
+        "codes": {},
+        "failed": [],
+    }
+    progress = Progress(given.json, found)
+    with guard.temporary_folder() as scratch:
+        progress.begin("checkpoint")
+        folder = given.checkpoint or scratch / "checkpoint"
+        if given.checkpoint is None:
+            make_checkpoint(given.shape, 0, folder)
+        measure(make_endless(folder, scratch / "endless"), scratch, given, found, progress)
+    found["failed"] = [*faults(found)]
+    found["marks"] = marks.of(found)
+    progress.begin("end")
+    show(given, found)
+    return 1 if found["failed"] else 0
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--shape", choices=("tiny", "0.6b", "1.7b"), default="0.6b", help="of a random checkpoint")
     parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead")
-    parser.add_argument("--precision", nargs="+", choices=tuple(DTYPES), default=["fp32", "bf16"])
-    parser.add_argument("--frames", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64])
+    parser.add_argument("--phases", nargs="*", choices=PHASES, default=list(PHASES), help="only these")
+    parser.add_argument("--precision", nargs="+", choices=tuple(gpu_engines.DTYPES), default=["fp32", "bf16"])
+    parser.add_argument("--timed", nargs="*", choices=tuple(gpu_engines.DTYPES), default=["bf16"], help="of them")
+    parser.add_argument("--frames", type=int, default=100, help="of a speech")
+    parser.add_argument("--runs", type=int, default=5, help="at most, of each engine and number of streams")
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64], help="streams in this process")
     parser.add_argument("--no-peers", action="store_true", help="only ours")
-    parser.add_argument("--no-server", action="store_true", help="not through Triton")
     parser.add_argument("--callers", nargs="+", type=int, default=[1, 64], help="at once, through Triton")
     parser.add_argument("--rates", nargs="*", type=float, default=[1.0, 20.0], help="requests a second, through Triton")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    if given.device == "cuda" and not torch.cuda.is_available():
-        print("There is no CUDA device here; --device cpu runs the same code without graphs.", file=sys.stderr)
-        return 2
-    with guard.temporary_folder() as scratch:
-        folder = given.checkpoint or scratch / "checkpoint"
-        if given.checkpoint is None:
-            make_checkpoint(given.shape, 0, folder)
-        folder = make_endless(folder, scratch / "endless")
-        found = {precision: measure(folder, precision, given) for precision in given.precision}
-        served = None if given.no_server else gpu_server.measure(folder, scratch, given)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of load at each number of callers and rate")
+    parser.add_argument("--minutes", type=float, default=0.0, help="of load by the most callers, with memory sampled")
+    parser.add_argument("--json", type=Path, help="the result file")
+    return parser.parse_args()
+
+
+def measure(folder: Path, scratch: Path, given: argparse.Namespace, found: dict[str, Any], progress: Progress) -> None:
+    """All phases; each puts its part into `found`."""
+    if "engines" in given.phases:
+        for precision in given.precision:
+            progress.begin(f"engines in {precision}")
+            found["figures"][precision] = gpu_engines.measure(folder, precision, given)
+            gpu_engines.leave_the_gpu()
+    if "decoder" in given.phases:
+        progress.begin("decoder at other precisions")
+        found["decoder"] = gpu_decoder.measure(folder, given)
+        gpu_engines.leave_the_gpu()
+    gpu_server.measure(folder, scratch, given, found["server"], progress)
+    if "codes" in given.phases:
+        progress.begin("codes, of servers on the device and on the CPU")
+        found["codes"] = gpu_against_cpu.measure(folder, scratch, given.device, given.frames)
+
+
+def faults(found: dict[str, Any]) -> list[str]:
+    """What must not be: other codes, errors, no graphs. A mark that is missed is no fault."""
+    engines = [f"engines in {name} are not equal" for name, of in found["figures"].items() if not of["passed"]]
+    return [*engines, *gpu_server.faults(found["server"]), *gpu_against_cpu.faults(found["codes"])]
+
+
+def show(given: argparse.Namespace, found: dict[str, Any]) -> None:
     if given.device == "cuda":
-        print(
-            f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, median of {given.runs}, "
-            f"{given.frames} frames"
-        )
-    for precision, figures in found.items():
-        show(precision, figures)
-    if served is not None:
-        gpu_server.show(served)
-    settings = {"device": given.device, "shape": given.shape, "frames": given.frames, "runs": given.runs}
-    report.write(given.json, {**settings, "figures": found, "server": served})
-    passed = all(figures["passed"] for figures in found.values()) and not (served and served["failed"])
-    return 0 if passed else 1
-
-
-def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str, Any]:
-    """Equality and times at one precision."""
-    eager = Ours(folder, precision, given.device)
-    began = time.perf_counter()
-    graphs = Ours(folder, precision, given.device, max(given.batches))
-    loading = time.perf_counter() - began
-    prompt = a_prompt(eager)
-    equal = compare(eager, graphs, prompt, max(given.batches), min(given.frames, 50))
-    recorded = sum(runner.recorded for runner in graphs.runners)
-    passed = equal["hidden"] < BOUNDS[precision] and equal["waveform"] < BOUNDS[precision]
-    passed &= precision != "fp32" or equal["codes"] == 1.0
-    passed &= given.device == "cpu" or recorded > 0
-    engines: dict[str, Callable[[int], Spent]] = {
-        EAGER: lambda streams: eager.speak(prompt, given.frames, streams)[1],
-        FIXED: lambda streams: graphs.speak(prompt, given.frames, streams)[1],
-        SERVED: lambda streams: graphs.speak(prompt, given.frames, streams, served=True)[1],
-    }
-    if not given.no_peers:
-        engines |= peers(folder, DTYPES[precision], given)
-    return {
-        "passed": passed,
-        "equal": equal,
-        "graphs": {"recorded": recorded, "load_seconds": loading},
-        "times": times(engines, given),
-    }
-
-
-def a_prompt(ours: Ours) -> Prompt:
-    """A voice of 65 frames, as long as the shipped clip."""
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, ours.config.codec.decoder_config.codebook_size, (65, 16), dtype=np.int32)
-    return ours.prompt(rng.standard_normal(ours.config.talker.hidden_size).astype(np.float32), codes)
-
-
-def peers(folder: Path, dtype: torch.dtype, given: argparse.Namespace) -> dict[str, Callable[[int], Spent]]:
-    """Other implementations; each speaks one stream."""
-    official = Official(folder, given.device, dtype)
-    found: dict[str, Callable[[int], Spent]] = {OFFICIAL: lambda streams: official.speak(given.frames)[1]}
-    if given.device == "cuda":
-        try:
-            faster = Faster(folder, dtype)
-        except ImportError:
-            print(f"{FASTER} is not installed; it is left out", file=sys.stderr)
-        else:
-            found[FASTER] = lambda streams: faster.speak(given.frames)
-    return found
-
-
-@torch.inference_mode()
-def compare(eager: Ours, graphs: Ours, prompt: Prompt, streams: int, frames: int) -> dict[str, float]:
-    """Share of equal codes, and the largest relative difference of hidden states and of waveforms.
-
-    After each step the graphs' streams are given the eager ones' codes, so that one difference does not make the next.
-    """
-    pair = [engine.generator(streams) for engine in (eager, graphs)]
-    for generator in pair:
-        for slot in range(streams):
-            generator.start(slot, TalkerRequest(prompt, GREEDY, frames))
-    equal, hidden, made = 0, 0.0, []
-    for _ in range(frames):
-        codes = [_codes(each, streams) for each in pair]
-        equal += int((codes[0] == codes[1]).sum())
-        hidden = max(hidden, apart(_hidden(pair[0], streams), _hidden(pair[1], streams)))
-        for slot in range(streams):
-            pair[1]._model.newest[slot] = torch.from_numpy(codes[0][slot])
-        made.append(codes[0])
-    for generator in pair:
-        generator.reset()
-    whole = torch.from_numpy(np.stack(made, axis=2).astype(np.int64)).to(eager.decoder.device)  # [B, K, frames]
-    waveforms = []
-    for engine in (eager, graphs):
-        state = engine.decoder.new_state(streams)
-        sizes = [*SCHEDULE, *[SCHEDULE[-1]] * frames]
-        pieces, done = [], 0
-        for size in sizes:
-            if done < frames:
-                pieces.append(engine.decoder.decode_chunk(whole[..., done : done + size], state))
-                done += size
-        waveforms.append(torch.cat(pieces, dim=-1))
-    return {
-        "codes": equal / (frames * streams * made[0].shape[1]),
-        "hidden": hidden,
-        "waveform": apart(*waveforms),
-    }
-
-
-def _codes(generator: Generator[Prompt], streams: int) -> npt.NDArray[np.int32]:
-    frames = [frame.payload for frame in generator.step(range(streams))]
-    return np.stack([codes for codes in frames if codes is not None])
-
-
-def _hidden(generator: Generator[Prompt], streams: int) -> torch.Tensor:
-    return generator._model.hidden[:streams]
-
-
-def apart(a: torch.Tensor, b: torch.Tensor) -> float:
-    """RMS of the difference over the RMS."""
-    return float((a.float() - b.float()).square().mean().sqrt() / a.float().square().mean().sqrt())
-
-
-def times(engines: dict[str, Callable[[int], Spent]], given: argparse.Namespace) -> dict[str, Any]:
-    """By engine and number of streams, the engines in turns; one run of each goes before and does not count."""
-    spent: dict[str, dict[int, list[Spent]]] = {name: {} for name in engines}
-    for streams in given.batches:
-        for run in range(given.runs + 1):
-            for name, speak in engines.items():
-                if streams > 1 and name in (OFFICIAL, FASTER):
-                    continue
-                took = speak(streams)
-                if run:
-                    spent[name].setdefault(streams, []).append(took)
-    speech = given.frames * FRAME_SECONDS
-    return {
-        name: {
-            streams: {
-                **{part: report.summary([getattr(one, part) for one in runs]) for part in MEASURES},
-                "real_time": report.summary([one.total / speech for one in runs]),
-                "audio_a_second": report.summary([streams * speech / one.total for one in runs]),
-                "frames_made": given.frames,
-            }
-            for streams, runs in of.items()
-        }
-        for name, of in spent.items()
-    }
-
-
-def show(precision: str, figures: dict[str, Any]) -> None:
-    equal, graphs, bound = figures["equal"], figures["graphs"], BOUNDS[precision]
-    print(
-        f"\n{precision}: {'passed' if figures['passed'] else 'FAILED'}. Codes equal {equal['codes']:.2%}; apart",
-        end=" ",
-    )
-    print(f"hidden states {equal['hidden']:.1e}, waveforms {equal['waveform']:.1e}, allowed {bound:.0e}.", end=" ")
-    print(f"{graphs['recorded']} graphs; loading took {graphs['load_seconds']:.1f} s.\n")
-    rows = []
-    for name, of in figures["times"].items():
-        for streams, parts in of.items():
-            made = parts["frames_made"]
-            frame, decode = 1e3 * parts["frame"]["p50"], 1e3 * parts["code2wav"]["p50"] / made
-            spread = f"{1e3 * parts['frame']['min']:.3g} to {1e3 * parts['frame']['max']:.3g}"
-            first, real_time = 1e3 * parts["first_audio"]["p50"], parts["real_time"]["p50"]
-            rows.append(
-                [name, streams, frame, spread, decode, first, real_time, parts["audio_a_second"]["p50"]],
-            )
-    columns = ["engine", "streams", "frame ms", "least to most", "code2wav ms a frame", "first audio ms"]
-    print(report.table([*columns, "real-time factor", "audio s a second"], rows))
+        print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.frames} frames, medians")
+    for precision, figures in found["figures"].items():
+        gpu_engines.show(precision, figures)
+    if found["decoder"]:
+        gpu_decoder.show(found["decoder"])
+    if found["server"]:
+        gpu_server.show(found["server"])
+    if found["codes"]:
+        gpu_against_cpu.show(found["codes"])
+    marks.show(found["marks"])
+    print("\n".join(f"FAILED: {fault}" for fault in found["failed"]) or "\nnothing failed")
 
 
 if __name__ == "__main__":

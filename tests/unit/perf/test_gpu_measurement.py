@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from perf import engines, gpu
+from perf import engines, gpu, gpu_decoder, gpu_engines
 from tests.support.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.settings import Settings
 
-SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers", "--no-server"]
+SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers", "--phases", "engines"]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -27,7 +30,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "figures.json"
     arguments = ["--device", "cpu", "--checkpoint", str(checkpoint_folder("tiny", 0)), "--json", str(target)]
-    assert run(monkeypatch, *arguments, *SHORT) == 0
+    assert run(monkeypatch, *arguments, *SHORT, "--timed", "fp32", "bf16") == 0
     figures = json.loads(target.read_text())["figures"]
     assert set(figures) == {"fp32", "bf16"}
     for of in figures.values():
@@ -58,11 +61,38 @@ def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp
     """Its codes are those of steps in turn; the first frame is not among the times of the others."""
     folder = make_endless(checkpoint_folder("tiny", 0), tmp_path / "endless")
     in_turn, ahead = engines.Ours(folder, "fp32"), engines.Ours(folder, "fp32", slots=2)
-    prompt = gpu.a_prompt(in_turn)
+    prompt = gpu_engines.a_prompt(in_turn)
     codes = [engine.speak(prompt, 5, 2, served=True)[0] for engine in (in_turn, ahead)]
     assert ahead.generator(2).ahead and not in_turn.generator(2).ahead
     assert codes[0].shape == (5, 16) and np.array_equal(*codes)
     assert not np.array_equal(codes[0], in_turn.speak(prompt, 5, 2)[0])  # which is greedy
+
+
+def test_what_is_slow_runs_less_often() -> None:
+    given = Namespace(batches=[1, 8], runs=3, frames=10)
+    slow, fast = gpu_engines.PATIENCE / 1.5, 0.5
+    ran: list[tuple[str, int]] = []
+
+    def engine(name: str, total: float) -> Callable[[int], engines.Spent]:
+        def speak(streams: int) -> engines.Spent:
+            ran.append((name, streams))
+            return engines.Spent(0.1, 0.1, 0.1, 0.1, total, 10)
+
+        return speak
+
+    found = gpu_engines.times(
+        {"slow": engine("slow", slow), "fast": engine("fast", fast), gpu_engines.OFFICIAL: engine("peer", fast)}, given
+    )
+    assert Counter(ran) == {("slow", 1): 2, ("slow", 8): 2, ("fast", 1): 4, ("fast", 8): 4, ("peer", 1): 4}
+    assert found["slow"][8]["frame"]["n"] == 1 and found["fast"][8]["frame"]["n"] == 3
+
+
+def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory) -> None:
+    before = torch.backends.cudnn.allow_tf32
+    found = gpu_decoder.measure(checkpoint_folder("tiny", 0), Namespace(device="cpu", runs=1))
+    assert found["fp32"][1]["apart"] == found["fp32"][32]["apart"] == 0
+    assert 1e-4 < found["bf16"][32]["apart"] < 0.5 and found["bf16"][1]["chunk_s"]["n"] == gpu_decoder.CHUNKS
+    assert torch.backends.cudnn.allow_tf32 == before
 
 
 def test_a_difference_does_not_pass(
