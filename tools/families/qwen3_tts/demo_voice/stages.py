@@ -35,7 +35,7 @@ from voice_clone.families.qwen3_tts.text import Tokenizer
 FITTED_SHARDS = 15  # the analysis is fitted to
 TOKENIZER_TEXTS = 12000  # the tokenizer is learned from
 CODEC_SHARDS = 20  # the codec hears; it needs many sounds, not many words
-ALIGNED_SHARDS = 10  # the talker repeats for it
+ALIGNED_SHARDS = 6  # the talker says for it
 
 
 def analysis_path(work: Path) -> Path:
@@ -126,14 +126,14 @@ def aligned_codes(work: Path, options: Options) -> Iterator[str]:
 
 
 def polish(work: Path, options: Options) -> Iterator[str]:
-    """code2wav, trained on: half of what it reads are the talker's codes."""
+    """code2wav, trained on, mostly with the talker's codes: those are what it reads when it is used."""
     network = _decoder(work, options)
     network.load_state_dict(averaged(work / "decoder.pt"))
     run = Run(network, options.plan("polish", decoder_training.POLISH), work / "polish.pt")
     if run.step < run.plan.steps:
         true = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
         aligned = Corpus(work, min(ALIGNED_SHARDS, options.shards), options.seed, "aligned_codes")
-        run.finish(decoder_training.DecoderTask(network, [true, aligned], options.seed, options.device).loss)
+        run.finish(decoder_training.DecoderTask(network, [true, *3 * [aligned]], options.seed, options.device).loss)
     yield f"{run.step} steps"
 
 
