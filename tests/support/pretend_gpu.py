@@ -2,14 +2,15 @@
 
 Code runs on it as on a GPU, by the same branches and with right values, where torch has no CUDA. What a GPU would
 refuse raises `MixedDevices`: an operator with tensors of both devices. A dimensionless tensor of the CPU may join, as
-it may on a GPU. Reading a value (`item`, `tolist`, `.cpu()`) works and is counted, since it waits for a GPU.
+it may on a GPU. Reading a value (`item`, `tolist`, `.cpu()`) works and is counted, since it waits for a GPU. A copy to
+pinned memory that nobody waits for comes late: whoever reads or reuses that memory before gets wrong values.
 
 The tensors are of torch's backend for devices that are written in Python; `.device` says `cuda:0` all the same.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ aten = torch.ops.aten
 # `to` is a composite operator: what it is made of is a copy, or nothing.
 COPIES = (aten._to_copy.default, aten.copy_.default)  # from one device to another
 READS = (aten._local_scalar_dense.default, aten.item.default)
+PINS = (aten.pin_memory.default, aten._pin_memory.default)
 # Composite operators that a GPU runs as one kernel: not taken apart.
 WHOLE = (
     aten.linear.default,
@@ -90,6 +92,10 @@ class PretendGPU(TorchDispatchMode):
     Attributes:
         launches: how often each operator ran that starts a kernel; views are none.
         waits: how often a value was read, or a tensor copied to the CPU.
+        blocking: how often a copy from the CPU made the host wait: it must be told not to, from pinned memory, and
+            without another dtype.
+        late: copies to pinned memory that nobody has waited for: where to, and the values.
+        begun: how many such copies there were, the late ones included.
     """
 
     def __init__(self, empty: bool = False, observer: Observer | None = None) -> None:
@@ -97,7 +103,17 @@ class PretendGPU(TorchDispatchMode):
         self._empty = empty
         self._observer = observer
         self.launches: Counter[str] = Counter()
-        self.waits = 0
+        self.waits = self.blocking = self.begun = 0
+        self.late: deque[tuple[torch.Tensor, torch.Tensor]] = deque()
+        self._pinned: dict[int, torch.Tensor] = {}  # by address; kept, so that no address comes again
+
+    def land(self, count: int | None = None) -> None:
+        """Finish the first so many of all late copies; None: all."""
+        left = 0 if count is None else max(0, self.begun - count)
+        with torch.inference_mode():
+            while len(self.late) > left:
+                host, values = self.late.popleft()
+                host.copy_(values)
 
     def __enter__(self) -> PretendGPU:
         self._lifts = torch._C._only_lift_cpu_tensors()  # type: ignore[attr-defined]
@@ -129,11 +145,19 @@ class PretendGPU(TorchDispatchMode):
             on_gpu = torch.device(kwargs["device"]) == PRETEND if kwargs.get("device") else bool(ours)
         if kwargs.get("device") and on_gpu:
             inner_kwargs["device"] = META if self._empty else CPU
-        if "pin_memory" in inner_kwargs:
-            inner_kwargs["pin_memory"] = False
-        result = func(*inner_args, **inner_kwargs)
+        pins = bool(inner_kwargs.pop("pin_memory", False)) or func in PINS
         if ours and (func in READS or not on_gpu):
             self.waits += 1
+            if func is aten.copy_.default and _told_not_to_wait(args, kwargs) and self._is_pinned(args[0]):
+                return self._copy_late(args[0], ours[0].inner)
+            self.land()
+        if func in COPIES and on_gpu and not all(isinstance(each, PretendTensor) for each in taken):
+            source = taken[-1]
+            same = source.dtype == (args[0].dtype if len(taken) == 2 else kwargs.get("dtype") or source.dtype)
+            self.blocking += not (same and _told_not_to_wait(args, kwargs) and self._is_pinned(source))
+        result = args[0].clone() if func in PINS else func(*inner_args, **inner_kwargs)
+        if pins:
+            self._pinned[result.untyped_storage().data_ptr()] = result
         if not on_gpu:
             return result
         known = {id(each.inner): each for each in ours}  # what an operator in place gives back
@@ -146,6 +170,20 @@ class PretendGPU(TorchDispatchMode):
             if self._observer is not None:
                 self._observer(func, ours, [each for each in _listed(wrapped) if isinstance(each, PretendTensor)])
         return wrapped
+
+    def _is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self._pinned
+
+    def _copy_late(self, host: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        self.begun += 1
+        if not self._empty:
+            self.late.append((host, values.clone()))
+        return host
+
+
+def _told_not_to_wait(args: Any, kwargs: Any) -> bool:
+    """Whether a copy is one that the host does not wait for, as far as it can."""
+    return bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
 
 
 def _listed(value: Any) -> list[Any]:
@@ -185,23 +223,30 @@ def _there(device: Any) -> Any:
 
 
 class PretendEvent:
-    """Stands for `torch.cuda.Event`."""
+    """Stands for `torch.cuda.Event`. Nothing runs beside the CPU but late copies."""
+
+    def __init__(self, gpu: PretendGPU) -> None:
+        self._gpu = gpu
+        self._begun = 0
 
     def record(self, *args: Any) -> None:
-        """Nothing runs beside the CPU."""
+        """It comes behind all copies that were begun."""
+        self._begun = self._gpu.begun
 
     def synchronize(self) -> None:
-        """Likewise."""
+        """Wait for these."""
+        self._gpu.land(self._begun)
 
 
 @contextmanager
 def pretend_gpu(empty: bool = False, observer: Observer | None = None) -> Iterator[PretendGPU]:
     """A GPU for this thread; as of `PretendGPU`."""
+    mode = PretendGPU(empty, observer)
     with (
         patch.object(torch.cuda, "is_available", lambda: True),
-        patch.object(torch.cuda, "Event", PretendEvent),
+        patch.object(torch.cuda, "Event", lambda: PretendEvent(mode)),
         patch.object(torch.cuda, "mem_get_info", lambda: (MEMORY, MEMORY)),
-        PretendGPU(empty, observer) as mode,
+        mode,
         ForCuda(),
     ):
         yield mode

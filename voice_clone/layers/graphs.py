@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from voice_clone.errors import Unsupported
 
@@ -94,6 +95,14 @@ class CudaCapture:
         return graph.replay
 
 
+def to_device(values: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Values on a device and of a dtype. The host does not wait for a GPU, which copies them in its turn."""
+    values = values.to(dtype=dtype or values.dtype)  # on the host: a copy that also converts is one to wait for
+    if device.type != "cuda" or values.is_cuda:
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
+
+
 class Upload:
     """Rows that the host writes and a step reads, at a fixed address.
 
@@ -151,7 +160,7 @@ class Download:
 class _Copy:
     """Waits for rows that are on their way to the host, and keeps them: their memory serves the next copy."""
 
-    def __init__(self, host: torch.Tensor, copied: torch.cuda.Event | None) -> None:
+    def __init__(self, host: Tensor, copied: torch.cuda.Event | None) -> None:
         self._host = host
         self._copied = copied
         self._rows: npt.NDArray[np.generic] | None = None

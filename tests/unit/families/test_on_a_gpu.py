@@ -19,6 +19,7 @@ from tests.support.factories import CheckpointFactory
 from tests.support.fish import make_fish
 from tests.support.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from voice_clone.autoregressive.steps import static_step
+from voice_clone.autoregressive.talker import MoreText
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.families.fish_speech import decoder_stage as fish_decoder
@@ -40,6 +41,7 @@ class Family:
     talker: Callable[[Settings], TalkerStage[Any]]
     decoder: Callable[[Settings], DecoderStage]
     references: bool  # whether its decoder hears the reference first
+    appends: bool  # whether the text of its streams may follow
 
 
 FAMILIES = {
@@ -48,8 +50,11 @@ FAMILIES = {
         qwen_talker.load_talker,
         qwen_decoder.load_decoder,
         True,
+        True,
     ),
-    "fish_speech": Family((fish_encoder.load_encoder,), fish_talker.load_talker, fish_decoder.load_decoder, False),
+    "fish_speech": Family(
+        (fish_encoder.load_encoder,), fish_talker.load_talker, fish_decoder.load_decoder, False, False
+    ),
 }
 
 
@@ -154,6 +159,29 @@ def test_talker(family: Family, folder: Path, precision: str, graphs: bool) -> N
         np.testing.assert_array_equal(got, speech(family, settings(folder, "cpu")))
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_live_streams_wait_for_no_copy(family: Family, folder: Path, precision: str) -> None:
+    """A stream starts, gets more text and is read: the host waits for nothing before its first frame."""
+    with pretend_gpu() as gpu:
+        stage = family.talker(settings(folder, "cuda", precision, True))
+        generator = stage.generator
+        request = stage.example(REFERENCE, FRAMES)
+        generator.start(2, request)  # as the warm-up does
+        generator.step([2])
+        generator.free(2)
+        if family.appends:
+            request = replace(request, prompt=replace(request.prompt, text_open=True))
+        gpu.blocking = gpu.waits = 0
+        for slot in range(2):
+            unread = generator.start(slot, request)
+            if family.appends:
+                generator.extend(slot, MoreText(np.arange(30, dtype=np.int32), True, FRAMES, False))
+            generator.prefill({slot: unread})
+        frames = generator.begin(range(2))
+        assert (gpu.blocking, gpu.waits) == (0, 1), "the frames are on their way"
+        assert all(frame is not None and frame.payload is not None for frame in frames())
+
+
 @pytest.mark.parametrize(("precision", "graphs"), [("auto", False), ("auto", True), ("bf16", True)])
 def test_decoder(family: Family, folder: Path, precision: str, graphs: bool) -> None:
     """`auto` is fp32."""
@@ -180,6 +208,45 @@ def test_what_a_gpu_would_refuse() -> None:
         with pytest.raises(RuntimeError, match="dtype"):
             torch.nn.functional.linear(on_gpu, on_gpu.bfloat16())
         assert (on_gpu + torch.tensor(1.0)).sum().item() == 21 and gpu.waits == 2
+
+
+def test_copies_that_block_are_counted() -> None:
+    with pretend_gpu() as gpu, torch.inference_mode():
+        cuda, pinned, plain = torch.device("cuda"), torch.ones(2).pin_memory(), torch.ones(2)
+        for send in (
+            lambda: torch.tensor([1, 2], device=cuda),
+            lambda: plain.to(cuda, non_blocking=True),
+            lambda: pinned.to(cuda),
+            lambda: pinned.to(cuda, torch.bfloat16, non_blocking=True),
+            lambda: torch.zeros(2, device=cuda).copy_(plain),
+        ):
+            before = gpu.blocking
+            send()
+            assert gpu.blocking == before + 1
+        before = gpu.blocking
+        on_gpu = pinned.to(cuda, non_blocking=True)
+        on_gpu[0] = 3.0
+        on_gpu.copy_(pinned[:1], non_blocking=True)
+        assert gpu.blocking == before and (on_gpu + torch.tensor(1.0)).cpu().tolist() == [2, 2]
+
+
+def test_pinned_memory_is_late() -> None:
+    """What is read or written there before the copy has ended is wrong; a value that is read ends all copies."""
+    with pretend_gpu(), torch.inference_mode():
+        host, on_gpu = torch.zeros(2, pin_memory=True), torch.ones(2, device="cuda")
+        first, second = torch.cuda.Event(), torch.cuda.Event()
+        host.copy_(on_gpu, non_blocking=True)
+        first.record()
+        on_gpu.fill_(2)
+        assert host.tolist() == [0, 0]
+        host[0] = 5
+        first.synchronize()
+        assert host.tolist() == [1, 1]
+        host.copy_(on_gpu, non_blocking=True)
+        second.record()
+        first.synchronize()
+        assert host.tolist() == [1, 1]
+        assert on_gpu.sum().item() == 4 and host.tolist() == [2, 2]
 
 
 def test_launches_are_counted() -> None:

@@ -30,6 +30,7 @@ from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
+from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 
 
@@ -87,11 +88,7 @@ def _head_length(prompt: Prompt) -> int:
 @torch.inference_mode()
 def build_talker_input(tables: Embeddings, config: Qwen3TTSConfig, prompt: Prompt) -> TalkerInput:
     """Embed `prompt`, whose values have been checked against `config`."""
-    ids, device = config.talker, tables.stack.like.device
-
-    def codec_rows(*tokens: int) -> Tensor:
-        return tables.embed_codec_tokens(torch.tensor(tokens, device=device))
-
+    ids, like = config.talker, tables.stack.like
     special = (config.tts_pad_token_id, config.tts_bos_token_id)
     eos = np.array([config.tts_eos_token_id])
     token_ids = np.concatenate([prompt.role_ids, special, prompt.reference_ids, prompt.text_ids, eos])
@@ -102,16 +99,18 @@ def build_talker_input(tables: Embeddings, config: Qwen3TTSConfig, prompt: Promp
     text = text[:-1] if prompt.text_open else text
 
     if prompt.language_id is None:
-        think = codec_rows(ids.codec_nothink_id, ids.codec_think_bos_id, ids.codec_think_eos_id)
+        think_ids = [ids.codec_nothink_id, ids.codec_think_bos_id, ids.codec_think_eos_id]
     else:
-        think = codec_rows(ids.codec_think_id, ids.codec_think_bos_id, prompt.language_id, ids.codec_think_eos_id)
-    codec_pad, codec_bos = codec_rows(ids.codec_pad_id, ids.codec_bos_id).chunk(2)
-    speaker = torch.from_numpy(prompt.speaker_embedding).to(pad)[None]
+        think_ids = [ids.codec_think_id, ids.codec_think_bos_id, prompt.language_id, ids.codec_think_eos_id]
+    control = to_device(torch.tensor([*think_ids, ids.codec_pad_id, ids.codec_bos_id]), like.device)
+    codec = tables.embed_codec_tokens(control)
+    think, codec_pad, codec_bos = codec[:-2], codec[-2:-1], codec[-1:]
+    speaker = to_device(torch.from_numpy(prompt.speaker_embedding), like.device, like.dtype)[None]
     head = torch.cat([think + pad, speaker + pad, codec_pad + bos])
 
     frames = codec_bos  # lower row of what follows the head
     if prompt.mode == "icl":
-        codes = torch.from_numpy(prompt.reference_codes.astype(np.int64)).to(device)
+        codes = to_device(torch.from_numpy(prompt.reference_codes.astype(np.int64)), like.device)
         frames = torch.cat([codec_bos, tables.embed_frames(codes)])
 
     if prompt.non_streaming_mode:

@@ -14,6 +14,7 @@ from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 
 
@@ -70,7 +71,7 @@ class PromptReader(ABC):
     @torch.inference_mode()
     def embed_prompt(self, prompt: Prompt) -> TalkerInput:
         like = self.stack.like
-        codes = torch.from_numpy(prompt.reference_codes.astype(np.int64)).to(like.device)
+        codes = to_device(torch.from_numpy(prompt.reference_codes.astype(np.int64)), like.device)
         parts = [self._embed_tokens(prompt.reference_ids), self.embed_frames(codes)]
         embeds = torch.cat([*parts, self._embed_tokens(prompt.text_ids)])
         return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
@@ -78,7 +79,8 @@ class PromptReader(ABC):
     def _embed_tokens(self, ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
         """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
         table, like = self.token_table, self.stack.like
-        return F.embedding(torch.from_numpy(ids.astype(np.int64)).to(table.device), table).to(like.device, like.dtype)
+        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
+        return to_device(rows, like.device, like.dtype)
 
 
 def code_rows(table: Tensor, config: FishSpeechConfig, end_token: int) -> Tensor:

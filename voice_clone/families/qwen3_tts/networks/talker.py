@@ -25,6 +25,7 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader
 from voice_clone.layers.fused import empty_table
+from voice_clone.layers.graphs import to_device
 
 ROWS_AT_ONCE = 32  # text tokens that are projected together on a GPU
 CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes
@@ -109,7 +110,7 @@ class Talker(PromptReader, nn.Module):
 
 def text_rows(table: nn.Embedding, ids: Tensor, like: Tensor) -> Tensor:
     """Rows of the text table, on the device and in the dtype of `like`."""
-    return F.embedding(ids.to(table.weight.device), table.weight).to(like.device, like.dtype)
+    return to_device(F.embedding(to_device(ids, table.weight.device), table.weight), like.device, like.dtype)
 
 
 def suppressed_ids(config: TalkerConfig, device: torch.device) -> Tensor:
