@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 FINAL = 1
-MODULES = ("tensors", "telemetry", "responder", "calls", "request")
+MODULES = ("tensors", "telemetry", "responder", "calls", "request", "model")
 
 
 class TritonError:

@@ -23,6 +23,7 @@ from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.steps import Steps
 from voice_clone.batching.stream import MAX_UNSENT, Chunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
+from voice_clone.lost_gpu import end_if_fatal, log_failure
 
 R = TypeVar("R")
 
@@ -167,7 +168,7 @@ class Engine(Generic[R]):
                 self._prompts.read(self._live, self._step_seconds, self._mark, self._leave)
                 self._step()
             except Exception as error:
-                log.error("the engine failed; all its streams end", exc_info=error)
+                log_failure(log, error, "the engine failed; all its streams end")
                 self._fail_all()
         self._outbox.close()
 
@@ -244,11 +245,10 @@ class Engine(Generic[R]):
                 self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
-        now = self._clock()
         for stream in self._live.values():
-            if stream.short and stream.moves(now):
+            if stream.short and stream.moves(self._clock()):
                 self._send(stream, stream.flush())
-        if begun:  # the next frame would hold the GIL, and the outbox thread could not send
+        if begun and not self._source.ahead:  # the next frame would hold the GIL: the outbox thread could not send
             with self._changed:
                 self._changed.wait_for(lambda: not any(s.unsent and not s.stopped for s in begun), HAND_OVER)
 
@@ -266,6 +266,7 @@ class Engine(Generic[R]):
     def _end(self, stream: Stream[R], error: BaseException | None) -> None:
         del self._by_id[stream.id]
         if error is not None:
+            end_if_fatal(error)
             self._outbox.put(stream, error)
 
     def _fail_all(self) -> None:

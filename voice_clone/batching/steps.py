@@ -9,6 +9,7 @@ from typing import Any
 from voice_clone.batching.source import Frame, FrameSource, WaitForFrames
 from voice_clone.batching.stream import Stream
 from voice_clone.errors import Internal
+from voice_clone.lost_gpu import log_failure
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def begin(source: FrameSource[Any], slots: Sequence[int], failed: Failed) -> lis
     try:
         return [(slots, source.begin(slots))]
     except Exception as error:
-        log.error("a step of %d streams failed", len(slots), exc_info=error)
+        log_failure(log, error, "a step of %d streams failed", len(slots))
         if len(slots) == 1:
             failed(slots[0], Internal("the step of this stream failed; try again"))
             return []

@@ -19,6 +19,7 @@ from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.layers.streaming import StreamState
+from voice_clone.lost_gpu import log_failure
 from voice_clone.lru_cache import Kept, Origin
 
 PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
@@ -124,7 +125,7 @@ class Code2Wav:
             except VoiceCloneError as error:
                 outcomes[chunk.stream_id] = error
             except Exception as error:
-                log.error("the decoder failed on a reference of %d frames", len(chunk.context), exc_info=error)
+                log_failure(log, error, "the decoder failed on a reference of %d frames", len(chunk.context))
                 outcomes[chunk.stream_id] = Internal("the decoder failed on the reference of this stream; try again")
         waveforms = self._waveforms([chunk.payload for chunk, _ in ready], [stream for _, stream in ready])
         now = time.monotonic()
@@ -191,8 +192,7 @@ class Code2Wav:
 
     def restore(self, references: Iterable[tuple[Origin, NDArray[Any]]], seconds: float) -> int:
         """Compute the states after known references, the most wanted first, as many as fit and as `seconds` allow.
-
-        Returns: how many.
+        Returns their number.
         """
         deadline = time.monotonic() + seconds
         done: list[tuple[Origin, NDArray[Any], StreamState]] = []
@@ -259,7 +259,7 @@ class Code2Wav:
             rest = cast(LookAheadDecoder, self._decoder).flush(stream.state)[0].float().cpu().numpy()
             whole: NDArray[np.float32] = np.concatenate([waveform, rest])
         except Exception as error:
-            log.error("the end of a stream could not be decoded", exc_info=error)
+            log_failure(log, error, "the end of a stream could not be decoded")
             return Internal("the decoder failed on the end of this stream; try again")
         return whole
 
@@ -289,7 +289,7 @@ class Code2Wav:
         except Exception as error:
             if not alone:
                 return [self._waveforms([one], [stream])[0] for one, stream in zip(frames, streams, strict=True)]
-            log.error("decoding %d frames failed", len(frames[0]), exc_info=error)
+            log_failure(log, error, "decoding %d frames failed", len(frames[0]))
             return [Internal("the decoder failed on this stream; try again")]
         for stream, moved in zip(streams, states, strict=True):
             stream.state = moved

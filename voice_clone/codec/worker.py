@@ -42,6 +42,7 @@ from voice_clone.errors import (
     Overloaded,
     VoiceCloneError,
 )
+from voice_clone.lost_gpu import log_failure
 from voice_clone.lru_cache import Origin
 
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
@@ -144,7 +145,7 @@ class Code2WavWorker:
                 self._prepare()
                 self._sweep()
             except Exception as error:
-                log.error("a batch of %d chunks failed", len(batch), exc_info=error)
+                log_failure(log, error, "a batch of %d chunks failed", len(batch))
                 for entry in batch:
                     self._break(entry, Internal("the decoder failed on this stream; try again"), "failed")
 
@@ -259,7 +260,7 @@ class Code2WavWorker:
         except VoiceCloneError as error:  # the first chunk will get the error
             log.info("a reference could not be prepared: %s", error)
         except Exception as error:  # likewise; the streams of this batch must not fail
-            log.error("a reference could not be prepared", exc_info=error)
+            log_failure(log, error, "a reference could not be prepared")
 
     def _sweep(self) -> None:
         """Drop what is idle, once a second."""

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
+from voice_clone.lost_gpu import end_if_fatal
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
 from voice_clone.triton.calls import release_answers
@@ -128,6 +129,7 @@ class Model(ABC):
                 responder.send(outputs, final=True)
         except BaseException as error:
             responder.fail(error)
+            end_if_fatal(error)
 
     def gives(self, output: str) -> bool:
         """Whether config.pbtxt has this output."""

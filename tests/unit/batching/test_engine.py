@@ -15,9 +15,10 @@ from voice_clone.batching.stream import Chunk
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded
 
 
-def test_a_first_chunk_is_sent_before_the_next_frame(
-    engine: Engine[Wish], source: Counter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_chunk_is_sent_before_the_next_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the host makes the frames."""
+    source = Counter(slots=1)
+
     class Slow(Collector):
         def chunk(self, chunk: Chunk) -> None:
             time.sleep(0.02)
@@ -25,12 +26,25 @@ def test_a_first_chunk_is_sent_before_the_next_frame(
             super().chunk(chunk)
 
     monkeypatch.setattr("voice_clone.batching.engine.HAND_OVER", WAIT)
+    engine: Engine[Wish] = Engine(source, (1, 2, 4), max_queue=3)
     collector = Slow()
     engine.submit("a", Wish(100, 7), collector)
     assert collector.wait().values == list(range(100, 107))
-    made = [("frame", 100, number) for number in range(3)]
-    before, behind = (made[:2], made[2]) if source.ahead else (made[:1], made[1])
-    assert source.log[: len(before) + 3] == [("prefill", 100, 3), *before, ("sent", 100, 0), behind]
+    assert source.log[:4] == [("prefill", 100, 3), ("frame", 100, 0), ("sent", 100, 0), ("frame", 100, 1)]
+    engine.close()
+
+
+def test_a_gpu_waits_for_no_first_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes the next frame meanwhile, and the outbox has time to send."""
+    monkeypatch.setattr("voice_clone.batching.engine.HAND_OVER", 10 * WAIT)
+    source, collector = Counter(slots=1, ahead=True), Collector()
+    engine: Engine[Wish] = Engine(source, (1, 2, 4), max_queue=3)
+    collector.hold.clear()
+    engine.submit("a", Wish(100, 7), collector)
+    until(lambda: ("frame", 100, 6) in source.log)
+    collector.hold.set()
+    assert collector.wait().values == list(range(100, 107))
+    engine.close()
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3, 7, 8, 30])

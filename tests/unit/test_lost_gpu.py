@@ -1,0 +1,141 @@
+"""A process that has lost its GPU ends; other failures are survived. The endings are counted here, not done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.backend_double import Sender, backend_double
+from tests.support.counted_frames import Collector, Counter, Wish, submit
+from tests.support.small_codec import FORM, SMALL
+from voice_clone import lost_gpu
+from voice_clone.batching.engine import Engine
+from voice_clone.codec.chunk import Chunk
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.worker import Code2WavWorker
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.lost_gpu import is_fatal
+from voice_clone.lru_cache import Origin
+
+LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+SURVIVED = RuntimeError("CUDA error: of another kind"), torch.OutOfMemoryError("CUDA out of memory"), ValueError()
+
+
+@pytest.fixture
+def endings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each time that the process would have ended."""
+    found: list[None] = []
+    monkeypatch.setattr(lost_gpu, "end_process", lambda: found.append(None))
+    return found
+
+
+def fail(error: Exception) -> Callable[..., Any]:
+    def function(*args: Any, **named: Any) -> Any:
+        raise error
+
+    return function
+
+
+def test_only_a_lost_gpu_is_fatal() -> None:
+    assert is_fatal(LOST) and not any(map(is_fatal, SURVIVED))
+
+
+def test_a_gpu_that_still_works_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert not is_fatal(LOST)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail(LOST))
+    assert is_fatal(LOST) and not any(map(is_fatal, SURVIVED))
+
+
+def test_a_process_without_torch_needs_none() -> None:
+    code = "import sys, voice_clone.lost_gpu as g; print(g.is_fatal(ValueError()), 'torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]
+
+
+def test_the_process_ends_at_once() -> None:
+    code = "import voice_clone.lost_gpu as g; g.is_fatal = lambda error: True; g.end_if_fatal(ValueError()); print(1)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (1, "") and "lost its GPU" in found.stderr
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("place", ["start", "prefill", "begin", "ready"])
+@pytest.mark.parametrize("error", [LOST, SURVIVED[0]], ids=["lost", "survived"])
+def test_engine(
+    endings: list[None], monkeypatch: pytest.MonkeyPatch, place: str, ahead: bool, error: Exception
+) -> None:
+    """Where the process goes on, so does the engine."""
+    source = Counter(slots=2, ahead=ahead)
+    engine: Engine[Wish] = Engine(source, (1, 2), max_queue=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(source, place, fail(error))
+        collector = Collector()
+        engine.submit("a", Wish(0, 3, text=3), collector, text_open=True)
+        collector.wait()
+    assert collector.error is not None and bool(endings) == (error is LOST)
+    assert submit(engine, "b", Wish(5, 2)).wait().values == [5, 6]
+    engine.close()
+
+
+class Ticket:
+    """Nobody listens."""
+
+    def __init__(self) -> None:
+        self.done = self.skip = self.fail = lambda *_: None
+
+    def cancelled(self) -> bool:
+        return False
+
+
+class Observer:
+    """Nobody looks."""
+
+    def __init__(self) -> None:
+        self.lost = self.answered = self.report = lambda *_: None
+
+
+@pytest.mark.parametrize("place", ["decode_chunk", "prime"])
+@pytest.mark.parametrize("error", [LOST, SURVIVED[0]], ids=["lost", "survived"])
+def test_decoder(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> None:
+    decoder = CodecDecoder(SMALL).requires_grad_(False)
+    code2wav = Code2Wav(decoder, FORM)
+    monkeypatch.setattr(decoder, place, fail(error))
+    codes = np.zeros((3, SMALL.num_quantizers), np.int32)
+    [outcome] = code2wav.decode([Chunk("a", 0, codes, codes, final=True)])
+    assert isinstance(outcome, Exception) and bool(endings) == (error is LOST)
+
+
+@pytest.mark.parametrize("place", ["decode", "prepare"])
+@pytest.mark.parametrize("error", [LOST, SURVIVED[0]], ids=["lost", "survived"])
+def test_decoding_thread(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> None:
+    code2wav = Code2Wav(CodecDecoder(SMALL).requires_grad_(False), FORM)
+    monkeypatch.setattr(code2wav, place, fail(error))
+    worker = Code2WavWorker(code2wav, 2, 9, 0.08, Observer())
+    codes = np.zeros((3, SMALL.num_quantizers), np.int32)
+    worker.prepare(codes, Origin.unknown())
+    worker.submit(Chunk("a", 0, codes, codes[:0], final=True), Ticket())
+    worker.submit(Chunk("b", 0, codes, codes[:0], final=True), Ticket())
+    worker.close()
+    assert bool(endings) == (error is LOST)
+
+
+@pytest.mark.parametrize("error", [LOST, SURVIVED[0]], ids=["lost", "survived"])
+def test_any_other_model(endings: list[None], monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Such as an encoder. The request is answered first."""
+    with backend_double("model", "responder") as (module, responders):
+
+        class Broken(module.Model):  # type: ignore[misc,name-defined]
+            load, handle = fail(error), fail(error)
+
+        model, sender = Broken(), Sender()
+        model._pool = None
+        model._run(None, responders.Responder(sender, "the-id", {}), 0.0)
+    assert len(sender.sent) == 1 and len(endings) == (error is LOST)
