@@ -1,26 +1,28 @@
 """What a frame costs a GPU, counted without one: kernels, bytes, and an estimate of the time.
 
 The steps run as the server records them, at the released shapes, on the tests' device without values. Each operator
-that is no view counts as one kernel, `topk` and `sort` as two; CUDA's libraries may take more. A kernel's bytes are
-those of what it reads and writes; of a table that it picks rows from, those of the rows.
+that is no view counts as one kernel, `topk` and `sort` as two; CUDA's libraries may take more. So do the copies and
+conversions of masks that torch makes on a GPU of its own accord. A kernel's bytes are those of what it reads and
+writes; of a table that it picks rows from, those of the rows.
 
-The estimate is no measurement. A kernel takes what its bytes take at a share of the memory's bandwidth, and not less
-than a kernel of a CUDA graph takes to start and end. Both numbers are options. What it leaves out: the host, the
-transfers, and the arithmetic of products, which at 64 rows still take less time than reading their weights.
+The estimate is no measurement. A kernel takes the longest of three: what its bytes take, what its arithmetic takes,
+both at a share of the GPU's peaks, and what a kernel of a CUDA graph takes to start and end. The numbers are options.
+Attention takes a guess by its positions (kernel_account.py). What is left out: the host and the transfers. The sum
+assumes that talker and code2wav, which are two processes, take turns on the GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from perf import report
+from perf.kernel_account import Account, Counting
 from tests.support.pretend_gpu import pretend_gpu
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
@@ -36,53 +38,9 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256
-ROWS_ALONE = ("embedding", "index", "gather", "index_select")  # of whose first tensor a few rows are read
-TWO_KERNELS = ("topk", "sort")
-
-
-@dataclass
-class Account:
-    """Of one step.
-
-    Attributes:
-        kernels: by operator.
-        bytes: of all of them, together.
-        seconds: estimated.
-    """
-
-    kernels: Counter[str] = field(default_factory=Counter)
-    bytes: int = 0
-    seconds: float = 0.0
-
-    @property
-    def count(self) -> int:
-        return sum(self.kernels.values())
-
-
-class Counting:
-    """Observes kernels; `account` begins anew with each step."""
-
-    def __init__(self, floor: float, bandwidth: float) -> None:
-        self._floor, self._bandwidth = floor, bandwidth
-        self.account = Account()
-
-    def __call__(self, operator: Any, read: list[torch.Tensor], written: list[torch.Tensor]) -> None:
-        name = operator.overloadpacket.__name__
-        if name in ("empty", "_unsafe_view"):  # memory alone, and a view
-            return
-        count = 2 if name in TWO_KERNELS else 1
-        results = sum(each.nbytes for each in written)
-        if name == "index_put_":
-            results = 2 * read[-1].nbytes  # of the cache, the rows that are written
-            read = []
-        elif name in ROWS_ALONE:
-            read = [*read[1:], *written]
-        elif name in ("zeros", "ones", "arange", "fill_", "zero_"):
-            read = []
-        size = results + sum(each.nbytes for each in read)
-        self.account.kernels[name] += count
-        self.account.bytes += size
-        self.account.seconds += max(count * self._floor, size / self._bandwidth)
+TOGETHER = 32  # chunks that code2wav decodes at once
+FRAME_SECONDS = 0.08
+WAYS = ("fp32", "tf32", "bf16")  # of the decoder
 
 
 def main() -> int:
@@ -91,7 +49,10 @@ def main() -> int:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--length", type=int, default=512, help="positions that the talker's attention reads")
     parser.add_argument("--kernel-us", type=float, default=2.6, help="that a small kernel of a graph takes")
-    parser.add_argument("--bandwidth", type=float, default=4.8e12 * 0.7, help="bytes a second that kernels reach")
+    parser.add_argument("--bandwidth", type=float, default=4.8, help="TB/s, the peak of the GPU's memory (an H200's)")
+    for way, peak in (("fp32", 67.0), ("tf32", 494.0), ("bf16", 989.0)):
+        parser.add_argument(f"--{way}", type=float, default=peak, help="TFLOP/s, the peak of its arithmetic")
+    parser.add_argument("--share", type=float, default=0.7, help="of the peaks that kernels reach")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with guard.temporary_folder() as scratch:
@@ -99,21 +60,26 @@ def main() -> int:
         folder.mkdir()
         write_configuration(SHAPES[given.shape], folder)
         config = load_config(folder)
-    counting = Counting(1e-6 * given.kernel_us, given.bandwidth)
+    rates = {way: 1e12 * given.share * getattr(given, way) for way in WAYS}
+    dtypes = {torch.bfloat16: rates["bf16"], torch.float32: rates["fp32"], torch.float64: rates["fp32"]}
+    counting = Counting(1e-6 * given.kernel_us, 1e12 * given.share * given.bandwidth, dtypes)
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
         frames = {batch: frame(config, batch, given.length, counting) for batch in given.batches}
-        chunks = {batch: chunk(config, batch, counting) for batch in given.batches if batch <= 32}
-    show(given, frames, chunks)
+        sizes = sorted({min(batch, TOGETHER) for batch in given.batches})
+        chunks = {way: {batch: chunk(config, batch, counting, way, rates[way]) for batch in sizes} for way in WAYS}
+    sums = together(frames, chunks)
+    show(given, frames, chunks, sums)
     report.write(
         given.json,
         {
-            "shape": given.shape,
-            "length": given.length,
+            **{name: getattr(given, name) for name in ("shape", "length", "kernel_us", "bandwidth", "share", *WAYS)},
             "estimated": True,
-            "kernel_us": given.kernel_us,
-            "bandwidth": given.bandwidth,
             "frames": {batch: {part: facts(each) for part, each in parts.items()} for batch, parts in frames.items()},
-            "code2wav": {batch: {size: facts(each) for size, each in of.items()} for batch, of in chunks.items()},
+            "code2wav": {
+                way: {batch: {size: facts(each) for size, each in of.items()} for batch, of in batches.items()}
+                for way, batches in chunks.items()
+            },
+            "together": sums,
         },
     )
     return 0
@@ -133,12 +99,44 @@ def frame(config: Qwen3TTSConfig, batch: int, length: int, counting: Counting) -
     return {part: counted(runner, key, counting) for part, key in keys.items()}
 
 
-def chunk(config: Qwen3TTSConfig, batch: int, counting: Counting) -> dict[int, Account]:
-    """The graphs that decode one chunk each of `batch` streams, by the frames of the chunk."""
-    decoder = on_gpu(CodecDecoder, torch.float32, config.codec.decoder_config)
+def chunk(config: Qwen3TTSConfig, batch: int, counting: Counting, way: str, rate: float) -> dict[int, Account]:
+    """The graphs that decode one chunk each of `batch` streams, by the frames of the chunk.
+
+    Args:
+        way: of `WAYS`.
+        rate: of its arithmetic.
+    """
+    dtype = torch.bfloat16 if way == "bf16" else torch.float32
+    decoder = on_gpu(CodecDecoder, dtype, config.codec.decoder_config)
     runner = GraphRunner()
     GraphedDecoder(decoder, codec_format(config.codec), batch, CHUNK_FRAMES, runner).prepare()
-    return {frames: counted(runner, (batch, frames), counting) for frames in CHUNK_FRAMES}
+    before, counting.rates[dtype] = counting.rates[dtype], rate
+    found = {frames: counted(runner, (batch, frames), counting) for frames in CHUNK_FRAMES}
+    counting.rates[dtype] = before
+    return found
+
+
+def together(
+    frames: dict[int, dict[str, Account]], chunks: dict[str, dict[int, dict[int, Account]]]
+) -> list[dict[str, Any]]:
+    """What a frame of so many streams takes in talker and code2wav, in chunks of the longest usual length."""
+    found = []
+    for streams, parts in frames.items():
+        talker = parts["talker"].seconds + parts["predictor"].seconds
+        for way, batches in chunks.items():
+            batch = min(streams, TOGETHER)
+            decoder = math.ceil(streams / batch) * batches[batch][CHUNK_FRAMES[-1]].seconds / CHUNK_FRAMES[-1]
+            found.append(
+                {
+                    "streams": streams,
+                    "decoder": way,
+                    "talker_ms": 1e3 * talker,
+                    "code2wav_ms": 1e3 * decoder,
+                    "frame_ms": 1e3 * (talker + decoder),
+                    "audio_a_second": streams * FRAME_SECONDS / (talker + decoder),
+                }
+            )
+    return found
 
 
 def on_gpu(kind: Any, dtype: torch.dtype, *arguments: Any) -> Any:
@@ -165,42 +163,62 @@ def facts(account: Account) -> dict[str, Any]:
     return {
         "kernels": account.count,
         "bytes": account.bytes,
+        "flops": account.flops,
         "estimated_ms": round(1e3 * account.seconds, 3),
         "by_operator": dict(account.kernels.most_common()),
     }
 
 
-def show(given: Any, frames: dict[int, dict[str, Account]], chunks: dict[int, dict[int, Account]]) -> None:
-    print(f"\n{given.shape}, {given.length} positions; estimated from {given.kernel_us} us a kernel ", end="")
-    print(f"and {given.bandwidth / 1e12:.2f} TB/s, not measured\n")
+def show(
+    given: Any,
+    frames: dict[int, dict[str, Account]],
+    chunks: dict[str, dict[int, dict[int, Account]]],
+    sums: list[dict[str, Any]],
+) -> None:
+    print(f"\n{given.shape}, {given.length} positions; estimated from {given.kernel_us} us a kernel and ", end="")
+    print(f"{given.share:.0%} of {given.bandwidth:g} TB/s and {given.fp32:g}, {given.tf32:g}, {given.bf16:g} ", end="")
+    print("TFLOP/s in fp32, TF32, bf16; not measured\n")
+    show_frames(frames)
+    lines = [
+        [way, batch, size, each.count, each.bytes / 1e9, each.flops / 1e9, 1e3 * each.seconds]
+        for way, batches in chunks.items()
+        for batch, of in batches.items()
+        for size, each in of.items()
+    ]
+    print("\ncode2wav\n")
+    print(report.table(["decoder", "streams", "frames", "kernels", "GB", "GFLOP", "ms"], lines))
+    print("\nTalker and code2wav together, in turns on one GPU\n")
+    columns = ["streams", "decoder", "ms a frame: talker", "code2wav", "sum", "audio s a second"]
+    print(report.table(columns, [list(each.values()) for each in sums]))
+    show_arithmetic(given, *next(iter(chunks["fp32"].items())))
+
+
+def show_arithmetic(given: Any, streams: int, of: dict[int, Account]) -> None:
+    """What the decoder's arithmetic alone allows, from its chunks of so many streams."""
+    frame = of[CHUNK_FRAMES[-1]].flops / CHUNK_FRAMES[-1] / streams
+    print(f"\nA frame of code2wav takes {frame / 1e9:.2f} GFLOP, so that its arithmetic alone allows\n")
+    rows = []
+    for way in WAYS:
+        most = FRAME_SECONDS * 1e12 * getattr(given, way) / frame
+        rows.append([way, most, given.share * most])
+    print(report.table(["decoder", "audio s a second at the peak", f"at {given.share:.0%}"], rows))
+
+
+def show_frames(frames: dict[int, dict[str, Account]]) -> None:
     rows: list[list[Any]] = []
     for batch, parts in frames.items():
         talker, predictor, prompt = parts["talker"], parts["predictor"], parts["prompt"]
         seconds = talker.seconds + predictor.seconds
         rows.append(
             [
-                batch,
-                talker.count,
-                predictor.count,
-                (talker.bytes + predictor.bytes) / 1e9,
-                1e3 * talker.seconds,
-                1e3 * predictor.seconds,
-                1e3 * seconds,
-                batch * 0.08 / seconds,
-                prompt.count,
-                1e3 * prompt.seconds,
+                *(batch, talker.count, predictor.count, (talker.bytes + predictor.bytes) / 1e9),
+                *(1e3 * talker.seconds, 1e3 * predictor.seconds, 1e3 * seconds, batch * FRAME_SECONDS / seconds),
+                *(prompt.count, 1e3 * prompt.seconds),
             ]
         )
     columns = ["streams", "kernels: talker", "predictor, draws", "GB", "ms: talker", "predictor, draws", "frame"]
     prompts = [f"kernels: {PREFILL_CHUNK} positions of prompts", "ms"]
     print(report.table([*columns, "audio s a second", *prompts], rows))
-    lines = [
-        [batch, size, account.count, account.bytes / 1e9, 1e3 * account.seconds]
-        for batch, of in chunks.items()
-        for size, account in of.items()
-    ]
-    print("\ncode2wav, fp32; the arithmetic of its convolutions is not in the estimate\n")
-    print(report.table(["streams", "frames", "kernels", "GB", "ms"], lines))
 
 
 if __name__ == "__main__":
