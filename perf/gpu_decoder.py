@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from perf import report
+from voice_clone import compute
 from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_torch_decoder
@@ -33,6 +34,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """By precision and streams: seconds of a chunk, audio seconds a second, and the distance from fp32."""
     found: dict[str, Any] = {}
     exact: dict[int, torch.Tensor] = {}
+    compute.prepare(_settings(folder, given.device, "fp32"))  # the switches that a server sets, before TF32 is allowed
     for way in WAYS if given.device == "cuda" else ("fp32", "bf16"):
         with _tf32(way == "tf32"):
             decoder = _decoder(folder, given.device, "bf16" if way == "bf16" else "fp32")
@@ -58,14 +60,16 @@ def show(found: dict[str, Any]) -> None:
 
 
 def _decoder(folder: Path, device: str, precision: str) -> GraphedDecoder:
-    settings = {"CHECKPOINT_DIR": str(folder), "DEVICE": device, "PRECISION": precision}
-    decoder, config = load_torch_decoder(
-        Settings({}, {f"VOICE_CLONE_{name}": value for name, value in settings.items()})
-    )
+    decoder, config = load_torch_decoder(_settings(folder, device, precision))
     if precision == "bf16":
         decoder.bfloat16()  # a CPU would be given fp32
     runner = GraphRunner.on(decoder.device)
     return GraphedDecoder(decoder, codec_format(config.codec), max(STREAMS), CHUNK_FRAMES[-1:], runner)
+
+
+def _settings(folder: Path, device: str, precision: str) -> Settings:
+    given = {"CHECKPOINT_DIR": str(folder), "DEVICE": device, "PRECISION": precision}
+    return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
 
 
 def _decoded(decoder: GraphedDecoder, streams: int, runs: int) -> tuple[torch.Tensor, list[float]]:

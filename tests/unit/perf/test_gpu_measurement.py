@@ -87,12 +87,14 @@ def test_what_is_slow_runs_less_often() -> None:
     assert found["slow"][8]["frame"]["n"] == 1 and found["fast"][8]["frame"]["n"] == 3
 
 
-def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory) -> None:
-    before = torch.backends.cudnn.allow_tf32
+def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a server's switches, and TF32 not left on."""
+    before, prepared = torch.backends.cudnn.allow_tf32, []
+    monkeypatch.setattr(gpu_decoder.compute, "prepare", lambda settings: prepared.append(settings.text("device")))
     found = gpu_decoder.measure(checkpoint_folder("tiny", 0), Namespace(device="cpu", runs=1))
     assert found["fp32"][1]["apart"] == found["fp32"][32]["apart"] == 0
     assert 1e-4 < found["bf16"][32]["apart"] < 0.5 and found["bf16"][1]["chunk_s"]["n"] == gpu_decoder.CHUNKS
-    assert torch.backends.cudnn.allow_tf32 == before
+    assert torch.backends.cudnn.allow_tf32 == before and prepared == ["cpu"]
 
 
 def test_a_difference_does_not_pass(
