@@ -45,7 +45,10 @@ class Attention(nn.Module):
         qkv = self.qkv_proj(x).view(batch, length, -1, self.head_dim)
         turned = self.heads + self.kv_heads
         qk = qkv[:, :, :turned]  # [B, T, H + G, D]
-        if self.config.qk_norm:
+        if self.config.qk_norm and qk.is_cuda and not qk.is_contiguous():
+            # The norm's kernel would copy them first. So the values are normalised with them, and left out.
+            qk = normalise(qkv, self.eps)[:, :, :turned] * self._head_norms()
+        elif self.config.qk_norm:
             qk = normalise(qk, self.eps).mul_(self._head_norms())
         qk = rotate(qk.transpose(1, 2), cos, sin, self.config)
         v = qkv[:, :, turned:].transpose(1, 2)

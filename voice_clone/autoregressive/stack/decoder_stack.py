@@ -109,6 +109,7 @@ class DecoderStack(nn.Module):
         self.config = config
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
 
     @property
     def like(self) -> Tensor:
@@ -167,7 +168,7 @@ class DecoderStack(nn.Module):
         positions = slice(start, end)
         span = Span(slice(0, batch), positions, slice(0, batch), end)
         masked = length > 1 or self.config.window is not None
-        mask = visible(length, start, self.config, x.device) if masked else None
+        mask = self._visible(length, start, x) if masked else None
         return self._run(x, positions, mask, cache, span)
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
@@ -179,8 +180,15 @@ class DecoderStack(nn.Module):
 
     def _added(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
         """An additive mask of the first `length` keys, [B, S]: from a bool mask every layer would make it anew."""
-        unseen = ~self._seen(torch.arange(length, device=positions.device), positions)
-        return torch.zeros_like(unseen, dtype=dtype).masked_fill(unseen, -torch.inf)
+        return _additive(self._seen(torch.arange(length, device=positions.device), positions), dtype)
+
+    def _visible(self, length: int, start: int, like: Tensor) -> Tensor | None:
+        """The mask `visible`, made once and additive, of the dtype and on the device of `like`."""
+        key = length, start, like.dtype, like.device
+        if key not in self._masks:
+            seen = visible(length, start, self.config, like.device)
+            self._masks[key] = None if seen is None else _additive(seen, like.dtype)
+        return self._masks[key]
 
     def _run(self, x: Tensor, positions: Tensor | slice, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]."""
@@ -190,3 +198,8 @@ class DecoderStack(nn.Module):
             x = layer(x, cos, sin, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])
         return hidden
+
+
+def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool mask, true where a query may look, as one that is added to the scores."""
+    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, -torch.inf)

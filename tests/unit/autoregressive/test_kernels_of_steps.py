@@ -1,0 +1,63 @@
+"""What the kernels of a step are given on a GPU: nothing that they must copy or convert first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.pretend_gpu import pretend_gpu
+from tests.support.talkers import read_config
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.layers.graphs import GraphRunner
+
+BATCH, LENGTH = 8, 64
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
+    return read_config("equal", tmp_path_factory.mktemp("checkpoint") / "folder")
+
+
+def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
+    """Of a batch, at the second run: what is made once is there."""
+    seen: Counter[str] = Counter()
+
+    def observe(function: Any, read: list[Tensor], written: list[Tensor]) -> None:
+        name = function.overloadpacket.__name__
+        if name in ("rms_norm", "roll"):
+            seen[name] += 1
+            seen[f"{name} of a part"] += not read[0].is_contiguous()
+        if name == "scaled_dot_product_attention":
+            seen["bool masks"] += any(each.dtype == torch.bool for each in read)
+            seen["added masks"] += len(read) > 3
+        seen["masks"] += name in ("tril", "triu", "masked_fill") and written[0].dtype == torch.bool
+
+    with pretend_gpu(empty=True, observer=observe), torch.inference_mode():
+        with torch.device("cuda"):
+            talker = Talker(config).requires_grad_(False)
+        runner = GraphRunner()
+        StaticStep(FrameModel(talker, BATCH, LENGTH, idle_rows=True), runner, False, 32).prepare()
+        found = {}
+        for key in (("talker", BATCH, LENGTH), ("codes", BATCH, DRAWS[1])):
+            runner._replays[key]()
+            seen.clear()
+            runner._replays[key]()
+            found[key[0]] = +seen
+    layers, predicted = config.talker.num_hidden_layers, config.talker.num_code_groups - 1
+    below = config.talker.code_predictor_config.num_hidden_layers
+    assert found["talker"] == {"rms_norm": 3 * layers + 1, "roll": layers, "added masks": layers}
+    # The first two positions of the predictor are a pair: its rotation, and the norm of its last state, take a copy.
+    assert found["codes"] == {
+        "rms_norm": (3 * below + 1) * predicted,
+        "rms_norm of a part": 1,
+        "roll": below * predicted,
+        "roll of a part": below,
+        "added masks": below,
+    }
