@@ -182,6 +182,13 @@ def powers_up_to(most: int, least: int = 1) -> tuple[int, ...]:
     return (*sizes, most)
 
 
+def halves_up_to(most: int, least: int) -> tuple[int, ...]:
+    """The sizes of `powers_up_to`, and those halfway between two powers."""
+    powers = powers_up_to(most, least)
+    between = (size + size // 2 for size in powers[:-1])
+    return tuple(sorted({*powers, *(size for size in between if size < most)}))
+
+
 def round_up(size: int, sizes: Sequence[int]) -> int:
     """The smallest of ascending `sizes` that is not below `size`."""
     return next(each for each in sizes if each >= size)

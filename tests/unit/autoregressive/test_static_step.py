@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -44,7 +45,7 @@ def talker(config: Qwen3TTSConfig) -> Talker:
 
 @pytest.fixture(autouse=True)
 def short_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams of a test then pass several boundaries between graphs: 16, 32 and 64 positions."""
+    """Streams of a test then pass several boundaries between graphs: 16, 24, 32, 48 and 64 positions."""
     monkeypatch.setattr(static_step, "LEAST_LENGTH", 16)
 
 
@@ -202,11 +203,20 @@ def test_all_shapes_are_recorded_beforehand(talker: Talker, config: Qwen3TTSConf
     runner = GraphRunner(capture)
     generator = Generator(talker, 5, MAX_LENGTH, runner=runner)
     warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
-    batches, lengths, draws = 4, 4, 3  # 1, 2, 4, 5; 16, 32, 64, 96
+    batches, lengths, draws = 4, 6, 3  # 1, 2, 4, 5; 16, 24, 32, 48, 64, 96
     assert runner.recorded == len(capture.replays) == batches * (lengths + draws) + PROMPTS
     generator.prepare()
     serve(generator, mixed(config, 6), 2)
     assert runner.recorded == len(capture.replays)
+
+
+def test_frames_read_few_positions_in_vain(talker: Talker, config: Qwen3TTSConfig) -> None:
+    """A stream reads no more than half as many again as it has; the shapes are few."""
+    generator = Generator(talker, 1, 4096, runner=GraphRunner())
+    assert isinstance(generator._step, StaticStep)
+    lengths = generator._step._lengths
+    assert len(lengths) == 1 + 2 * 8 and lengths[-5:] == (1024, 1536, 2048, 3072, 4096)
+    assert all(longer <= 1.5 * shorter for shorter, longer in pairwise(lengths))
 
 
 def test_recording_moves_no_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
@@ -242,7 +252,7 @@ def test_no_step_waits_for_the_device(talker: Talker, config: Qwen3TTSConfig) ->
     runner = GraphRunner()
     generator = Generator(talker, 3, MAX_LENGTH, runner=runner)
     generator.prepare()
-    assert len(runner._replays) == 3 * (4 + 3) + PROMPTS
+    assert len(runner._replays) == 3 * (6 + 3) + PROMPTS
     with torch.inference_mode():
         for step in runner._replays.values():
             step()  # as before a recording: what is made at the first use is there
@@ -276,7 +286,7 @@ def test_steps_need_no_values(config: Qwen3TTSConfig, dtype: torch.dtype) -> Non
         StaticStep(model, runner, deterministic=False, prefill_chunk=256).prepare()
         for step in runner._replays.values():
             step()
-    assert len(runner._replays) == 3 * (4 + 3) + PROMPTS
+    assert len(runner._replays) == 3 * (6 + 3) + PROMPTS
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -287,7 +297,7 @@ def test_graphs_equal_eager_on_a_gpu(talker: Talker, config: Qwen3TTSConfig) -> 
     graphs.prepare()
     cases = mixed(config, 6)
     got = serve(graphs, cases, 0)
-    assert runner.recorded == 4 * (4 + 3) + PROMPTS
+    assert runner.recorded == 4 * (6 + 3) + PROMPTS
     eager = Generator(on_gpu, 1, MAX_LENGTH)
     for case, codes in zip(cases, got, strict=True):
         eager.start(0, case)

@@ -22,7 +22,7 @@ from voice_clone.autoregressive.sampling import LARGEST_K, Filters
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.rows import HEAD, Made, Piece, Row, RowTable, Wait
 from voice_clone.autoregressive.steps.static_prefill import StaticPrefill
-from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
+from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
 
 LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads
 # The kinds of draw, each of which covers those before it: the most likely code; the usual top-k; anything, with sorts.
@@ -43,8 +43,11 @@ class StaticStep:
         self._runner = runner
         slots, length, device = model.slots, model.idle_position, model.device
         self._batches = (slots,) if deterministic else powers_up_to(slots)
-        self._lengths = (length,) if deterministic else powers_up_to(length, LEAST_LENGTH)
-        self._prefill = StaticPrefill(model, runner, min(prefill_chunk, length), self._lengths, deterministic)
+        # Every frame reads as many positions as its graph has, with powers of two alone a quarter of them in vain. A
+        # prompt is read once, and has more shapes.
+        self._lengths = (length,) if deterministic else halves_up_to(length, LEAST_LENGTH)
+        lengths = (length,) if deterministic else powers_up_to(length, LEAST_LENGTH)
+        self._prefill = StaticPrefill(model, runner, min(prefill_chunk, length), lengths, deterministic)
         # All that the steps read and write besides the model's memory.
         self._slots = torch.arange(slots, device=device)
         self._table = Upload((slots, HEAD + model.talker.draws), torch.float64, device)
