@@ -68,6 +68,5 @@ def test_other_ways_say_the_same(way: str, mode: str, rows: Any) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["fp32", *ROUNDED, "restored", "onnx"])
 def test_streams_do_not_click(way: str, mode: str, rows: Any) -> None:
-    """A sound may begin sharply just at a border; where borders click, many do."""
     clicks, borders = rows[way, mode]["clicks"]
-    assert borders > SENTENCES and clicks <= borders / 50
+    assert borders > SENTENCES and clicks == 0

@@ -43,7 +43,8 @@ class ServedVoice:
         """The samples of a speech; notes their rate and borders."""
         chunks = []
         for chunk in speech:
-            chunks.append(chunk.samples)
             self.sample_rate = chunk.sample_rate
+            if len(chunk.samples):  # the last one is empty where the speech ends with the chunk before it
+                chunks.append(chunk.samples)
         self.borders = np.cumsum([len(samples) for samples in chunks])[:-1].tolist()
         return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
