@@ -29,7 +29,7 @@ class Speaker:
     held_out: bool
 
 
-# Beyond these factors, programs that recognise speech no longer understand the synthesiser itself.
+# Beyond these factors recognisers misunderstand even the synthesiser itself.
 _RANGE = (0.92, 0.97, 1.03, 1.09, 1.15)
 _FORMANTS = {"slt": (0.885, 0.93, 0.975, 1.02, 1.065), "awb": _RANGE, "kal16": _RANGE}
 _PITCHES = {"slt": (150, 165, 180, 215), "awb": (95, 110, 125, 160), "kal16": (85, 98, 112, 148)}

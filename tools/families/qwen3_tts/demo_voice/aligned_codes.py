@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tools.demo_voice.files import save_arrays
 from tools.demo_voice.training import generator_of
+from tools.families.qwen3_tts.demo_voice.shape import GENERATION
 from tools.families.qwen3_tts.demo_voice.speaker_training import LENGTHS, mel_of
 from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, collate, lay_out
 from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
@@ -22,7 +23,6 @@ from tools.families.qwen3_tts.demo_voice.talker_training import HEAD, TalkerMode
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 
 BATCH = 20  # clips
-TEMPERATURE = 0.3  # as the checkpoint speaks by default
 
 
 def make_aligned_codes(
@@ -72,6 +72,7 @@ def _say(
     framed = batch.next[..., 1] != NOTHING
     states = hidden[framed]
     head = model.talker.get_parameter(HEAD)[: config.talker.code_predictor_config.vocab_size]
-    codes = complete(model.talker, states, draw(states @ head.T, TEMPERATURE, chance), TEMPERATURE, chance)
+    first = draw(states @ head.T, GENERATION["temperature"], chance)
+    codes = complete(model.talker, states, first, GENERATION["subtalker_temperature"], chance)
     cuts = framed.sum(dim=1).cumsum(dim=0)[:-1].cpu().numpy()
     return np.split(codes.cpu().numpy().astype(np.uint8), cuts)
