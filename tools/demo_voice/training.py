@@ -63,7 +63,8 @@ class Run:
     Args:
         model: its parameters that require gradients are trained; its state dict is saved.
         path: of the state; if the file is there, the run continues from it.
-        hidden: names of the matrices between hidden layers, which Muon trains (Jordan et al. 2024); the others: AdamW.
+        hidden: names of the matrices and convolutions between hidden layers, which Muon trains (Jordan et al. 2024), a
+            convolution as the matrix of its output channels; the others: AdamW.
         slow: how the names begin of parameters that learn at a fifth of the rate.
     """
 
@@ -83,8 +84,9 @@ class Run:
         self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98), fused=True)
         ]
+        self._matrices = [(trained[name], _as_matrix(trained[name])) for name in hidden]
         if hidden:
-            between: dict[str, Any] = {"params": [trained[name] for name in hidden], "pace": 1.0}
+            between: dict[str, Any] = {"params": [matrix for _, matrix in self._matrices], "pace": 1.0}
             # Its updates get the size of AdamW's, so that one rate fits both (Liu et al. 2025).
             muon = torch.optim.Muon(
                 [between], lr=plan.rate, weight_decay=plan.weight_decay, adjust_lr_fn="match_rms_adamw"
@@ -118,9 +120,11 @@ class Run:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["pace"] * self.plan.rate_at(self.step)
-            optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for parameter, matrix in self._matrices:
+            matrix.grad = None if parameter.grad is None else parameter.grad.view(matrix.shape)
         for optimizer in self.optimizers:
             optimizer.step()
         self.step += 1
@@ -168,6 +172,11 @@ class Run:
             self.save()
             if asked():
                 raise Stopped
+
+
+def _as_matrix(parameter: nn.Parameter) -> nn.Parameter:
+    """The same weights as a matrix; they share their memory."""
+    return parameter if parameter.ndim == 2 else nn.Parameter(parameter.data.view(len(parameter), -1))
 
 
 def _begins(name: str, start: str | None) -> bool:

@@ -54,6 +54,20 @@ def test_it_learns(tmp_path: Path) -> None:
     assert loss_of(run, 99)[0].item() < before
 
 
+def test_a_convolution_is_trained_as_a_matrix(tmp_path: Path) -> None:
+    matrix = new_run(tmp_path / "matrix")
+    torch.manual_seed(0)
+    first, last = nn.Conv1d(4, 8, 1), nn.Linear(8, 1)
+    convolving = nn.Sequential(nn.Unflatten(1, (4, 1)), first, nn.Flatten(), nn.Tanh(), last)
+    convolution = Run(convolving, PLAN, tmp_path / "convolution" / "run.pt", hidden=["1.weight"])
+    for own, other in zip(convolving.parameters(), matrix.model.parameters(), strict=True):
+        own.data.copy_(other.data.view(own.shape))
+    for run in (matrix, convolution):
+        run.finish(lambda step, run=run: loss_of(run, step))  # type: ignore[misc]
+    for one, other in zip(convolving.parameters(), matrix.model.parameters(), strict=True):
+        torch.testing.assert_close(one.view(other.shape), other)
+
+
 def test_sigterm_saves_and_ends(tmp_path: Path) -> None:
     run = new_run(tmp_path)
 

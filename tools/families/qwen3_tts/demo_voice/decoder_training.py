@@ -1,11 +1,14 @@
-"""Trains code2wav on fixed codes: spectra at four resolutions, no adversary."""
+"""Trains code2wav on fixed codes: spectra and mel spectra at four resolutions, no adversary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
+import librosa
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,10 +17,9 @@ from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis
 from tools.families.qwen3_tts.demo_voice.corpus import CodedClip, Corpus
 from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
-from tools.families.qwen3_tts.demo_voice.features import FLOOR, FRAME, mel_bank
+from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.mel import N_FFT
 from voice_clone.layers.rvq import DecoderCodebook
 
 BATCH = 6
@@ -26,10 +28,12 @@ HEARD = 12  # frames at the end of them whose audio is compared
 WARM = 2  # frames before those, decoded but not compared: the convolutions start with nothing
 OPENING = 2  # the first frames of a clip, all compared: so begins a speech, and an untrained start is a click
 OPENINGS = 0.2  # share of the batches that are such
-MEL_HOP = 240
 QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
-MEL = 2.0  # weight of the mel spectra's difference: most of the words is below 4 kHz, most of a spectrum's lines above
+MELS = ((2048, 512, 120), (1024, 256, 80), (512, 128, 40), (256, 64, 20))  # window, hop and bands
+MEL_FLOOR = 3e-4
+# Weights. Most of the words is below 4 kHz, where mel spectra look; most of a spectrum's lines are above, and noise.
+LOG, SHAPE, MEL = 0.3, 0.5, 6.0
 PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
 POLISH = Plan(steps=2000, rate=1e-3, cool_down=1.0)
 
@@ -83,7 +87,8 @@ class DecoderTask:
         said = decode(self._decoder, codes, heard)[:, -audio.shape[1] :]
         logs, shapes = spectral_loss(said, audio)
         mels = mel_loss(said, audio)
-        return logs + 0.5 * shapes + MEL * mels, {"log": logs.item(), "shape": shapes.item(), "mel": mels.item()}
+        figures = {"log": logs.item(), "shape": shapes.item(), "mel": mels.item()}
+        return LOG * logs + SHAPE * shapes + MEL * mels, figures
 
 
 def draw(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -134,10 +139,20 @@ def spectral_loss(said: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mel_loss(said: Tensor, audio: Tensor) -> Tensor:
-    """Mean difference of the logarithms of mel spectra. [B, T] each."""
-    bank = mel_bank().to(audio.device)
-    mine, theirs = (((_spectrum(wave, N_FFT, MEL_HOP).transpose(1, 2) @ bank) + FLOOR).log() for wave in (said, audio))
-    return F.l1_loss(mine, theirs)
+    """Mean difference of the logarithms of mel spectra, at several resolutions (Kumar et al. 2023). [B, T] each."""
+    found: list[Tensor] = []
+    for size, hop, bands in MELS:
+        bank = _mel_bank(size, bands).to(audio.device)
+        mine, theirs = ((bank @ _spectrum(wave, size, hop, 1e-7) + MEL_FLOOR).log() for wave in (said, audio))
+        found.append(F.l1_loss(mine, theirs))
+    return torch.stack(found).mean()
+
+
+@cache
+def _mel_bank(size: int, bands: int) -> Tensor:
+    """From a spectrum of `size` samples to mel bands: [bands, size / 2 + 1]."""
+    bank: NDArray[np.float32] = librosa.filters.mel(sr=SAMPLE_RATE, n_fft=size, n_mels=bands, fmin=40, htk=True)
+    return torch.from_numpy(bank)
 
 
 def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
@@ -145,9 +160,9 @@ def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
         yield [_spectrum(wave, size, hop) for wave in waves]
 
 
-def _spectrum(wave: Tensor, size: int, hop: int) -> Tensor:
-    """Magnitudes [B, size / 2 + 1, windows]."""
+def _spectrum(wave: Tensor, size: int, hop: int, least: float = 1e-5) -> Tensor:
+    """Magnitudes [B, size / 2 + 1, windows]; `least` is added to the power."""
     window = torch.hann_window(size, device=wave.device)
     spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
     power = torch.view_as_real(spectrum).square().sum(-1)
-    return (power + 1e-5).sqrt()
+    return (power + least).sqrt()

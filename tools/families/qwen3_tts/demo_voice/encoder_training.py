@@ -18,8 +18,10 @@ from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from tools.families.qwen3_tts.demo_voice.variations import vectors_of
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 
-PLAN = Plan(steps=1500, rate=2e-3)
-BATCH = 4
+PLAN = Plan(steps=5000, rate=2e-3, cool_down=1.0)
+BATCH = 3
+SOUND = 10.0  # weight of the components
+NARROW = 8  # a matrix with fewer rows or columns is none that Muon is for
 LONGEST = 2  # utterances of a speaker, one after the other: clips may be longer than a sentence
 
 
@@ -45,6 +47,16 @@ def new_encoder(analysis: Analysis, seed: int) -> CodecEncoder:
     for name, parameter in encoder.named_parameters():
         parameter.requires_grad_("codebook" not in name)
     return encoder
+
+
+def hidden(encoder: CodecEncoder) -> list[str]:
+    """Names of the matrices and convolutions between hidden layers.
+
+    AdamW alone leaves the smaller half of the components unlearned.
+    """
+    trained = {name: each for name, each in encoder.named_parameters() if each.requires_grad and each.ndim > 1}
+    wide = [name for name, each in trained.items() if min(each.flatten(1).shape) >= NARROW]
+    return [name for name in wide if not name.startswith("quantizer.")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +96,7 @@ class EncoderTask:
         power = (sound[valid] - heard.sound[valid]).square().sum(dim=1).mean() / self._power
         right = (distances.argmin(dim=1) == heard.first[valid]).float().mean()
         figures = {"phone": errors.item(), "sound": power.item(), "code0": code0.item(), "right": right.item()}
-        return errors + 5.0 * power + 0.5 * code0, figures
+        return errors + SOUND * power + 0.5 * code0, figures
 
     def draw(self, chance: torch.Generator) -> Heard:
         """Clips of one to LONGEST utterances, each at another loudness."""

@@ -77,14 +77,14 @@ def _hann(length: int) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def mel_bank() -> Tensor:
+def _mel_bank() -> Tensor:
     """From the magnitudes of a spectrum of `N_FFT` samples to mel bands: float32 [N_FFT / 2 + 1, BANDS]."""
     return torch.from_numpy(mel_filterbank(BANDS, SAMPLE_RATE)).T.contiguous()
 
 
 def _mels(wave: Tensor) -> Tensor:
     spectrum = torch.fft.rfft(_windows(wave, FRAME // SLICES, N_FFT)).abs()
-    return torch.log((spectrum @ mel_bank()).clamp(min=FLOOR))
+    return torch.log((spectrum @ _mel_bank()).clamp(min=FLOOR))
 
 
 def _pitches(wave: Tensor, pitch: float) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_traini
 from tools.families.qwen3_tts.demo_voice.aligned_codes import make_aligned_codes
 from tools.families.qwen3_tts.demo_voice.alignment import pronounce
 from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, Analysis, fit
-from tools.families.qwen3_tts.demo_voice.base import begin, with_books_of
+from tools.families.qwen3_tts.demo_voice.base import begin
 from tools.families.qwen3_tts.demo_voice.corpus import Corpus, Recordings, codes_path
 from tools.families.qwen3_tts.demo_voice.export import export
 from tools.families.qwen3_tts.demo_voice.shape import GENERATION, SHAPE, codec_shape
@@ -60,19 +61,20 @@ def analysis(work: Path, options: Options) -> Iterator[str]:
         records = [each for shard in range(count) for each in read_shard(shard_path(work, "train", shard))]
         cast = speakers()
         found, left = fit([(cast[each.speaker], each.utterance) for each in records], options.seed)
-        if options.base is not None:
-            found = with_books_of(found, options.base)
         found.save(analysis_path(work))
         yield "power left after each book: " + " ".join(f"{share:.3f}" for share in left)
 
 
 def encoder(work: Path, options: Options) -> Iterator[str]:
-    """The codec's encoder."""
+    """The codec's encoder. That of a base stays as it is: the checkpoint does not hold the spaces that it divides."""
     device = options.device
     found = Analysis.load(analysis_path(work))
     network = encoder_training.new_encoder(found, options.seed)
     begin(network, options.base, "encoder.")
-    run = Run(network.to(device), options.plan("encoder", encoder_training.PLAN), work / "encoder.pt")
+    plan = options.plan("encoder", encoder_training.PLAN)
+    if options.base is not None:
+        plan = replace(plan, steps=0)
+    run = Run(network.to(device), plan, work / "encoder.pt", encoder_training.hidden(network))
     if run.step < run.plan.steps or not run.path.exists():
         recordings = Recordings(work, min(CODEC_SHARDS, options.shards), options.seed)
         run.finish(encoder_training.EncoderTask(network, recordings, found, options.seed, device).loss)

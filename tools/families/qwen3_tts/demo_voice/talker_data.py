@@ -41,25 +41,26 @@ class TalkerCorpus:
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, lengths: Mapping[int, int], known: Pronunciations) -> None:
         self.corpus = corpus
         self._tokenizer, self._lengths, self._known = tokenizer, lengths, known
-        self._prepared: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._prepared: dict[tuple[int, bool], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self.frames = corpus.lengths()
 
-    def spoken(self, index: int, copy: int) -> Spoken:
-        """Utterance `index` in its variation `copy`."""
+    def spoken(self, index: int, copy: int, follows: bool = False) -> Spoken:
+        """Utterance `index` in its variation `copy`; with `follows`, as a later sentence of a longer text."""
         clip = self.corpus.clip(index, copy)
-        tokens, of_phone = self._prepare(index, clip)
+        tokens, of_phone = self._prepare(index, clip, follows)
         delay, factor = clip.variation.delay / SAMPLE_RATE, clip.variation.factor
         centres = ((np.arange(len(clip.codes)) + 0.5) * FRAME / SAMPLE_RATE - delay) * factor
         spoken = of_phone[phones_at(clip.record.utterance, centres)]
         return Spoken(clip, tokens, clip.codes.astype(np.int64), spoken)
 
-    def _prepare(self, index: int, clip: CodedClip) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _prepare(self, index: int, clip: CodedClip, follows: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens of an utterance, and which of them each phone speaks."""
-        if index not in self._prepared:
+        if (index, follows) not in self._prepared:
             record = clip.record
-            tokens = self._tokenizer.text_ids(record.text).astype(np.int64)
+            text = " " + record.text if follows else record.text
+            tokens = self._tokenizer.text_ids(text).astype(np.int64)
             ends = np.cumsum([self._lengths[int(token)] for token in tokens])
-            places = places_of_phones(record.text, record.utterance, self._known)
+            places = places_of_phones(text, record.utterance, self._known)
             of_phone = np.searchsorted(ends, places, side="right").clip(max=len(tokens) - 1)
-            self._prepared[index] = tokens, of_phone
-        return self._prepared[index]
+            self._prepared[index, follows] = tokens, of_phone
+        return self._prepared[index, follows]

@@ -28,6 +28,7 @@ PLAN = Plan(steps=12000, rate=2e-3, warm_up=200, cool_down=0.3)
 POSITIONS = 1200  # of a batch, about
 IN_CONTEXT = 0.3  # share of the batches
 NON_STREAMING = 0.15  # likewise
+SEVERAL = 0.25  # likewise: a text of two sentences, or a reference of two
 NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker reads its own
 PREDICTED = 0.2  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
@@ -106,8 +107,9 @@ class TalkerTask:
         """A batch of one of the layouts."""
         source = np.random.default_rng(int(torch.randint(2**62, (), generator=chance)))
         joined, non_streaming = source.random() < IN_CONTEXT, source.random() < NON_STREAMING
+        several = source.random() < SEVERAL
         frames, corpus = self._corpus.frames, self._corpus.corpus
-        count = max(1, int(POSITIONS / (frames.mean() * (2 if joined else 1) + 10)))
+        count = max(1, int(POSITIONS / (frames.mean() * (1 + joined + several) + 10)))
         pool = source.integers((len(frames), frames.shape[1]), size=(_POOL * count, 2))
         pool = pool[np.argsort(frames[pool[:, 0], pool[:, 1]], kind="stable")]
         start = int(source.integers(len(pool) - count + 1))
@@ -116,11 +118,13 @@ class TalkerTask:
         numbers = []
         for index, copy in pool[start : start + count].tolist():
             speaker = corpus.speakers[index]
-            other = int(source.choice(corpus.of_speaker(speaker)))
+            other, third = source.choice(corpus.of_speaker(speaker), size=2).tolist()
             said = self._corpus.spoken(index, copy)
             reference = self._corpus.spoken(other, copy)
             language = ENGLISH if source.random() < 0.5 else None
             parts = [reference, said] if joined else [said]
+            if several:
+                parts.insert(int(source.integers(1, len(parts) + 1)), self._corpus.spoken(third, copy, follows=True))
             layouts.append(lay_out(parts, self._config, self._role, language, non_streaming))
             references.append(reference.clip)
             numbers.append(speaker * corpus.copies + copy)
