@@ -7,10 +7,8 @@ again. Parts: `train`; `seen` (new sentences, speakers of the training); `held_o
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 
 from tools.demo_voice import grammar
 from tools.demo_voice.files import save_arrays
+from tools.demo_voice.side_by_side import each_done
 from tools.demo_voice.speakers import Speaker, speakers
 from tools.demo_voice.synthesis import Utterance, speak
 
@@ -97,9 +96,6 @@ def make_data(work: Path, seed: int, shards: int, size: int, jobs: int) -> Itera
     """Make the shards that are not there yet, of `size` utterances each; yields what is done."""
     wanted = [("seen", 0), ("held_out", 0), *(("train", index) for index in range(shards))]
     missing = [(part, index) for part, index in wanted if not shard_path(work, part, index).exists()]
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        waiting = [pool.submit(make_shard, shard_path(work, *each), seed, *each, size) for each in missing]
-        for (part, index), future in zip(missing, waiting, strict=True):
-            future.result()
-            yield f"shard {index} of {part}"
+    calls = [(shard_path(work, *each), seed, *each, size) for each in missing]
+    for (part, index), _ in zip(missing, each_done(jobs, make_shard, calls), strict=True):
+        yield f"shard {index} of {part}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
 from tools.demo_voice.dataset import make_data, read_shard, sentence_of, shard_path
 from tools.demo_voice.options import Options
+from tools.demo_voice.side_by_side import each_done
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Run, averaged
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
@@ -84,11 +83,9 @@ def encoder(work: Path, options: Options) -> Iterator[str]:
 def codes(work: Path, options: Options) -> Iterator[str]:
     """The codes of all variations of the data, as the codec's encoder finds them."""
     missing = [shard for shard in range(options.shards) if not codes_path(work, shard).exists()]
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(_make_codes, work, options.seed, shard) for shard in missing]
-        for shard, future in zip(missing, waiting, strict=True):
-            future.result()
-            yield f"shard {shard}"
+    calls = [(work, options.seed, shard) for shard in missing]
+    for shard, _ in zip(missing, each_done(options.jobs, _make_codes, calls), strict=True):
+        yield f"shard {shard}"
 
 
 def _make_codes(work: Path, seed: int, shard: int) -> None:
