@@ -68,7 +68,7 @@ def test_its_words_are_understood(said: list[Said]) -> None:
 @pytest.mark.parametrize("in_context", [False, True])
 def test_a_text_of_two_sentences_is_spoken_whole(client: Client, in_context: bool) -> None:
     voice, listener, errors = ServedVoice(client), Listener(), Errors()
-    for name, path in VOICES.items():
+    for path in VOICES.values():
         clip, _ = soundfile.read(path, dtype="float32")
         transcript = path.with_suffix(".txt").read_text(encoding="utf-8").strip() if in_context else None
         for seed in range(0, len(TYPED), 2):
