@@ -45,8 +45,6 @@ class Paused(FakeEncoder):
 def test_an_extraction_that_ends_after_a_delete_writes_nothing(make_voices: Make, operation: str) -> None:  # A4, B10
     encoder = Paused()
     voices = make_voices(encoder=encoder, defaults=("qwen3_tts",) if operation == "upload" else ())
-    if operation == "force":
-        encoder.go.release()
     voices.upload(wait=False)
     caller: Any = lambda: None  # noqa: E731
     if operation == "resolve":
@@ -57,8 +55,6 @@ def test_an_extraction_that_ends_after_a_delete_writes_nothing(make_voices: Make
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.extend(together(1, lambda _: caller())))
     thread.start()
-    if operation == "force":
-        encoder.go.acquire()
     encoder.wait_inside()
     voices.call("delete", name="Ada")
     thread.join(10)
