@@ -6,11 +6,11 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.connection import wait
 from typing import Any
+
+from tools import guard
 
 
 def each_done(jobs: int, function: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> Iterator[None]:
@@ -19,25 +19,15 @@ def each_done(jobs: int, function: Callable[..., None], calls: Sequence[tuple[An
     Raises:
         KeyboardInterrupt: as it came; the calls that were handed out end first, the others are left out.
     """
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin)
+    os.environ.update(guard.marked())  # the processes inherit the mark
+    spawn = multiprocessing.get_context("spawn")
+    # Ctrl-C reaches them, too, but it is for this process to handle.
+    pool = ProcessPoolExecutor(jobs, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN))
     try:
         for future in [pool.submit(function, *call) for call in calls]:
             yield future.result()
     except KeyboardInterrupt:
-        print("Stopping after what is under way ...", file=sys.stderr, flush=True)
+        print("Stopping after the shards that are begun ...", file=sys.stderr, flush=True)
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _begin() -> None:
-    """In each process, first: Ctrl-C is the parent's to handle, and nothing is worked on without it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()

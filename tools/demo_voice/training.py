@@ -63,8 +63,8 @@ class Run:
     Args:
         model: its parameters that require gradients are trained; its state dict is saved.
         path: of the state; if the file is there, the run continues from it.
-        hidden: names of the matrices and convolutions between hidden layers, which Muon trains (Jordan et al. 2024), a
-            convolution as the matrix of its output channels; the others: AdamW.
+        hidden: names of the matrices and convolutions between hidden layers. Muon trains them (Jordan et al. 2024); a
+            convolution counts as a matrix with one row for each slice of its first dimension. AdamW trains the others.
         slow: how the names begin of parameters that learn at a fifth of the rate.
     """
 

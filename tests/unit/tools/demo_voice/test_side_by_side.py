@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
 from tools.demo_voice.side_by_side import each_done
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -48,15 +49,14 @@ def test_an_error_is_told(tmp_path: Path) -> None:
         list(each_done(2, note, [(tmp_path / "missing", 0, 0.0)]))
 
 
-@contextmanager
+@contextlib.contextmanager
 def working(folder: Path, seconds: float) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A program with two processes that work, and their numbers."""
     program = folder / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), str(folder), str(seconds)]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": "."}, stderr=subprocess.PIPE, text=True
-    ) as parent:
+    environment = os.environ | {"PYTHONPATH": "."}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as parent:
         try:
             until(lambda: len(list(folder.glob("*.begun"))) == 2)
             yield parent, [int(path.read_text()) for path in folder.glob("*.begun")]
@@ -64,22 +64,12 @@ def working(folder: Path, seconds: float) -> Iterator[tuple[subprocess.Popen[str
             parent.kill()
 
 
-def until(condition: object, seconds: float = 30) -> None:
-    """Wait for it."""
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def alive(process: int) -> bool:
     """Whether a process is there and no zombie."""
     status = Path(f"/proc/{process}/stat")
-    try:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return status.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -98,4 +88,4 @@ def test_ctrl_c_ends_it_when_what_was_handed_out_is_done(tmp_path: Path) -> None
         _, errors = parent.communicate(timeout=30)
         assert parent.returncode == 130
     assert 2 <= len(list(tmp_path.glob("*.done"))) == len(list(tmp_path.glob("*.begun"))) < 9
-    assert errors == "Stopping after what is under way ...\n"
+    assert errors == "Stopping after the shards that are begun ...\n"

@@ -31,8 +31,9 @@ OPENINGS = 0.2  # share of the batches that are such
 QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
 MELS = ((2048, 512, 120), (1024, 256, 80), (512, 128, 40), (256, 64, 20))  # window, hop and bands
-MEL_FLOOR = 3e-4
-# Weights. Most of the words is below 4 kHz, where mel spectra look; most of a spectrum's lines are above, and noise.
+MEL_FLOOR = 3e-4  # added to each band before the logarithm: what is far quieter does not count
+# The weights of the losses. Words are told apart below 4 kHz, where most mel bands are. Most lines of a spectrum are above
+# 4 kHz and hold noise.
 LOG, SHAPE, MEL = 0.3, 0.5, 6.0
 PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
 POLISH = Plan(steps=2000, rate=1e-3, cool_down=1.0)
@@ -143,7 +144,7 @@ def mel_loss(said: Tensor, audio: Tensor) -> Tensor:
     found: list[Tensor] = []
     for size, hop, bands in MELS:
         bank = _mel_bank(size, bands).to(audio.device)
-        mine, theirs = ((bank @ _spectrum(wave, size, hop, 1e-7) + MEL_FLOOR).log() for wave in (said, audio))
+        mine, theirs = ((bank @ _spectrum(wave, size, hop, least=1e-7) + MEL_FLOOR).log() for wave in (said, audio))
         found.append(F.l1_loss(mine, theirs))
     return torch.stack(found).mean()
 
@@ -161,7 +162,7 @@ def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
 
 
 def _spectrum(wave: Tensor, size: int, hop: int, least: float = 1e-5) -> Tensor:
-    """Magnitudes [B, size / 2 + 1, windows]; `least` is added to the power."""
+    """Magnitudes [B, size / 2 + 1, windows]; `least` is added to the power, for finite gradients."""
     window = torch.hann_window(size, device=wave.device)
     spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
     power = torch.view_as_real(spectrum).square().sum(-1)

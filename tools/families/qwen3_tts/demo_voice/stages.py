@@ -65,7 +65,7 @@ def analysis(work: Path, options: Options) -> Iterator[str]:
 
 
 def encoder(work: Path, options: Options) -> Iterator[str]:
-    """The codec's encoder. That of a base stays as it is: the checkpoint does not hold the spaces that it divides."""
+    """The codec's encoder. A base's is kept: it was trained with an analysis that the checkpoint does not hold."""
     device = options.device
     found = Analysis.load(analysis_path(work))
     network = encoder_training.new_encoder(found, options.seed)

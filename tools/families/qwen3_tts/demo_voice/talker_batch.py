@@ -3,7 +3,7 @@
 The layouts are those of `voice_clone.families.qwen3_tts.prefill`: a head (role, think tokens, speaker, begin of text),
 then at each position one text token above one codec frame; or, not streaming, all the text before the first frame.
 In-context cloning reads the reference's frames as if they were its own, so it is trained as two utterances of one
-speaker, joined. So is a text of several sentences.
+speaker, joined. A text of two sentences is trained in the same way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def lay_out(
     language: int | None,
     non_streaming: bool = False,
 ) -> Layout:
-    """Utterances of one speaker, the reference first where there is one, as the server would have fed them."""
+    """Utterances of one speaker, as the server would have fed them. A reference comes first."""
     talker = config.talker
     tokens = np.concatenate([*(part.tokens for part in parts), [config.tts_eos_token_id]])
     frames = np.concatenate([part.codes for part in parts])

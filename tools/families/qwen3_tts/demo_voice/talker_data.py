@@ -45,7 +45,7 @@ class TalkerCorpus:
         self.frames = corpus.lengths()
 
     def spoken(self, index: int, copy: int, follows: bool = False) -> Spoken:
-        """Utterance `index` in its variation `copy`; with `follows`, as a later sentence of a longer text."""
+        """Utterance `index` in its variation `copy`; `follows`: another sentence comes before it in the text."""
         clip = self.corpus.clip(index, copy)
         tokens, of_phone = self._prepare(index, clip, follows)
         delay, factor = clip.variation.delay / SAMPLE_RATE, clip.variation.factor

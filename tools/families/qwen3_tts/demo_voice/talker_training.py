@@ -28,7 +28,7 @@ PLAN = Plan(steps=12000, rate=2e-3, warm_up=200, cool_down=0.3)
 POSITIONS = 1200  # of a batch, about
 IN_CONTEXT = 0.3  # share of the batches
 NON_STREAMING = 0.15  # likewise
-SEVERAL = 0.25  # likewise: a text of two sentences, or a reference of two
+TWO_SENTENCES = 0.25  # likewise; in the text or in the reference
 NOISE = 0.15  # share of the frames that are read with wrong codes, as a talker reads its own
 PREDICTED = 0.2  # share of the frames whose codes 1..15 are learned in a step
 GUIDED = (1, 0)  # layer and head
@@ -107,9 +107,9 @@ class TalkerTask:
         """A batch of one of the layouts."""
         source = np.random.default_rng(int(torch.randint(2**62, (), generator=chance)))
         joined, non_streaming = source.random() < IN_CONTEXT, source.random() < NON_STREAMING
-        several = source.random() < SEVERAL
+        longer = source.random() < TWO_SENTENCES
         frames, corpus = self._corpus.frames, self._corpus.corpus
-        count = max(1, int(POSITIONS / (frames.mean() * (1 + joined + several) + 10)))
+        count = max(1, int(POSITIONS / (frames.mean() * (1 + joined + longer) + 10)))
         pool = source.integers((len(frames), frames.shape[1]), size=(_POOL * count, 2))
         pool = pool[np.argsort(frames[pool[:, 0], pool[:, 1]], kind="stable")]
         start = int(source.integers(len(pool) - count + 1))
@@ -123,7 +123,7 @@ class TalkerTask:
             reference = self._corpus.spoken(other, copy)
             language = ENGLISH if source.random() < 0.5 else None
             parts = [reference, said] if joined else [said]
-            if several:
+            if longer:
                 parts.insert(int(source.integers(1, len(parts) + 1)), self._corpus.spoken(third, copy, follows=True))
             layouts.append(lay_out(parts, self._config, self._role, language, non_streaming))
             references.append(reference.clip)

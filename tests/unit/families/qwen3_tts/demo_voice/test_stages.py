@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import MethodType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,21 +95,31 @@ def test_sentences_of_a_longer_text_have_its_tokens(work: Path) -> None:
 
 def test_texts_and_references_of_two_sentences_are_trained(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each layout begins with a text of its own; a sentence that follows begins with the space before it."""
-    counts, laid_out = set(), talker_training.lay_out
+    layouts, lay_out = set(), talker_training.lay_out
     tokenizer = Tokenizer(stages.configuration_path(work))
 
     def noted(parts: list[Spoken], *rest: Any) -> Layout:
         followers = [not np.array_equal(part.tokens, tokenizer.text_ids(part.clip.record.text)) for part in parts]
-        counts.add(tuple(followers))
-        return laid_out(parts, *rest)
+        layouts.add(tuple(followers))
+        return lay_out(parts, *rest)
 
     monkeypatch.setattr(talker_training, "lay_out", noted)
-    _, loss_of = task_of("talker", work)
-    task = cast(talker_training.TalkerTask, cast(MethodType, loss_of).__self__)
+    task = talker_task(talker_model(work), work)
     for step in range(40):
         task.draw(generator_of(1, step))
     one, later = False, True
-    assert counts == {(one,), (one, one), (one, later), (one, one, later), (one, later, one)}
+    assert layouts == {(one,), (one, one), (one, later), (one, one, later), (one, later, one)}
+
+
+def talker_model(work: Path) -> talker_training.TalkerModel:
+    torch.manual_seed(0)
+    return talker_training.TalkerModel(load_config(stages.configuration_path(work)))
+
+
+def talker_task(model: talker_training.TalkerModel, work: Path) -> talker_training.TalkerTask:
+    folder = stages.configuration_path(work)
+    corpus, role = stages.talker_corpus(work, OPTIONS), Tokenizer(folder).role_ids
+    return talker_training.TalkerTask(model, corpus, load_config(folder), role, 1, CPU)
 
 
 def task_of(name: str, work: Path) -> tuple[nn.Module, Callable[[int], tuple[Tensor, dict[str, float]]]]:
@@ -123,10 +132,8 @@ def task_of(name: str, work: Path) -> tuple[nn.Module, Callable[[int], tuple[Ten
     if name == "encoder":
         encoder = encoder_training.new_encoder(analysis, 1)
         return encoder, encoder_training.EncoderTask(encoder, corpus, analysis, 1, CPU).loss
-    config = load_config(stages.configuration_path(work))
-    model = talker_training.TalkerModel(config)
-    role = Tokenizer(stages.configuration_path(work)).role_ids
-    return model, talker_training.TalkerTask(model, stages.talker_corpus(work, OPTIONS), config, role, 1, CPU).loss
+    model = talker_model(work)
+    return model, talker_task(model, work).loss
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder", "talker"])
@@ -201,8 +208,8 @@ def test_training_goes_on_from_a_checkpoint(work: Path, tmp_path: Path) -> None:
         before, after = (load_file(folder / file) for folder in (base, tmp_path / "checkpoint"))
         moved = [float((after[name].float() - tensor.float()).abs().max()) for name, tensor in before.items()]
         assert 0 < max(moved) < 0.01, file  # a step of the first rate, which is small
-    encoders = [torch.load(folder / "encoder.pt", weights_only=True)["average"] for folder in (work, tmp_path)]
-    assert all(torch.equal(tensor, encoders[1][name]) for name, tensor in encoders[0].items())
+    before, after = (averaged(folder / "encoder.pt") for folder in (work, tmp_path))
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 def test_silence_is_not_compared_with_itself() -> None:
