@@ -32,8 +32,8 @@ QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
 MELS = ((2048, 512, 120), (1024, 256, 80), (512, 128, 40), (256, 64, 20))  # window, hop and bands
 MEL_FLOOR = 3e-4  # added to each band before the logarithm: what is far quieter does not count
-# The weights of the losses. Words are told apart below 4 kHz, where most mel bands are. Most lines of a spectrum are above
-# 4 kHz and hold noise.
+# The weights of the losses. Words are told apart below 4 kHz, where most mel bands are. Most lines of a spectrum are
+# above 4 kHz and hold noise.
 LOG, SHAPE, MEL = 0.3, 0.5, 6.0
 PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
 POLISH = Plan(steps=2000, rate=1e-3, cool_down=1.0)
