@@ -1,23 +1,29 @@
-"""Trains code2wav on fixed codes: spectra and mel spectra at four resolutions, no adversary."""
+"""Trains code2wav on fixed codes, without an adversary; see `decoder_losses`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
-import librosa
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tools.demo_voice.training import Plan, generator_of
 from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis
 from tools.families.qwen3_tts.demo_voice.corpus import CodedClip, Corpus
 from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
-from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE
+from tools.families.qwen3_tts.demo_voice.decoder_losses import (
+    LOUD,
+    Cepstra,
+    cepstra,
+    cepstral_loss,
+    mel_loss,
+    spectral_loss,
+    variance_loss,
+)
+from tools.families.qwen3_tts.demo_voice.features import FRAME
 from tools.families.qwen3_tts.demo_voice.shape import codec_shape
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.rvq import DecoderCodebook
@@ -28,14 +34,12 @@ HEARD = 12  # frames at the end of them whose audio is compared
 WARM = 2  # frames before those, decoded but not compared: the convolutions start with nothing
 OPENING = 2  # the first frames of a clip, all compared: so begins a speech, and an untrained start is a click
 OPENINGS = 0.2  # share of the batches that are such
-QUIET = 0.1  # mean magnitude; speech has about 1
-RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
-MELS = ((2048, 512, 120), (1024, 256, 80), (512, 128, 40), (256, 64, 20))  # window, hop and bands
-MEL_FLOOR = 3e-4  # added to each band before the logarithm: what is far quieter does not count
-# The weights of the losses. Words are told apart below 4 kHz, where most mel bands are. Most lines of a spectrum are
-# above 4 kHz and hold noise.
-LOG, SHAPE, MEL = 0.3, 0.5, 6.0
-PLAN = Plan(steps=8000, rate=2e-3, cool_down=0.6)
+# Samples by which the sound is later than its codes. They describe windows that end with the frame: what is near its
+# end falls in the next frame's windows, which a causal network has not read.
+LAG = FRAME // 4
+LOG, SHAPE, MEL, CEPSTRA, VARIANCE = 0.3, 0.5, 6.0, 2.0, 8.0  # weights of the losses
+MEASURED = range(0, 200, 5)  # the utterances that tell how far cepstra spread
+PLAN = Plan(steps=8000, rate=1.5e-3, cool_down=0.6)
 POLISH = Plan(steps=2000, rate=1e-3, cool_down=1.0)
 
 
@@ -76,9 +80,10 @@ class DecoderTask:
 
     def __init__(self, decoder: CodecDecoder, corpora: Sequence[Corpus], seed: int, device: torch.device) -> None:
         self._decoder, self._corpora, self._seed, self._device = decoder, corpora, seed, device
+        self._spreads = [each.to(device) for each in spreads(corpora[0])]
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
-        """The loss of step `step`, and its part from the spectra's logarithms."""
+        """The loss of step `step`, and its parts."""
         chance = generator_of(self._seed, step)
         opening = float(torch.rand((), generator=chance)) < OPENINGS
         corpus = self._corpora[int(torch.randint(len(self._corpora), (), generator=chance))]
@@ -88,8 +93,24 @@ class DecoderTask:
         said = decode(self._decoder, codes, heard)[:, -audio.shape[1] :]
         logs, shapes = spectral_loss(said, audio)
         mels = mel_loss(said, audio)
-        figures = {"log": logs.item(), "shape": shapes.item(), "mel": mels.item()}
-        return LOG * logs + SHAPE * shapes + MEL * mels, figures
+        mine, theirs = cepstra(said), cepstra(audio)
+        envelope = cepstral_loss(mine, theirs, self._spreads)
+        variance = variance_loss(mine, theirs)
+        parts = {"log": logs, "shape": shapes, "mel": mels, "cepstra": envelope, "variance": variance}
+        total = LOG * logs + SHAPE * shapes + MEL * mels + CEPSTRA * envelope + VARIANCE * variance
+        return total, {name: part.item() for name, part in parts.items()}
+
+
+def spreads(corpus: Corpus) -> Cepstra:
+    """Standard deviations [13, 1] of cepstra, their motion and its change where speech is not quiet."""
+    found: list[list[Tensor]] = [[], [], []]
+    for index in MEASURED:
+        measured = cepstra(torch.from_numpy(corpus.clip(index % len(corpus), 0).play().samples))
+        loud = measured[0][0] > measured[0][0].max() - LOUD
+        for values, part in zip(found, measured, strict=True):
+            values.append(part[:, loud[: part.shape[1]]])
+    first, second, third = (torch.cat(values, dim=1).std(dim=1, keepdim=True) for values in found)
+    return first, second, third
 
 
 def draw(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -112,58 +133,19 @@ def draw_openings(corpus: Corpus, chance: torch.Generator) -> tuple[Tensor, Tens
     copies = torch.randint(corpus.copies, (count,), generator=chance).tolist()
     clips = [corpus.clip(*each) for each in zip(indices, copies, strict=True)]
     codes = np.stack([clip.codes[:OPENING].T.astype(np.int64) for clip in clips])
-    audio = np.stack([clip.play().samples[: OPENING * FRAME] for clip in clips])
+    audio = np.stack([_late(clip)[: OPENING * FRAME] for clip in clips])
     return torch.from_numpy(codes), torch.from_numpy(audio)
 
 
 def _cut(clip: CodedClip, end: int) -> tuple[Tensor, Tensor]:
-    samples = clip.play().samples[(end - HEARD) * FRAME : end * FRAME]
-    samples = np.pad(samples, (0, HEARD * FRAME - len(samples)))
+    samples = _late(clip)[(end - HEARD) * FRAME : end * FRAME]
     codes = clip.codes[max(0, end - CONTEXT) : end]
     # A clip that is shorter than the context begins with its own silence, repeated.
     codes = np.concatenate([np.repeat(codes[:1], CONTEXT - len(codes), axis=0), codes])
     return torch.from_numpy(codes.T.astype(np.int64)), torch.from_numpy(samples)
 
 
-def spectral_loss(said: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean difference of the logarithms, and relative difference, of magnitudes (Yamamoto et al. 2020). [B, T] each.
-
-    What is quieter than `QUIET` counts as being as loud: relative to silence every difference is large.
-    """
-    logs: list[Tensor] = []
-    shapes: list[Tensor] = []
-    for mine, theirs in _magnitudes(said, audio):
-        logs.append(F.l1_loss(mine.log(), theirs.log()))
-        size = torch.linalg.vector_norm(theirs).clamp(min=QUIET * theirs.numel() ** 0.5)
-        shapes.append(torch.linalg.vector_norm(theirs - mine) / size)
-    return torch.stack(logs).mean(), torch.stack(shapes).mean()
-
-
-def mel_loss(said: Tensor, audio: Tensor) -> Tensor:
-    """Mean difference of the logarithms of mel spectra, at several resolutions (Kumar et al. 2023). [B, T] each."""
-    found: list[Tensor] = []
-    for size, hop, bands in MELS:
-        bank = _mel_bank(size, bands).to(audio.device)
-        mine, theirs = ((bank @ _spectrum(wave, size, hop, least=1e-7) + MEL_FLOOR).log() for wave in (said, audio))
-        found.append(F.l1_loss(mine, theirs))
-    return torch.stack(found).mean()
-
-
-@cache
-def _mel_bank(size: int, bands: int) -> Tensor:
-    """From a spectrum of `size` samples to mel bands: [bands, size / 2 + 1]."""
-    bank: NDArray[np.float32] = librosa.filters.mel(sr=SAMPLE_RATE, n_fft=size, n_mels=bands, fmin=40, htk=True)
-    return torch.from_numpy(bank)
-
-
-def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
-    for size, hop in RESOLUTIONS:
-        yield [_spectrum(wave, size, hop) for wave in waves]
-
-
-def _spectrum(wave: Tensor, size: int, hop: int, least: float = 1e-5) -> Tensor:
-    """Magnitudes [B, size / 2 + 1, windows]; `least` is added to the power, for finite gradients."""
-    window = torch.hann_window(size, device=wave.device)
-    spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
-    power = torch.view_as_real(spectrum).square().sum(-1)
-    return (power + least).sqrt()
+def _late(clip: CodedClip) -> NDArray[np.float32]:
+    """What a decoder is to make of the codes: the clip's audio, later by LAG, [frames * FRAME]."""
+    size = len(clip.codes) * FRAME
+    return np.pad(clip.play().samples, (LAG, FRAME))[:size]

@@ -21,7 +21,6 @@ from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 PLAN = Plan(steps=5000, rate=2e-3, cool_down=1.0)
 BATCH = 3
 SOUND = 10.0  # weight of the components
-NARROW = 8  # rows or columns; AdamW trains a matrix with fewer
 LONGEST = 2  # utterances of a speaker, one after the other: clips may be longer than a sentence
 
 
@@ -47,13 +46,6 @@ def new_encoder(analysis: Analysis, seed: int) -> CodecEncoder:
     for name, parameter in encoder.named_parameters():
         parameter.requires_grad_("codebook" not in name)
     return encoder
-
-
-def hidden(encoder: CodecEncoder) -> list[str]:
-    """Names of the matrices and convolutions that Muon trains. AdamW does not learn the smaller components."""
-    trained = {name: each for name, each in encoder.named_parameters() if each.requires_grad and each.ndim > 1}
-    wide = [name for name, each in trained.items() if min(each.flatten(1).shape) >= NARROW]
-    return [name for name in wide if not name.startswith("quantizer.")]
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,7 @@ from voice_clone.families.qwen3_tts.text import Tokenizer
 
 FITTED_SHARDS = 15  # the analysis is fitted to
 TOKENIZER_TEXTS = 12000  # the tokenizer is learned from
+NARROW = 8  # rows or columns; AdamW trains a matrix with fewer
 CODEC_SHARDS = 20  # the codec hears; it needs many sounds, not many words
 ALIGNED_SHARDS = 6  # the talker says for it
 
@@ -73,7 +74,7 @@ def encoder(work: Path, options: Options) -> Iterator[str]:
     plan = options.plan("encoder", encoder_training.PLAN)
     if options.base is not None:
         plan = replace(plan, steps=0)
-    run = Run(network.to(device), plan, work / "encoder.pt", encoder_training.hidden(network))
+    run = Run(network.to(device), plan, work / "encoder.pt", _wide(network))
     if run.step < run.plan.steps or not run.path.exists():
         recordings = Recordings(work, min(CODEC_SHARDS, options.shards), options.seed)
         run.finish(encoder_training.EncoderTask(network, recordings, found, options.seed, device).loss)
@@ -99,7 +100,7 @@ def decoder(work: Path, options: Options) -> Iterator[str]:
     """code2wav."""
     network = _decoder(work, options)
     begin(network, options.base, "decoder.")
-    run = Run(network, options.plan("decoder", decoder_training.PLAN), work / "decoder.pt")
+    run = Run(network, options.plan("decoder", decoder_training.PLAN), work / "decoder.pt", _wide(network))
     if run.step < run.plan.steps:
         corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
         run.finish(decoder_training.DecoderTask(network, [corpus], options.seed, options.device).loss)
@@ -128,12 +129,19 @@ def polish(work: Path, options: Options) -> Iterator[str]:
     """code2wav, trained on, mostly with the talker's codes: those are what it reads when it is used."""
     network = _decoder(work, options)
     network.load_state_dict(averaged(work / "decoder.pt"))
-    run = Run(network, options.plan("polish", decoder_training.POLISH), work / "polish.pt")
+    run = Run(network, options.plan("polish", decoder_training.POLISH), work / "polish.pt", _wide(network))
     if run.step < run.plan.steps:
         true = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
         aligned = Corpus(work, min(ALIGNED_SHARDS, options.shards), options.seed, "aligned_codes")
         run.finish(decoder_training.DecoderTask(network, [true, *3 * [aligned]], options.seed, options.device).loss)
     yield f"{run.step} steps"
+
+
+def _wide(codec: CodecEncoder | CodecDecoder) -> list[str]:
+    """Names of the matrices and convolutions that Muon trains. AdamW learns too little of what is small."""
+    trained = {name: each for name, each in codec.named_parameters() if each.requires_grad and each.ndim > 1}
+    wide = [name for name, each in trained.items() if min(each.flatten(1).shape) >= NARROW]
+    return [name for name in wide if not name.startswith("quantizer.")]
 
 
 def _decoder(work: Path, options: Options) -> CodecDecoder:

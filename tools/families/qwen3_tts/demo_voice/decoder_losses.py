@@ -1,0 +1,131 @@
+"""How far code2wav's sound is from the speech it is to be: spectra, mel spectra, cepstra and their variance.
+
+The first two alone leave an envelope that is too flat: what the codes do not tell is averaged, formants lose their
+contrast, and listeners lose words. So the cepstra's variance counts, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import librosa
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from tools.families.qwen3_tts.demo_voice.features import SAMPLE_RATE
+
+QUIET = 0.1  # mean magnitude; speech has about 1
+RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
+MELS = ((2048, 512, 120), (1024, 256, 80), (512, 128, 40), (256, 64, 20))  # window, hop and bands
+MEL_FLOOR = 3e-4  # added to each band before the logarithm: what is far quieter does not count
+COEFFICIENTS = 13
+CEPSTRAL_WINDOW, CEPSTRAL_HOP, CEPSTRAL_SIZE, CEPSTRAL_BANDS = 614, 240, 1024, 40  # 26 ms each 10 ms
+CEPSTRAL_RANGE = (130.0, 6800.0)  # Hz; what speech recognisers hear
+CEPSTRAL_FLOOR = 1e-2  # power, added to each band
+LOUD = 25.0  # of coefficient 0 below its largest: farther down is silence
+EMPHASIS = 0.97
+MOTION, CHANGE = 4, 2  # windows between which a cepstrum's motion, and the change of its motion, is taken
+# Of the variance in speech. A little above one, because what is not told by the codes is still missing where it was.
+CONTRAST = 1.15**2
+LEAST = 0.01  # variance
+
+Cepstra = tuple[Tensor, Tensor, Tensor]
+
+
+def spectral_loss(said: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean difference of the logarithms, and relative difference, of magnitudes (Yamamoto et al. 2020). [B, T] each.
+
+    What is quieter than `QUIET` counts as being as loud: relative to silence every difference is large.
+    """
+    logs: list[Tensor] = []
+    shapes: list[Tensor] = []
+    for mine, theirs in _magnitudes(said, audio):
+        logs.append(F.l1_loss(mine.log(), theirs.log()))
+        size = torch.linalg.vector_norm(theirs).clamp(min=QUIET * theirs.numel() ** 0.5)
+        shapes.append(torch.linalg.vector_norm(theirs - mine) / size)
+    return torch.stack(logs).mean(), torch.stack(shapes).mean()
+
+
+def mel_loss(said: Tensor, audio: Tensor) -> Tensor:
+    """Mean difference of the logarithms of mel spectra, at several resolutions (Kumar et al. 2023). [B, T] each."""
+    found: list[Tensor] = []
+    for size, hop, bands in MELS:
+        bank = _mel_bank(size, bands).to(audio.device)
+        mine, theirs = ((bank @ _spectrum(wave, size, hop, least=1e-7) + MEL_FLOOR).log() for wave in (said, audio))
+        found.append(F.l1_loss(mine, theirs))
+    return torch.stack(found).mean()
+
+
+@cache
+def _mel_bank(size: int, bands: int) -> Tensor:
+    """From a spectrum of `size` samples to mel bands: [bands, size / 2 + 1]."""
+    bank: NDArray[np.float32] = librosa.filters.mel(sr=SAMPLE_RATE, n_fft=size, n_mels=bands, fmin=40, htk=True)
+    return torch.from_numpy(bank)
+
+
+def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
+    for size, hop in RESOLUTIONS:
+        yield [_spectrum(wave, size, hop) for wave in waves]
+
+
+def _spectrum(wave: Tensor, size: int, hop: int, least: float = 1e-5) -> Tensor:
+    """Magnitudes [B, size / 2 + 1, windows]; `least` is added to the power, for finite gradients."""
+    window = torch.hann_window(size, device=wave.device)
+    spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
+    power = torch.view_as_real(spectrum).square().sum(-1)
+    return (power + least).sqrt()
+
+
+def cepstra(wave: Tensor) -> Cepstra:
+    """Cepstra [..., 13, windows] of [..., T], their motion and its change, as speech recognisers hear them.
+
+    Pre-emphasis, Hamming windows, mel bands, logarithm, cosine transform (Davis and Mermelstein 1980; Furui 1986).
+    """
+    wave = wave - EMPHASIS * F.pad(wave, (1, 0))[..., :-1]
+    window = torch.hamming_window(CEPSTRAL_WINDOW, device=wave.device)
+    spectrum = torch.stft(wave, CEPSTRAL_SIZE, CEPSTRAL_HOP, CEPSTRAL_WINDOW, window, center=True, return_complex=True)
+    power = torch.view_as_real(spectrum).square().sum(-1)
+    bank, cosines = (each.to(wave.device) for each in _cepstral_tables())
+    return with_motion(cosines @ (bank @ power + CEPSTRAL_FLOOR).log())
+
+
+def with_motion(found: Tensor) -> Cepstra:
+    """Cepstra [..., windows], their motion and its change."""
+    motion = found[..., MOTION:] - found[..., :-MOTION]
+    return found, motion, motion[..., CHANGE:] - motion[..., :-CHANGE]
+
+
+@cache
+def _cepstral_tables() -> tuple[Tensor, Tensor]:
+    """Mel bands of a power spectrum [40, 513], and their cosine transform [13, 40]."""
+    low, high = CEPSTRAL_RANGE
+    bank: NDArray[np.float32] = librosa.filters.mel(
+        sr=SAMPLE_RATE, n_fft=CEPSTRAL_SIZE, n_mels=CEPSTRAL_BANDS, fmin=low, fmax=high, htk=True, norm=None
+    )
+    places = (torch.arange(CEPSTRAL_BANDS) + 0.5) / CEPSTRAL_BANDS
+    cosines = math.sqrt(2 / CEPSTRAL_BANDS) * torch.cos(math.pi * torch.arange(COEFFICIENTS)[:, None] * places)
+    cosines[0] *= math.sqrt(0.5)
+    return torch.from_numpy(bank), cosines
+
+
+def cepstral_loss(mine: Cepstra, theirs: Cepstra, spreads: Sequence[Tensor]) -> Tensor:
+    """Mean difference of the cepstra, their motion and its change, each in its standard deviations; their sum."""
+    parts = zip(mine, theirs, spreads, strict=True)
+    return torch.stack([((a - b) / spread).abs().mean() for a, b, spread in parts]).sum()
+
+
+def variance_loss(mine: Cepstra, theirs: Cepstra) -> Tensor:
+    """How far the standard deviations of cepstra and of their motion are from those of speech, as logarithms.
+
+    Each excerpt's own, over time, without coefficient 0 (Toda and Tokuda 2007 call it the global variance).
+    """
+    found: list[Tensor] = []
+    for a, b in zip(mine[:2], theirs[:2], strict=True):
+        my, wanted = (each.var(dim=-1)[:, 1:] for each in (a, b))
+        found.append(((my + LEAST).log() - (CONTRAST * wanted + LEAST).log()).abs().mean() / 2)
+    return torch.stack(found).mean()
