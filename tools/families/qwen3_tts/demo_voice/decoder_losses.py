@@ -75,10 +75,13 @@ def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
 
 def _spectrum(wave: Tensor, size: int, hop: int, least: float = 1e-5) -> Tensor:
     """Magnitudes [B, size / 2 + 1, windows]; `least` is added to the power, for finite gradients."""
-    window = torch.hann_window(size, device=wave.device)
-    spectrum = torch.stft(wave, size, hop, window=window, center=True, return_complex=True)
-    power = torch.view_as_real(spectrum).square().sum(-1)
-    return (power + least).sqrt()
+    return (_power(wave, size, hop, torch.hann_window(size, device=wave.device)) + least).sqrt()
+
+
+def _power(wave: Tensor, size: int, hop: int, window: Tensor) -> Tensor:
+    """Squared magnitudes [..., size / 2 + 1, windows] of [..., T]; a window may be shorter than `size`."""
+    spectrum = torch.stft(wave, size, hop, len(window), window, center=True, return_complex=True)
+    return torch.view_as_real(spectrum).square().sum(-1)
 
 
 def cepstra(wave: Tensor) -> Cepstra:
@@ -88,8 +91,7 @@ def cepstra(wave: Tensor) -> Cepstra:
     """
     wave = wave - EMPHASIS * F.pad(wave, (1, 0))[..., :-1]
     window = torch.hamming_window(CEPSTRAL_WINDOW, device=wave.device)
-    spectrum = torch.stft(wave, CEPSTRAL_SIZE, CEPSTRAL_HOP, CEPSTRAL_WINDOW, window, center=True, return_complex=True)
-    power = torch.view_as_real(spectrum).square().sum(-1)
+    power = _power(wave, CEPSTRAL_SIZE, CEPSTRAL_HOP, window)
     bank, cosines = (each.to(wave.device) for each in _cepstral_tables())
     return with_motion(cosines @ (bank @ power + CEPSTRAL_FLOOR).log())
 

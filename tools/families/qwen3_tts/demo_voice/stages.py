@@ -138,7 +138,7 @@ def polish(work: Path, options: Options) -> Iterator[str]:
 
 
 def _wide(codec: CodecEncoder | CodecDecoder) -> list[str]:
-    """Names of the matrices and convolutions that Muon trains. AdamW learns too little of what is small."""
+    """Names of the matrices and convolutions that Muon trains. AdamW does not learn the smaller components."""
     trained = {name: each for name, each in codec.named_parameters() if each.requires_grad and each.ndim > 1}
     wide = [name for name, each in trained.items() if min(each.flatten(1).shape) >= NARROW]
     return [name for name in wide if not name.startswith("quantizer.")]
