@@ -18,6 +18,9 @@ from tools.demo_voice import grammar
 
 RATE = 16000  # of the acoustic model
 CHOICES = 20
+# The search keeps far less likely paths than by default. A grammar that has lost all paths answers nothing, and every
+# word of the sentence would count as wrong.
+_WIDE = {"beam": 1e-100, "wbeam": 1e-80}
 _SILENCE = np.zeros(RATE // 5, np.int16)  # the recogniser needs some around what is said
 
 
@@ -43,7 +46,7 @@ class Listener:
     def __init__(self) -> None:
         quiet = {"loglevel": "FATAL"}
         self._open = pocketsphinx.Decoder(samprate=RATE, **quiet)
-        self._closed = pocketsphinx.Decoder(samprate=RATE, lm=None, **quiet)
+        self._closed = pocketsphinx.Decoder(samprate=RATE, lm=None, **_WIDE, **quiet)
         rules = grammar.rules().values()
         spoken = {word for rule in rules for each in rule for word in grammar.spoken_words(_without_symbols(each))}
         self._vocabulary = sorted(word for word in spoken if self._closed.lookup_word(word))

@@ -20,7 +20,14 @@ from torch import Tensor
 from tools.demo_voice.files import save_arrays
 from tools.demo_voice.speakers import Speaker
 from tools.demo_voice.synthesis import Utterance
-from tools.families.qwen3_tts.demo_voice.features import FRAME, SAMPLE_RATE, frame_features, without_speaker
+from tools.families.qwen3_tts.demo_voice.cepstra import HOP, SAMPLE_RATE
+from tools.families.qwen3_tts.demo_voice.features import (
+    ENVELOPE,
+    FRAME,
+    Features,
+    frame_features,
+    without_speaker,
+)
 
 BOOKS = 16
 CODES = 256  # of a book
@@ -34,7 +41,7 @@ class Analysis:
     """The fitted spaces and codebooks.
 
     Attributes:
-        mean, components: features -> principal components; [SIZE], [SIZE, 64].
+        mean, components: cepstra, pitch and voicing -> principal components; [164], [164, 64].
         phone_mean, phone_components: spectra without the speaker -> phone space; [320], [320, 24].
         phone_book: [256, 24].
         books: [15, 256, 64].
@@ -47,10 +54,10 @@ class Analysis:
     phone_book: Tensor
     books: Tensor
 
-    def vectors(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features of a clip [frames, SIZE] -> phone vectors [frames, 24], principal components [frames, 64]."""
-        phone = (without_speaker(features) - self.phone_mean) @ self.phone_components
-        return phone, (features - self.mean) @ self.components
+    def vectors(self, features: Features) -> tuple[Tensor, Tensor]:
+        """Features of a clip -> phone vectors [frames, 24], principal components [frames, 64]."""
+        phone = (without_speaker(features.spectra) - self.phone_mean) @ self.phone_components
+        return phone, (_sound(features) - self.mean) @ self.components
 
     def codes(self, phone: Tensor, residual: Tensor) -> Tensor:
         """Phone vectors [frames, 24] and principal components [frames, 64] -> int64 [frames, 16]."""
@@ -91,14 +98,16 @@ def fit(spoken: list[tuple[Speaker, Utterance]], seed: int) -> tuple[Analysis, l
         The analysis, and the share of the components' power that each number of books leaves.
     """
     features = [frame_features(each.samples, pitch_of(speaker)) for speaker, each in spoken]
-    plain = torch.cat([without_speaker(each) for each in features]).numpy()
-    labels = [phones_of_frames(each, len(found)) for (_, each), found in zip(spoken, features, strict=True)]
-    whole = torch.cat(features).numpy()
-    pca = PCA(COMPONENTS, random_state=seed).fit(whole)
+    plain = torch.cat([without_speaker(each.spectra) for each in features]).numpy()
+    labels = [phones_of_frames(each, len(found.spectra)) for (_, each), found in zip(spoken, features, strict=True)]
+    whole = torch.cat([_sound(each) for each in features]).numpy()
+    weights = _weights(whole)
+    pca = PCA(COMPONENTS, random_state=seed).fit(whole * weights)
     lda = LinearDiscriminantAnalysis(n_components=PHONE_COMPONENTS).fit(plain, np.concatenate(labels))
     phone_components = lda.scalings_[:, :PHONE_COMPONENTS].astype(np.float32)
     phone = (plain - lda.xbar_.astype(np.float32)) @ phone_components
-    residual = (whole - pca.mean_) @ pca.components_.T
+    components = weights[:, None] * pca.components_.T
+    residual = (whole - whole.mean(axis=0)) @ components
     power = float(np.square(residual).mean())
     books, left = [], []
     for number in range(BOOKS - 1):
@@ -106,9 +115,23 @@ def fit(spoken: list[tuple[Speaker, Utterance]], seed: int) -> tuple[Analysis, l
         residual = residual - book[chosen]
         books.append(book)
         left.append(float(np.square(residual).mean()) / power)
-    arrays = (pca.mean_, pca.components_.T, lda.xbar_, phone_components, _cluster(phone, seed)[0], np.stack(books))
+    arrays = (whole.mean(axis=0), components, lda.xbar_, phone_components, _cluster(phone, seed)[0], np.stack(books))
     tensors = (torch.from_numpy(np.ascontiguousarray(each, np.float32)) for each in arrays)
     return Analysis(*tensors), left
+
+
+def _sound(features: Features) -> Tensor:
+    """What codes 1..15 tell: [frames, 164]."""
+    return torch.cat([features.cepstra, features.pitch], dim=1)
+
+
+def _weights(sound: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of each number in `_sound`: cepstra by the root of their standard deviation, so that the higher ones count."""
+    count, size = ENVELOPE.coefficients, FRAME // HOP * ENVELOPE.coefficients
+    spread = sound[:, :size].reshape(-1, count).std(axis=0)
+    cepstra = np.tile(np.sqrt(spread.mean() / spread), size // count)
+    weights: NDArray[np.float32] = np.concatenate([cepstra, np.ones(sound.shape[1] - size)]).astype(np.float32)
+    return weights
 
 
 def _nearest(points: Tensor, book: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ contrast, and listeners lose words. So the cepstra's variance counts, too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -17,18 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from tools.families.qwen3_tts.demo_voice.features import SAMPLE_RATE
+from tools.families.qwen3_tts.demo_voice.cepstra import SAMPLE_RATE, Scale, power
 
 QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
 MELS = ((2048, 512, 120), (1024, 256, 80), (512, 128, 40), (256, 64, 20))  # window, hop and bands
 MEL_FLOOR = 3e-4  # added to each band before the logarithm: what is far quieter does not count
-COEFFICIENTS = 13
-CEPSTRAL_WINDOW, CEPSTRAL_HOP, CEPSTRAL_SIZE, CEPSTRAL_BANDS = 614, 240, 1024, 40  # 26 ms each 10 ms
-CEPSTRAL_RANGE = (130.0, 6800.0)  # Hz; what speech recognisers hear
-CEPSTRAL_FLOOR = 1e-2  # power, added to each band
+ENVELOPE = Scale(bands=40, low=130.0, high=6800.0, coefficients=13)  # as speech recognisers do
 LOUD = 25.0  # of coefficient 0 below its largest: farther down is silence
-EMPHASIS = 0.97
 MOTION, CHANGE = 4, 2  # windows between which a cepstrum's motion, and the change of its motion, is taken
 # Of the variance in speech. A little above one, because what is not told by the codes is still missing where it was.
 CONTRAST = 1.15**2
@@ -75,44 +70,18 @@ def _magnitudes(*waves: Tensor) -> Iterable[list[Tensor]]:
 
 def _spectrum(wave: Tensor, size: int, hop: int, least: float = 1e-5) -> Tensor:
     """Magnitudes [B, size / 2 + 1, windows]; `least` is added to the power, for finite gradients."""
-    return (_power(wave, size, hop, torch.hann_window(size, device=wave.device)) + least).sqrt()
-
-
-def _power(wave: Tensor, size: int, hop: int, window: Tensor) -> Tensor:
-    """Squared magnitudes [..., size / 2 + 1, windows] of [..., T]; a window may be shorter than `size`."""
-    spectrum = torch.stft(wave, size, hop, len(window), window, center=True, return_complex=True)
-    return torch.view_as_real(spectrum).square().sum(-1)
+    return (power(wave, size, hop, torch.hann_window(size, device=wave.device)) + least).sqrt()
 
 
 def cepstra(wave: Tensor) -> Cepstra:
-    """Cepstra [..., 13, windows] of [..., T], their motion and its change, as speech recognisers hear them.
-
-    Pre-emphasis, Hamming windows, mel bands, logarithm, cosine transform (Davis and Mermelstein 1980; Furui 1986).
-    """
-    wave = wave - EMPHASIS * F.pad(wave, (1, 0))[..., :-1]
-    window = torch.hamming_window(CEPSTRAL_WINDOW, device=wave.device)
-    power = _power(wave, CEPSTRAL_SIZE, CEPSTRAL_HOP, window)
-    bank, cosines = (each.to(wave.device) for each in _cepstral_tables())
-    return with_motion(cosines @ (bank @ power + CEPSTRAL_FLOOR).log())
+    """Cepstra [..., 13, windows] of [..., T], their motion and its change (Furui 1986)."""
+    return with_motion(ENVELOPE.centred(wave))
 
 
 def with_motion(found: Tensor) -> Cepstra:
     """Cepstra [..., windows], their motion and its change."""
     motion = found[..., MOTION:] - found[..., :-MOTION]
     return found, motion, motion[..., CHANGE:] - motion[..., :-CHANGE]
-
-
-@cache
-def _cepstral_tables() -> tuple[Tensor, Tensor]:
-    """Mel bands of a power spectrum [40, 513], and their cosine transform [13, 40]."""
-    low, high = CEPSTRAL_RANGE
-    bank: NDArray[np.float32] = librosa.filters.mel(
-        sr=SAMPLE_RATE, n_fft=CEPSTRAL_SIZE, n_mels=CEPSTRAL_BANDS, fmin=low, fmax=high, htk=True, norm=None
-    )
-    places = (torch.arange(CEPSTRAL_BANDS) + 0.5) / CEPSTRAL_BANDS
-    cosines = math.sqrt(2 / CEPSTRAL_BANDS) * torch.cos(math.pi * torch.arange(COEFFICIENTS)[:, None] * places)
-    cosines[0] *= math.sqrt(0.5)
-    return torch.from_numpy(bank), cosines
 
 
 def cepstral_loss(mine: Cepstra, theirs: Cepstra, spreads: Sequence[Tensor]) -> Tensor:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tools.families.qwen3_tts.demo_voice.cepstra import EMPHASIS, FLOOR, HOP
 from tools.families.qwen3_tts.demo_voice.decoder_losses import (
-    CEPSTRAL_FLOOR,
     CHANGE,
     CONTRAST,
-    EMPHASIS,
+    ENVELOPE,
     MOTION,
     cepstra,
     cepstral_loss,
@@ -49,11 +49,25 @@ def test_cepstra_are_those_of_librosa() -> None:
     sharp = flat - EMPHASIS * np.pad(flat, [(0, 0), (1, 0)])[:, :-1]
     spectrum = librosa.stft(sharp, n_fft=1024, hop_length=240, win_length=614, window="hamming", pad_mode="reflect")
     bank = librosa.filters.mel(sr=24000, n_fft=1024, n_mels=40, fmin=130, fmax=6800, htk=True, norm=None)
-    theirs = librosa.feature.mfcc(S=np.log(bank @ np.abs(spectrum) ** 2 + CEPSTRAL_FLOOR), n_mfcc=13)
+    theirs = librosa.feature.mfcc(S=np.log(bank @ np.abs(spectrum) ** 2 + FLOOR), n_mfcc=13)
     found, motion, change = cepstra(wave)
     torch.testing.assert_close(found, torch.from_numpy(theirs), atol=2e-3, rtol=1e-3)
     torch.testing.assert_close(motion, found[..., MOTION:] - found[..., :-MOTION])
     torch.testing.assert_close(change, motion[..., CHANGE:] - motion[..., :-CHANGE])
+
+
+def test_causal_windows_are_the_centred_ones_half_a_window_later() -> None:
+    wave = 0.1 * noise(9600)
+    later = torch.nn.functional.pad(wave, (307, 0))[: len(wave)]
+    causal, centred = ENVELOPE.causal(wave), ENVELOPE.centred(later)
+    assert causal.shape == (13, len(wave) // HOP)
+    torch.testing.assert_close(causal[:, 2:-2], centred[:, 3:-2], atol=1e-4, rtol=1e-4)
+
+
+def test_causal_windows_do_not_see_what_comes() -> None:
+    wave = 0.1 * noise(9600)
+    cut = wave * (torch.arange(len(wave)) < 4800)
+    assert torch.equal(ENVELOPE.causal(wave)[:, :20], ENVELOPE.causal(cut)[:, :20])
 
 
 def test_what_glides_must_not_step() -> None:
