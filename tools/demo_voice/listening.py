@@ -18,8 +18,8 @@ from tools.demo_voice import grammar
 
 RATE = 16000  # of the acoustic model
 CHOICES = 20
-# The search keeps far less likely paths than by default. A grammar that has lost all paths answers nothing, and every
-# word of the sentence would count as wrong.
+# The search keeps far less likely paths than by default. A grammar whose paths are all lost answers nothing, and every
+# word of the sentence counts as wrong; so wide, that is rare unless the speech is of another sentence.
 _WIDE = {"beam": 1e-100, "wbeam": 1e-80}
 _SILENCE = np.zeros(RATE // 5, np.int16)  # the recogniser needs some around what is said
 

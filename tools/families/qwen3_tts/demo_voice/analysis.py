@@ -19,11 +19,11 @@ from torch import Tensor
 
 from tools.demo_voice.files import save_arrays
 from tools.demo_voice.speakers import Speaker
-from tools.demo_voice.synthesis import Utterance
-from tools.families.qwen3_tts.demo_voice.cepstra import HOP, SAMPLE_RATE
+from tools.demo_voice.synthesis import SAMPLE_RATE, Utterance
 from tools.families.qwen3_tts.demo_voice.features import (
     ENVELOPE,
     FRAME,
+    HALVES,
     Features,
     frame_features,
     without_speaker,
@@ -101,13 +101,13 @@ def fit(spoken: list[tuple[Speaker, Utterance]], seed: int) -> tuple[Analysis, l
     plain = torch.cat([without_speaker(each.spectra) for each in features]).numpy()
     labels = [phones_of_frames(each, len(found.spectra)) for (_, each), found in zip(spoken, features, strict=True)]
     whole = torch.cat([_sound(each) for each in features]).numpy()
-    weights = _weights(whole)
+    mean, weights = whole.mean(axis=0), _weights(whole)
     pca = PCA(COMPONENTS, random_state=seed).fit(whole * weights)
     lda = LinearDiscriminantAnalysis(n_components=PHONE_COMPONENTS).fit(plain, np.concatenate(labels))
     phone_components = lda.scalings_[:, :PHONE_COMPONENTS].astype(np.float32)
     phone = (plain - lda.xbar_.astype(np.float32)) @ phone_components
     components = weights[:, None] * pca.components_.T
-    residual = (whole - whole.mean(axis=0)) @ components
+    residual = (whole - mean) @ components
     power = float(np.square(residual).mean())
     books, left = [], []
     for number in range(BOOKS - 1):
@@ -115,7 +115,7 @@ def fit(spoken: list[tuple[Speaker, Utterance]], seed: int) -> tuple[Analysis, l
         residual = residual - book[chosen]
         books.append(book)
         left.append(float(np.square(residual).mean()) / power)
-    arrays = (whole.mean(axis=0), components, lda.xbar_, phone_components, _cluster(phone, seed)[0], np.stack(books))
+    arrays = (mean, components, lda.xbar_, phone_components, _cluster(phone, seed)[0], np.stack(books))
     tensors = (torch.from_numpy(np.ascontiguousarray(each, np.float32)) for each in arrays)
     return Analysis(*tensors), left
 
@@ -127,10 +127,10 @@ def _sound(features: Features) -> Tensor:
 
 def _weights(sound: NDArray[np.float32]) -> NDArray[np.float32]:
     """Of each number in `_sound`: cepstra by the root of their standard deviation, so that the higher ones count."""
-    count, size = ENVELOPE.coefficients, FRAME // HOP * ENVELOPE.coefficients
-    spread = sound[:, :size].reshape(-1, count).std(axis=0)
-    cepstra = np.tile(np.sqrt(spread.mean() / spread), size // count)
-    weights: NDArray[np.float32] = np.concatenate([cepstra, np.ones(sound.shape[1] - size)]).astype(np.float32)
+    others = 2 * HALVES  # pitch and voicing have their weights
+    spread = sound[:, :-others].reshape(-1, ENVELOPE.coefficients).std(axis=0)
+    weights = np.ones(sound.shape[1], np.float32)
+    weights[:-others].reshape(-1, ENVELOPE.coefficients)[:] = np.sqrt(spread.mean() / spread)
     return weights
 
 

@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-SAMPLE_RATE = 24000
+from tools.demo_voice.synthesis import SAMPLE_RATE
+
 WINDOW, HOP, SIZE = 614, 240, 1024  # samples; of the Fourier transform
 FLOOR = 1e-2  # power, added to each band
 EMPHASIS = 0.97
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Mel bands between two frequencies in Hz, and how many coefficients are taken of them."""
+class Cepstrum:
+    """Which mel bands are taken, between `low` and `high` Hz, and how many coefficients of them."""
 
     bands: int
     low: float
@@ -38,8 +39,7 @@ class Scale:
 
     def causal(self, wave: Tensor) -> Tensor:
         """Windows that end at multiples of HOP: [T] -> [coefficients, T / HOP]."""
-        padded = F.pad(_emphasised(wave), (WINDOW - HOP, 0))
-        windows = padded.unfold(0, WINDOW, HOP) * torch.hamming_window(WINDOW, device=wave.device)
+        windows = causal_windows(_emphasised(wave), HOP, torch.hamming_window(WINDOW, device=wave.device))
         return self._of(torch.fft.rfft(windows, SIZE).abs().square().T)
 
     def _of(self, powers: Tensor) -> Tensor:
@@ -56,6 +56,11 @@ class Scale:
         cosines = torch.cos(math.pi * torch.arange(self.coefficients)[:, None] * places)
         cosines[0] *= math.sqrt(0.5)
         return torch.from_numpy(bank), math.sqrt(2 / self.bands) * cosines
+
+
+def causal_windows(wave: Tensor, hop: int, window: Tensor) -> Tensor:
+    """Windows that end at multiples of `hop`: [T] -> [T / hop, length of the window]."""
+    return F.pad(wave, (len(window) - hop, 0)).unfold(0, len(window), hop) * window
 
 
 def power(wave: Tensor, size: int, hop: int, window: Tensor) -> Tensor:

@@ -16,16 +16,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from tools.families.qwen3_tts.demo_voice.cepstra import SAMPLE_RATE, Scale, power
+from tools.demo_voice.synthesis import SAMPLE_RATE
+from tools.families.qwen3_tts.demo_voice.cepstra import Cepstrum, power
 
 QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop
 MELS = ((2048, 512, 120), (1024, 256, 80), (512, 128, 40), (256, 64, 20))  # window, hop and bands
 MEL_FLOOR = 3e-4  # added to each band before the logarithm: what is far quieter does not count
-ENVELOPE = Scale(bands=40, low=130.0, high=6800.0, coefficients=13)  # as speech recognisers do
+RECOGNISED = Cepstrum(bands=40, low=130.0, high=6800.0, coefficients=13)  # what speech recognisers hear
 LOUD = 25.0  # of coefficient 0 below its largest: farther down is silence
 MOTION, CHANGE = 4, 2  # windows between which a cepstrum's motion, and the change of its motion, is taken
-# Of the variance in speech. A little above one, because what is not told by the codes is still missing where it was.
+# Of the variance in speech. Recognisers understand the decoder best with a little more than speech has, although its
+# error grows: see the model card.
 CONTRAST = 1.15**2
 LEAST = 0.01  # variance
 
@@ -75,7 +77,7 @@ def _spectrum(wave: Tensor, size: int, hop: int, least: float = 1e-5) -> Tensor:
 
 def cepstra(wave: Tensor) -> Cepstra:
     """Cepstra [..., 13, windows] of [..., T], their motion and its change (Furui 1986)."""
-    return with_motion(ENVELOPE.centred(wave))
+    return with_motion(RECOGNISED.centred(wave))
 
 
 def with_motion(found: Tensor) -> Cepstra:

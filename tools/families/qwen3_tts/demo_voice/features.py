@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tools.families.qwen3_tts.demo_voice.cepstra import SAMPLE_RATE, Scale
+from tools.demo_voice.synthesis import SAMPLE_RATE
+from tools.families.qwen3_tts.demo_voice.cepstra import Cepstrum, causal_windows
 from voice_clone.families.qwen3_tts.networks.mel import N_FFT, mel_filterbank
 
 FRAME = 1920
@@ -24,8 +25,8 @@ HALVES = 2  # pitch values a frame
 FLOOR = 1e-3  # of a mel band; speech reaches about 1
 PITCH_WEIGHT = 30.0  # so that an octave counts as much as a change of vowel
 VOICING_WEIGHT = 4.5
-# Eight windows a frame: what is said moves within 20 ms, and four spectra miss a quarter of it.
-ENVELOPE = Scale(bands=48, low=80.0, high=11000.0, coefficients=20)
+# Eight a frame: speech moves within 20 ms, and four spectra a frame miss a quarter of the motion's variance.
+ENVELOPE = Cepstrum(bands=48, low=80.0, high=11000.0, coefficients=20)
 _PITCH_CENTRE = 130.0  # Hz
 _SEARCH = (0.6, 1.7)  # around the speaker's mean pitch, which is known: no octave errors
 
@@ -77,15 +78,9 @@ def without_speaker(spectra: Tensor) -> Tensor:
 _SILENT = -4.0  # silence stays silence, whatever the mean was
 
 
-def _windows(wave: Tensor, step: int, length: int) -> Tensor:
-    """Windows that end at multiples of `step`: [T] -> [T / step, length]."""
-    padded = torch.nn.functional.pad(wave, (length - step, 0))
-    return padded.unfold(0, length, step) * _hann(length)
-
-
-@lru_cache(maxsize=4)
-def _hann(length: int) -> Tensor:
-    return torch.hann_window(length)
+@lru_cache(maxsize=1)
+def _hann() -> Tensor:
+    return torch.hann_window(N_FFT)
 
 
 @lru_cache(maxsize=1)
@@ -95,16 +90,16 @@ def _mel_bank() -> Tensor:
 
 
 def _mels(wave: Tensor) -> Tensor:
-    spectrum = torch.fft.rfft(_windows(wave, FRAME // SLICES, N_FFT)).abs()
+    spectrum = torch.fft.rfft(causal_windows(wave, FRAME // SLICES, _hann())).abs()
     return torch.log((spectrum @ _mel_bank()).clamp(min=FLOOR))
 
 
 def _pitches(wave: Tensor, pitch: float) -> tuple[Tensor, Tensor]:
     """Log pitch over the centre and voicing of each half frame, from the normalised autocorrelation."""
-    windows = _windows(wave, FRAME // HALVES, N_FFT)
+    windows = causal_windows(wave, FRAME // HALVES, _hann())
     size = 2 * N_FFT
     correlation = torch.fft.irfft(torch.fft.rfft(windows, size).abs().square(), size)[:, :N_FFT]
-    taper = torch.fft.irfft(torch.fft.rfft(_hann(N_FFT), size).abs().square(), size)[:N_FFT]
+    taper = torch.fft.irfft(torch.fft.rfft(_hann(), size).abs().square(), size)[:N_FFT]
     power = correlation[:, :1]
     normed = correlation / power.clamp(min=1e-6) * (taper[0] / taper.clamp(min=1e-3 * taper[0]))
     low = int(SAMPLE_RATE / (_SEARCH[1] * pitch))

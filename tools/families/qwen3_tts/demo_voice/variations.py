@@ -19,9 +19,8 @@ from torch import Tensor
 from tools.demo_voice.dataset import Record, read_shard
 from tools.demo_voice.files import save_arrays
 from tools.demo_voice.speakers import speakers
-from tools.demo_voice.synthesis import Utterance, to_pcm
+from tools.demo_voice.synthesis import SAMPLE_RATE, Utterance, to_pcm
 from tools.families.qwen3_tts.demo_voice.analysis import Analysis, pitch_of
-from tools.families.qwen3_tts.demo_voice.cepstra import SAMPLE_RATE
 from tools.families.qwen3_tts.demo_voice.features import FRAME, frame_features
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 

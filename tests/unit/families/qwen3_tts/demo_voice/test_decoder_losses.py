@@ -12,8 +12,8 @@ from tools.families.qwen3_tts.demo_voice.cepstra import EMPHASIS, FLOOR, HOP
 from tools.families.qwen3_tts.demo_voice.decoder_losses import (
     CHANGE,
     CONTRAST,
-    ENVELOPE,
     MOTION,
+    RECOGNISED,
     cepstra,
     cepstral_loss,
     mel_loss,
@@ -59,7 +59,7 @@ def test_cepstra_are_those_of_librosa() -> None:
 def test_causal_windows_are_the_centred_ones_half_a_window_later() -> None:
     wave = 0.1 * noise(9600)
     later = torch.nn.functional.pad(wave, (307, 0))[: len(wave)]
-    causal, centred = ENVELOPE.causal(wave), ENVELOPE.centred(later)
+    causal, centred = RECOGNISED.causal(wave), RECOGNISED.centred(later)
     assert causal.shape == (13, len(wave) // HOP)
     torch.testing.assert_close(causal[:, 2:-2], centred[:, 3:-2], atol=1e-4, rtol=1e-4)
 
@@ -67,7 +67,7 @@ def test_causal_windows_are_the_centred_ones_half_a_window_later() -> None:
 def test_causal_windows_do_not_see_what_comes() -> None:
     wave = 0.1 * noise(9600)
     cut = wave * (torch.arange(len(wave)) < 4800)
-    assert torch.equal(ENVELOPE.causal(wave)[:, :20], ENVELOPE.causal(cut)[:, :20])
+    assert torch.equal(RECOGNISED.causal(wave)[:, :20], RECOGNISED.causal(cut)[:, :20])
 
 
 def test_what_glides_must_not_step() -> None:
