@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tools.demo_voice.files import save_state
+from tools.demo_voice.muon import Muon
 
 SAVE_SECONDS = 60.0
 REPORT_SECONDS = 20.0
@@ -63,8 +64,8 @@ class Run:
     Args:
         model: its parameters that require gradients are trained; its state dict is saved.
         path: of the state; if the file is there, the run continues from it.
-        hidden: names of the matrices and convolutions between hidden layers. Muon trains them (Jordan et al. 2024); a
-            convolution counts as a matrix with one row for each slice of its first dimension. AdamW trains the others.
+        hidden: names of the matrices and convolutions between hidden layers. Muon trains them; a convolution counts as
+            a matrix with one row for each slice of its first dimension. AdamW trains the others.
         slow: how the names begin of parameters that learn at a fifth of the rate.
     """
 
@@ -87,11 +88,8 @@ class Run:
         self._matrices = [(trained[name], _as_matrix(trained[name])) for name in hidden]
         if hidden:
             between: dict[str, Any] = {"params": [matrix for _, matrix in self._matrices], "pace": 1.0}
-            # Its updates get the size of AdamW's, so that one rate fits both (Liu et al. 2025).
-            muon = torch.optim.Muon(
-                [between], lr=plan.rate, weight_decay=plan.weight_decay, adjust_lr_fn="match_rms_adamw"
-            )
-            self.optimizers.append(muon)
+            dtype = torch.bfloat16 if halves_pay(self._matrices[0][0].device) else torch.float32
+            self.optimizers.append(Muon([between], plan.rate, plan.weight_decay, dtype))
         self.average = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         if path.exists():
             self._load(torch.load(path, map_location="cpu", weights_only=True))
@@ -181,6 +179,11 @@ def _as_matrix(parameter: nn.Parameter) -> nn.Parameter:
 
 def _begins(name: str, start: str | None) -> bool:
     return start is not None and name.startswith(start)
+
+
+def halves_pay(device: torch.device) -> bool:
+    """Whether products in half precision are faster: on GPUs, and on processors with instructions for them."""
+    return device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
 
 
 def averaged(path: Path) -> dict[str, Tensor]:

@@ -192,9 +192,8 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     model.load_state_dict(averaged(work / "speaker.pt"), strict=False)
     begin(model, options.base)
     model.to(options.device)
-    # Muon needs fewer steps than AdamW; without fast bf16 products most of each step is its own.
-    hidden = model.hidden() if talker_training.halves_pay(options.device) else ()
-    run = Run(model, options.plan("talker", talker_training.PLAN), work / "talker.pt", hidden, "speaker_encoder.")
+    plan = options.plan("talker", talker_training.PLAN)
+    run = Run(model, plan, work / "talker.pt", model.hidden(), "speaker_encoder.")
     if run.step < run.plan.steps:
         corpus = talker_corpus(work, options)
         role = Tokenizer(configuration_path(work)).role_ids

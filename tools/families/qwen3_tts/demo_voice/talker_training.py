@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tools.demo_voice.training import Plan, generator_of
+from tools.demo_voice.training import Plan, generator_of, halves_pay
 from tools.families.qwen3_tts.demo_voice.corpus import Clip
 from tools.families.qwen3_tts.demo_voice.shape import ENGLISH
 from tools.families.qwen3_tts.demo_voice.speaker_training import LENGTHS, SpeakerModel, makings, mel_of
@@ -161,11 +161,6 @@ class TalkerTask:
         logits = predict(self._model.talker, hidden.flatten(0, 1)[chosen], codes)
         losses = F.cross_entropy(logits.transpose(1, 2), codes[:, 1:], reduction="none").mean(dim=0)
         return (losses * self._weights).sum()
-
-
-def halves_pay(device: torch.device) -> bool:
-    """Whether products in half precision are faster: on GPUs, and on processors with instructions for them."""
-    return device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
 
 
 def guidance(seen: Tensor, spoken: Tensor) -> Tensor:
