@@ -10,7 +10,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,12 @@ from tools.demo_voice.muon import Muon
 
 SAVE_SECONDS = 60.0
 REPORT_SECONDS = 20.0
+TEST_SECONDS = 300.0
+TEST_STEPS = 8
 SLOW = 0.2
+
+
+Loss = Callable[[int], tuple[Tensor, dict[str, float]]]  # a step's number -> its loss, and what to report of it
 
 
 class Stopped(Exception):
@@ -131,11 +136,12 @@ class Run:
             for name, tensor in self.model.state_dict().items():
                 self.average[name].lerp_(tensor, 1 - decay)
 
-    def finish(self, loss_of: Callable[[int], tuple[Tensor, dict[str, float]]], stop_after: int | None = None) -> None:
+    def finish(self, loss_of: Loss, test: Loss | None = None, stop_after: int | None = None) -> None:
         """Take the steps that are left.
 
         Args:
-            loss_of: a step's number -> its loss, and what to report of it.
+            loss_of: of a step.
+            test: the same of data that is not learned: a training that learns its data by heart shows here alone.
             stop_after: end after so many steps of this call, with the state saved.
 
         Raises:
@@ -143,33 +149,41 @@ class Run:
         """
         last = self.plan.steps if stop_after is None else min(self.plan.steps, self.step + stop_after)
         saved = reported = began = time.monotonic()
-        sums: dict[str, float] = {}
-        count = 0
+        tested = -math.inf
+        found: list[dict[str, float]] = []
         with _signals() as asked:
             while self.step < last and not asked():
                 loss, figures = loss_of(self.step)
                 if not math.isfinite(loss.item()):
                     raise FloatingPointError(f"the loss of step {self.step} is not finite")
                 self.advance(loss)
-                count += 1
-                for name, value in figures.items():
-                    sums[name] = sums.get(name, 0.0) + value
+                found.append(figures)
                 now = time.monotonic()
                 self.seconds += now - began
                 began = now
                 if now - reported > REPORT_SECONDS:
-                    means = "  ".join(f"{name} {value / count:.3f}" for name, value in sums.items())
-                    print(
-                        f"{self.path.stem} step {self.step}/{self.plan.steps}  {self.seconds:.0f} s  {means}",
-                        flush=True,
-                    )
-                    reported, sums, count = now, {}, 0
+                    self._report(f"{self.seconds:.0f} s", found)
+                    reported, found = now, []
+                if test is not None and now - tested > TEST_SECONDS:
+                    self._test(test)
+                    tested = time.monotonic()
                 if now - saved > SAVE_SECONDS:
                     self.save()
                     saved = time.monotonic()
             self.save()
             if asked():
                 raise Stopped
+            if test is not None:
+                self._test(test)
+
+    @torch.no_grad()
+    def _test(self, test: Loss) -> None:
+        self._report("not learned:", [test(step)[1] for step in range(TEST_STEPS)])
+
+    def _report(self, what: str, found: Sequence[Mapping[str, float]]) -> None:
+        """Print the means of figures."""
+        means = "  ".join(f"{name} {sum(each[name] for each in found) / len(found):.3f}" for name in found[0])
+        print(f"{self.path.stem} step {self.step}/{self.plan.steps}  {what}  {means}", flush=True)
 
 
 def _as_matrix(parameter: nn.Parameter) -> nn.Parameter:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tools.demo_voice.training import Plan, Run, Stopped, averaged, generator_of
+from tools.demo_voice.training import TEST_STEPS, Plan, Run, Stopped, averaged, generator_of
 
 PLAN = Plan(steps=12, rate=0.01, warm_up=3)
 ROOT = Path(__file__).resolve().parents[4]
@@ -52,6 +52,17 @@ def test_it_learns(tmp_path: Path) -> None:
     before = loss_of(run, 99)[0].item()
     run.finish(lambda step: loss_of(run, step))
     assert loss_of(run, 99)[0].item() < before
+
+
+def test_what_is_not_learned_is_told_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, tested = new_run(tmp_path / "plain"), new_run(tmp_path / "tested")
+    plain.finish(lambda step: loss_of(plain, step))
+    tested.finish(lambda step: loss_of(tested, step), test=lambda step: loss_of(tested, 1000 + step))
+    assert all(torch.equal(one, other) for one, other in zip(weights(tested), weights(plain), strict=True))
+    first, last = (line.split() for line in capsys.readouterr().out.splitlines())
+    expected = sum(loss_of(tested, 1000 + step)[1]["loss"] for step in range(TEST_STEPS)) / TEST_STEPS
+    assert last == ["run", "step", f"{PLAN.steps}/{PLAN.steps}", "not", "learned:", "loss", f"{expected:.3f}"]
+    assert float(last[-1]) < float(first[-1])
 
 
 def test_a_convolution_is_trained_as_a_matrix(tmp_path: Path) -> None:

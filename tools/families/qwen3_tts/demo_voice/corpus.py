@@ -14,7 +14,7 @@ from tools.demo_voice.dataset import Record, read_shard, shard_path
 from tools.demo_voice.synthesis import Utterance
 from tools.families.qwen3_tts.demo_voice.variations import FACTORS, Variation, read_codes, variation_of, vary
 
-Kind = Literal["codes", "aligned_codes"]
+Kind = Literal["codes", "aligned_codes", "test_codes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,19 +37,20 @@ class CodedClip(Clip):
 
 
 class Recordings:
-    """Some shards of the training data.
+    """Some shards of the data.
 
     Args:
         work: the folder of all states.
         shards: how many.
         seed: of the variations.
+        part: of the data; see `dataset`.
     """
 
     copies = len(FACTORS)
 
-    def __init__(self, work: Path, shards: int, seed: int) -> None:
+    def __init__(self, work: Path, shards: int, seed: int, part: str = "train") -> None:
         self._seed = seed
-        self._shards = [read_shard(shard_path(work, "train", shard)) for shard in range(shards)]
+        self._shards = [read_shard(shard_path(work, part, shard)) for shard in range(shards)]
         self._first = np.cumsum([0, *(len(records) for records in self._shards)])
         flat = [record for records in self._shards for record in records]
         self.speakers = [record.speaker for record in flat]
@@ -80,11 +81,12 @@ class Corpus(Recordings):
     """Recordings with the codes of their variations; see `Recordings`.
 
     Args:
-        kind: of the codes: as the codec's encoder finds them, or as the talker says them.
+        kind: of the codes. Of the training data as the codec's encoder finds them, or as the talker says them; of
+            sentences that are kept out of the training (the part `seen`) as the encoder finds them.
     """
 
     def __init__(self, work: Path, shards: int, seed: int, kind: Kind = "codes") -> None:
-        super().__init__(work, shards, seed)
+        super().__init__(work, shards, seed, part_of(kind))
         self._codes = [read_codes(codes_path(work, shard, kind)) for shard in range(shards)]
 
     def lengths(self) -> NDArray[np.int64]:
@@ -97,6 +99,11 @@ class Corpus(Recordings):
         return CodedClip(**vars(super().clip(index, copy)), codes=self._codes[shard][place][copy])
 
 
+def part_of(kind: Kind) -> str:
+    """The part of the data whose codes these are."""
+    return "seen" if kind == "test_codes" else "train"
+
+
 def codes_path(work: Path, shard: int, kind: Kind = "codes") -> Path:
-    """Where the codes of a shard of the training data lie."""
+    """Where the codes of a shard lie."""
     return work / kind / f"{shard:05}.npz"

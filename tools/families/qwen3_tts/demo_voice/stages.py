@@ -21,7 +21,7 @@ from tools.families.qwen3_tts.demo_voice.aligned_codes import make_aligned_codes
 from tools.families.qwen3_tts.demo_voice.alignment import pronounce
 from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, Analysis, fit
 from tools.families.qwen3_tts.demo_voice.base import begin
-from tools.families.qwen3_tts.demo_voice.corpus import Corpus, Recordings, codes_path
+from tools.families.qwen3_tts.demo_voice.corpus import Corpus, Kind, Recordings, codes_path, part_of
 from tools.families.qwen3_tts.demo_voice.export import export
 from tools.families.qwen3_tts.demo_voice.shape import GENERATION, SHAPE, codec_shape
 from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
@@ -83,17 +83,19 @@ def encoder(work: Path, options: Options) -> Iterator[str]:
 
 def codes(work: Path, options: Options) -> Iterator[str]:
     """The codes of all variations of the data, as the codec's encoder finds them."""
-    missing = [shard for shard in range(options.shards) if not codes_path(work, shard).exists()]
-    calls = [(work, options.seed, shard) for shard in missing]
-    for shard, _ in zip(missing, each_done(options.jobs, _make_codes, calls), strict=True):
-        yield f"shard {shard}"
+    wanted: list[tuple[Kind, int]] = [("test_codes", 0), *(("codes", shard) for shard in range(options.shards))]
+    missing = [(kind, shard) for kind, shard in wanted if not codes_path(work, shard, kind).exists()]
+    calls = [(work, options.seed, *each) for each in missing]
+    for (kind, shard), _ in zip(missing, each_done(options.jobs, _make_codes, calls), strict=True):
+        yield f"shard {shard} of {part_of(kind)}"
 
 
-def _make_codes(work: Path, seed: int, shard: int) -> None:
+def _make_codes(work: Path, seed: int, kind: Kind, shard: int) -> None:
     torch.set_num_threads(1)
     network = CodecEncoder(codec_shape().encoder_config, BOOKS)
     network.load_state_dict(averaged(work / "encoder.pt"))
-    make_codes(shard_path(work, "train", shard), codes_path(work, shard), network, seed, shard)
+    source = shard_path(work, part_of(kind), shard)
+    make_codes(source, codes_path(work, shard, kind), network, seed, shard)
 
 
 def decoder(work: Path, options: Options) -> Iterator[str]:
@@ -195,16 +197,18 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     plan = options.plan("talker", talker_training.PLAN)
     run = Run(model, plan, work / "talker.pt", model.hidden(), "speaker_encoder.")
     if run.step < run.plan.steps:
-        corpus = talker_corpus(work, options)
         role = Tokenizer(configuration_path(work)).role_ids
-        task = talker_training.TalkerTask(model, corpus, config, role, options.seed, options.device)
-        run.finish(task.loss)
+        learned, tested = (
+            talker_training.TalkerTask(model, corpus, config, role, options.seed, options.device)
+            for corpus in (talker_corpus(work, options), talker_corpus(work, options, "test_codes"))
+        )
+        run.finish(learned.loss, tested.loss)
     yield f"{run.step} steps"
 
 
-def talker_corpus(work: Path, options: Options) -> TalkerCorpus:
-    """All data, with tokens and pronunciations."""
-    corpus = Corpus(work, options.shards, options.seed)
+def talker_corpus(work: Path, options: Options, kind: Kind = "codes") -> TalkerCorpus:
+    """All data of a kind, with tokens and pronunciations."""
+    corpus = Corpus(work, 1 if kind == "test_codes" else options.shards, options.seed, kind)
     folder = configuration_path(work)
     known = pronounce(work / "pronunciations.json", corpus.texts)
     return TalkerCorpus(corpus, Tokenizer(folder), token_lengths(folder), known)
