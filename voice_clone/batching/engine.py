@@ -183,7 +183,7 @@ class Engine(Generic[R]):
             for stream in [stream for stream in self._waiting if stream.over(now)]:
                 self._waiting.remove(stream)
                 self._end(stream, stream.over(now))
-            joining = take_waiting(self._waiting, self._live, self._source.slots)
+            joining = take_waiting(self._waiting, self._live, self._source.slots, self._source.ahead)
             self._live.update(joining)
         for slot, stream in joining:
             stream.started = self._clock()

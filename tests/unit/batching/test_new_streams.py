@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from voice_clone.batching import admission
 from voice_clone.batching import engine as engine_module
 from voice_clone.batching.admission import MAX_STARTS, take_waiting
 from voice_clone.batching.engine import Engine
@@ -130,6 +131,18 @@ class Speak:
         self._engine.submit("first", 100, listener)
         return listener
 
+    def together(self, model: Model, count: int) -> list[float]:
+        """Submit so many streams to an idle engine before it looks; returns their milliseconds to the first frame."""
+        self._monkeypatch.setattr(engine_module, "MAX_UNSENT", 1000)
+        listeners = [Listener() for _ in range(count)]
+        engine = self._engine = Engine(model, (1, 2, 4), 64, FRAME_SECONDS, clock=lambda: model.now)
+        with engine._changed:
+            for number, listener in enumerate(listeners):
+                engine.submit(f"stream {number}", 30, listener)
+        assert [listener.stalls() for listener in listeners] == [0] * count
+        engine.close()
+        return [listener.chunks[0].timing.first_frame for listener in listeners]
+
     def close(self) -> None:
         if self._engine is not None:
             self._engine.close()
@@ -175,8 +188,26 @@ def test_many_arrivals_delay_no_step_for_long(speak: Speak) -> None:
     assert max(waits) <= 1e3 * 40 * (model.start_seconds + (model.read_seconds + model.step_seconds) / 2) + 50
 
 
-def test_all_start_at_once_where_none_lives() -> None:
-    waiting = deque([Stream(str(number), number, Listener(), (1,), PayloadForm(2)) for number in range(16)])
-    assert [slot for slot, _ in take_waiting(waiting, (), 9)] == list(range(9))
-    assert [slot for slot, _ in take_waiting(waiting, (0, 2), 9)] == [1, 3, 4, 5]
-    assert [stream.request for stream in waiting] == [13, 14, 15]
+def test_many_arrivals_at_an_idle_gpu(speak: Speak, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first prompts are read before the last stream starts: the first listener hears sooner, the last no later."""
+
+    def first_frames() -> list[float]:
+        model = Model(0.012, 0.008, [], pieces=1, slots=64, ahead=True, start_seconds=0.0007)
+        return speak.together(model, 64)
+
+    few = first_frames()
+    monkeypatch.setattr(admission, "MAX_STARTS", 64)
+    all_at_once = first_frames()
+    # Its frame is looked at behind the start of the next few.
+    assert few[0] == pytest.approx(all_at_once[0] - 0.7 * (64 - 2 * MAX_STARTS))
+    assert max(few) <= 1.01 * max(all_at_once)
+    assert np.mean(few) < np.mean(all_at_once)
+
+
+def test_how_many_start_at_once() -> None:
+    """All where none lives, unless the source works ahead; else a few."""
+    waiting = deque([Stream(str(number), number, Listener(), (1,), PayloadForm(2)) for number in range(20)])
+    assert [slot for slot, _ in take_waiting(waiting, (), 9, ahead=False)] == list(range(9))
+    assert [slot for slot, _ in take_waiting(waiting, (0, 2), 9, ahead=False)] == [1, 3, 4, 5]
+    assert [slot for slot, _ in take_waiting(waiting, (), 9, ahead=True)] == [0, 1, 2, 3]
+    assert [stream.request for stream in waiting] == [17, 18, 19]
