@@ -84,7 +84,8 @@ class RepetitionAwareFirstCode:
         if not filters.sampled:
             return codes, finite
         again = table.first.clone()
-        again[:, 1], again[:, 3] = AGAIN_TEMPERATURE, AGAIN_TOP_P
+        again[:, 1].fill_(AGAIN_TEMPERATURE)
+        again[:, 3].fill_(AGAIN_TOP_P)
         others = UnheatedSampler(again, filters)(logits, table.uniform[:, -1])
         repeats = (table.recent[:, 1:] == codes[:, None]) & (table.recent[:, :-1] >= 0)
         return torch.where(repeats.any(dim=1) & (again[:, 0] != 0), others, codes), finite

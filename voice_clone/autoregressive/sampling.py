@@ -182,7 +182,7 @@ class UnheatedSampler(Sampler):
         reached = descending.softmax(dim=-1).cumsum(dim=-1)
         ranks = torch.arange(logits.shape[1], device=logits.device)
         removed = ((reached > self.p) & (self.p < 1)) | ((ranks >= self.k) & (self.k > 0))
-        removed[:, 0] = False
+        removed[:, 0].fill_(False)  # the most likely code always stays
         dropped = torch.zeros_like(removed).scatter(1, order, removed)
         return self._drawn((below / self.temperature).masked_fill(dropped, -torch.inf), uniform, most_likely)
 

@@ -1,8 +1,7 @@
-"""Steps of fixed shapes: the same codes as steps that follow the streams, nothing that a CUDA graph could not hold."""
+"""Steps of fixed shapes: the same codes as steps that follow the streams, all recorded beforehand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
 
@@ -11,11 +10,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.graph_safety import NoSynchronisation, Recorder
+from tests.support.graph_safety import Recorder
 from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.steps import static_step
-from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -246,47 +244,6 @@ def test_a_step_that_cannot_be_recorded_fails_the_load(
 
 def void(_: object) -> None:
     """For functions whose result nobody needs."""
-
-
-def test_no_step_waits_for_the_device(talker: Talker, config: Qwen3TTSConfig) -> None:
-    runner = GraphRunner()
-    generator = Generator(talker, 3, MAX_LENGTH, runner=runner)
-    generator.prepare()
-    assert len(runner._replays) == 3 * (6 + 3) + PROMPTS
-    with torch.inference_mode():
-        for step in runner._replays.values():
-            step()  # as before a recording: what is made at the first use is there
-            with NoSynchronisation() as mode:
-                step()
-            assert mode.kernels > 50
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [
-        lambda: torch.ones(2)[0].item(),
-        lambda: torch.ones(2)[torch.ones(2) > 0],
-        lambda: torch.ones(2) + torch.tensor([1.0, 2.0]),
-        lambda: torch.ones(2) if torch.ones(1) else None,
-    ],
-)
-def test_the_watch_sees_what_waits(wait: Callable[[], object]) -> None:
-    with pytest.raises(AssertionError, match="in a step"), torch.inference_mode(), NoSynchronisation():
-        wait()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_steps_need_no_values(config: Qwen3TTSConfig, dtype: torch.dtype) -> None:
-    """On a device without values: whatever wants one raises, and so does what mixes it with the CPU or mixes dtypes."""
-    with torch.device("meta"):
-        talker = Talker(config).to(dtype).requires_grad_(False)
-    runner = GraphRunner()
-    model = FrameModel(talker, 4, MAX_LENGTH, idle_rows=True)
-    with torch.inference_mode():
-        StaticStep(model, runner, deterministic=False, prefill_chunk=256).prepare()
-        for step in runner._replays.values():
-            step()
-    assert len(runner._replays) == 3 * (6 + 3) + PROMPTS
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

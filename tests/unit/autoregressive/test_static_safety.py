@@ -1,0 +1,89 @@
+"""Steps of fixed shapes, of each family: nothing in them that a CUDA graph could not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.fish import load_fish_talker, make_fish
+from tests.support.graph_safety import NoSynchronisation
+from tests.support.talkers import make_talker, read_config
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.steps import static_step
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.static_step import StaticStep
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.networks.talker import Talker as FishTalker
+from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
+from voice_clone.layers.graphs import GraphRunner
+
+MAX_LENGTH = 96
+SHAPES = 3 * (6 + 3) + 2 * 3 * 4  # batches of 1, 2 and all; of 6 lengths and 3 kinds of draw; steps that read prompts
+
+
+@dataclass(frozen=True)
+class Family:
+    talker: Any  # of a small checkpoint, in torch
+    make: Callable[[], Any]  # one of the same shape, without weights
+
+
+@pytest.fixture(scope="module", params=["qwen3_tts", "fish_speech"])
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+    folder = tmp_path_factory.mktemp("checkpoint") / "folder"
+    if request.param == "fish_speech":
+        checkpoint = Checkpoint(make_fish(folder))
+        end = Tokenizer(folder, checkpoint.config).end_token
+        return Family(load_fish_talker(checkpoint), lambda: FishTalker(checkpoint.config, end))
+    config = read_config("projected", folder)
+    return Family(make_talker(config, 0), lambda: QwenTalker(config))
+
+
+@pytest.fixture(autouse=True)
+def short_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths of 16, 24, 32, 48, 64 and 96 positions."""
+    monkeypatch.setattr(static_step, "LEAST_LENGTH", 16)
+
+
+def test_no_step_waits_for_the_device(family: Family) -> None:
+    runner = GraphRunner()
+    Generator(family.talker, 3, MAX_LENGTH, runner=runner).prepare()
+    assert len(runner._replays) == SHAPES
+    with torch.inference_mode():
+        for step in runner._replays.values():
+            step()  # as before a recording: what is made at the first use is there
+            with NoSynchronisation() as mode:
+                step()
+            assert mode.kernels > 50
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: torch.ones(2)[0].item(),
+        lambda: torch.ones(2)[torch.ones(2) > 0],
+        lambda: torch.ones(2) + torch.tensor([1.0, 2.0]),
+        lambda: torch.ones(2) if torch.ones(1) else None,
+    ],
+)
+def test_the_watch_sees_what_waits(wait: Callable[[], object]) -> None:
+    with pytest.raises(AssertionError, match="in a step"), torch.inference_mode(), NoSynchronisation():
+        wait()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_need_no_values(family: Family, dtype: torch.dtype) -> None:
+    """On a device without values: whatever wants one raises, and so does what mixes it with the CPU or mixes dtypes."""
+    with torch.device("meta"):
+        talker = family.make().to(dtype).requires_grad_(False)
+    runner = GraphRunner()
+    model = FrameModel(talker, 4, MAX_LENGTH, idle_rows=True)
+    with torch.inference_mode():
+        StaticStep(model, runner, deterministic=False, prefill_chunk=256).prepare()
+        for step in runner._replays.values():
+            step()
+    assert len(runner._replays) == SHAPES
