@@ -130,11 +130,11 @@ class Sampler:
 
         A row that is not finite gives some code in 0..V-1 and touches no other row.
         """
-        most_likely = logits.argmax(dim=-1)
         if not self.filters.sampled:
-            return most_likely
+            return logits.argmax(dim=-1)
+        highest, most_likely = logits.max(dim=-1, keepdim=True)
         # Shifted so that no temperature can overflow; probabilities do not change.
-        scores = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature
+        scores = (logits - highest) / self.temperature
         if self.filters.top_k:
             most = min(self.filters.top_k, scores.shape[1])
             best = scores.topk(most, dim=-1).values
@@ -142,7 +142,7 @@ class Sampler:
             scores = scores.masked_fill(scores < kth, -torch.inf)
         if self.filters.top_p:
             scores = self._keep_top_p(scores)
-        return self._drawn(scores, uniform, most_likely)
+        return self._drawn(scores, uniform, most_likely[:, 0])
 
     def _place_of_kth(self, most: int) -> Tensor:
         """Where the k-th of the `most` best codes stands, int64 [B, 1]."""
@@ -174,17 +174,17 @@ class UnheatedSampler(Sampler):
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """As `Sampler.__call__`."""
-        most_likely = logits.argmax(dim=-1)
         if not self.filters.sampled:
-            return most_likely
-        below = logits - logits.amax(dim=-1, keepdim=True)
+            return logits.argmax(dim=-1)
+        highest, most_likely = logits.max(dim=-1, keepdim=True)
+        below = logits - highest
         descending, order = below.sort(dim=-1, descending=True, stable=True)
         reached = descending.softmax(dim=-1).cumsum(dim=-1)
         ranks = torch.arange(logits.shape[1], device=logits.device)
         removed = ((reached > self.p) & (self.p < 1)) | ((ranks >= self.k) & (self.k > 0))
         removed[:, 0].fill_(False)  # the most likely code always stays
         dropped = torch.zeros_like(removed).scatter(1, order, removed)
-        return self._drawn((below / self.temperature).masked_fill(dropped, -torch.inf), uniform, most_likely)
+        return self._drawn((below / self.temperature).masked_fill(dropped, -torch.inf), uniform, most_likely[:, 0])
 
 
 class Draw:

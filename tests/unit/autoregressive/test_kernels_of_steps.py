@@ -37,6 +37,7 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
         if name == "scaled_dot_product_attention":
             seen["bool masks"] += any(each.dtype == torch.bool for each in read)
             seen["added masks"] += len(read) > 3
+        seen["maxima"] += name in ("argmax", "amax", "max")
         seen["masks"] += name in ("tril", "triu", "masked_fill") and written[0].dtype == torch.bool
 
     with pretend_gpu(empty=True, observer=observe), torch.inference_mode():
@@ -60,4 +61,5 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
         "roll": below * predicted,
         "roll of a part": below,
         "added masks": below,
+        "maxima": config.talker.num_code_groups,  # one finds the most likely code and its logit
     }

@@ -132,6 +132,15 @@ def test_greedy_takes_the_most_likely() -> None:
         assert torch.equal(make_sampler(rows)(logits, uniform), logits.argmax(-1))
 
 
+def test_the_first_of_equally_likely_codes_is_taken() -> None:
+    """Whether or not other rows sample."""
+    logits = torch.zeros(2, VOCAB)
+    logits[:, [7, 9]] = 1.0
+    uniform = torch.tensor([0.9, 0.9], dtype=torch.float64)
+    for other in (False, True):
+        assert make_sampler([(False, 1.0, 0, 1.0), (other, 1.0, 50, 1.0)])(logits, uniform)[0] == 7
+
+
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2.0**-32])
 def test_impossible_codes_are_never_drawn(uniform: float) -> None:
     logits = random_logits(1)
