@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.layers.fused import fused_linear
+from voice_clone.layers.graphs import to_device
 from voice_clone.layers.streaming import StreamingModule, Valid
 
 
@@ -42,8 +43,23 @@ def normalise(x: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x.float(), x.shape[-1:], None, eps).to(x.dtype)
 
 
+def rotary_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
+    """The angles by which a position turns further, fp32 [D/2] on `device`: theta to the power of -2i / D.
+
+    A CPU computes them for every device, as Hugging Face does it. The last bits of a GPU's powers differ, and a
+    position multiplies that error.
+    """
+    exponents = torch.arange(0, head_dim, 2, device="cpu").float() / head_dim
+    frequencies = 1.0 / theta**exponents
+    return frequencies if device.type == "cpu" else to_device(frequencies, device)
+
+
 def rotary_cos_sin(
-    positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype = torch.float32
+    positions: Tensor,
+    head_dim: int,
+    theta: float,
+    dtype: torch.dtype = torch.float32,
+    frequencies: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Rotary tables (Su et al. 2021) in the half-split layout: dimensions i and i + D/2 rotate together.
 
@@ -53,12 +69,15 @@ def rotary_cos_sin(
         theta: base of the wavelengths.
         dtype: to which the numbers are rounded. A lower precision than fp32 rounds those of `torch.polar`, as the
             official code of such models does; its cosine differs from `cos` in the last bit now and then.
+        frequencies: `rotary_frequencies` of D and theta, where they are kept: a CUDA graph must not fetch them from
+            the host.
 
     Returns:
         cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`; sin's first half is negated.
     """
-    exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
-    angles = positions.float()[..., None] * (1.0 / theta**exponents)  # [..., T, D/2]
+    if frequencies is None:
+        frequencies = rotary_frequencies(head_dim, theta, positions.device)
+    angles = positions.float()[..., None] * frequencies  # [..., T, D/2]
     if dtype == torch.float32:
         cos, sin = angles.cos(), angles.sin()
     else:

@@ -14,8 +14,10 @@ from voice_clone.layers.attention import (
     RMSNorm,
     SlidingWindowAttention,
     rotary_cos_sin,
+    rotary_frequencies,
     sliding_window_mask,
 )
+from voice_clone.layers.kept import KeptOnGpu
 from voice_clone.layers.streaming import ChunkPass
 
 
@@ -79,12 +81,15 @@ class WindowTransformer(nn.Module):
         self.config = config
         self.layers = nn.ModuleList(WindowLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self._frequencies: KeptOnGpu[Tensor] = KeptOnGpu()
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """`position` int64 [B]: of each stream's first row in x, counted from its beginning."""
         config, length = self.config, x.shape[1]
         positions = position[:, None] + torch.arange(length, device=position.device)  # [B, T]
-        cos, sin = rotary_cos_sin(positions, config.head_dim, config.rope_theta, config.rope_dtype)
+        head_dim, theta, device = config.head_dim, config.rope_theta, position.device
+        frequencies = self._frequencies.get(position, lambda: rotary_frequencies(head_dim, theta, device))
+        cos, sin = rotary_cos_sin(positions, head_dim, theta, config.rope_dtype, frequencies)
         mask = sliding_window_mask(position, length, config.sliding_window)
         for layer in self.layers:
             x = layer(x, stream, cos, sin, mask)
