@@ -139,8 +139,6 @@ class SlidingWindowAttention(StreamingModule):
     The streaming state [B, 2, G, window - 1, D] holds rotated keys, then values, the oldest position first.
     """
 
-    time = 1
-
     def __init__(
         self, hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int, window: int, bias: bool
     ) -> None:

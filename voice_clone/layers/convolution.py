@@ -103,7 +103,7 @@ class CausalConvTranspose1d(StreamingModule):
         out[..., : self.overlap] += state
         done = out.shape[-1] - self.overlap
         if valid is not None and self.overlap:
-            after = valid.behind(out, self.overlap, 2, self.conv.stride[0])
+            after = valid.behind(out, self.overlap, 2)
         else:
             after = out[..., done:].clone()
         # The bias is added once to each output, not to each of its overlapping parts.

@@ -16,40 +16,43 @@ from torch import Tensor, nn
 
 
 class Valid:
-    """How many steps of each signal of a batch count; padding follows them. The host reads no value of a tensor.
+    """How many frames of each signal of a batch count; padding follows them. The host reads no value of a tensor.
 
     Args:
-        steps: int64 [B].
+        lengths: int64 [B].
+        frames: that all signals have, padding included.
+        longest: the most steps that `behind` is asked for.
     """
 
-    def __init__(self, steps: Tensor) -> None:
-        self._steps = steps
-        self._places: dict[tuple[int, int], Tensor] = {}
+    def __init__(self, lengths: Tensor, frames: int, longest: int) -> None:
+        self._lengths, self._frames, self._longest = lengths, frames, longest
+        self._numbers = torch.arange(max(frames, longest), device=lengths.device)
+        self._padding: Tensor | None = None
+        self._places: dict[int, Tensor] = {}  # by steps a frame
 
-    def behind(self, x: Tensor, count: int, dim: int, rate: int = 1) -> Tensor:
-        """`count` steps of dimension `dim` of x, from where `rate` times the valid steps end."""
-        places = self._places.get((count, rate))
-        if places is None:
-            places = (self._steps * rate)[:, None] + torch.arange(count, device=x.device)
-            self._places[count, rate] = places
+    def behind(self, x: Tensor, count: int, dim: int) -> Tensor:
+        """`count` steps of dimension `dim` of x, from where the valid ones end.
+
+        x has so many steps more than those of its frames.
+        """
+        rate = (x.shape[dim] - count) // self._frames
+        if rate not in self._places:
+            ends = self._lengths if rate == 1 else self._lengths * rate
+            self._places[rate] = ends[:, None] + self._numbers[: self._longest]
         shape, sizes = [1] * x.ndim, list(x.shape)
         shape[0], shape[dim], sizes[dim] = len(x), count, count
-        return x.gather(dim, places.view(shape).expand(sizes))
+        return x.gather(dim, self._places[rate][:, :count].view(shape).expand(sizes))
 
     def silenced(self, x: Tensor) -> Tensor:
-        """x [B, C, T] with zeros in the place of padding."""
-        padding = torch.arange(x.shape[-1], device=x.device) >= self._steps[:, None]
-        return x.masked_fill(padding[:, None], 0)
+        """x [B, C, T] with zeros in the place of padding; T is a multiple of the frames."""
+        if self._padding is None:
+            self._padding = self._numbers[: self._frames] >= self._lengths[:, None]  # [B, frames]
+        by_frame = x.unflatten(-1, (self._frames, -1))
+        return by_frame.masked_fill(self._padding[:, None, :, None], 0).flatten(-2)
 
 
 class StreamingModule(nn.Module, ABC):
-    """A module whose outputs for the chunks of a signal, joined, equal its output for the whole signal.
-
-    Attributes:
-        time: the dimension of a chunk that counts its steps.
-    """
-
-    time = -1
+    """A module whose outputs for the chunks of a signal, joined, equal its output for the whole signal."""
 
     @abstractmethod
     def new_state(self, batch: int) -> Tensor:
@@ -60,7 +63,7 @@ class StreamingModule(nn.Module, ABC):
         """A chunk and the state before it -> the output and the state after it. Does not write into `state`.
 
         Args:
-            valid: the steps that count; the outputs that the others reach are padding, too. None: all.
+            valid: the frames that count; the outputs that the others reach are padding, too. None: all.
         """
 
 
@@ -118,24 +121,17 @@ class ChunkPass:
     ) -> None:
         self.slots = slots
         self.buffers = list(buffers)
-        self._lengths, self._frames = lengths, frames
-        self._valid: dict[int, Valid] = {}  # by steps a frame
+        self._valid: Valid | None = None
+        if lengths is not None:
+            longest = max(size for buffer in buffers for size in buffer.shape[1:])  # no state has more steps than that
+            self._valid = Valid(lengths, frames, longest)
 
     def __call__(self, module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
         """The module's output for the chunk `x`."""
         assert isinstance(module, StreamingModule)
         slot = self.slots[module]
-        valid = self._valid_steps(x.shape[module.time] // self._frames)
-        out, self.buffers[slot] = module.stream(x, self.buffers[slot], *context, valid=valid)
+        out, self.buffers[slot] = module.stream(x, self.buffers[slot], *context, valid=self._valid)
         return out
-
-    def _valid_steps(self, rate: int) -> Valid | None:
-        """Of a signal with so many steps a frame."""
-        if self._lengths is None:
-            return None
-        if rate not in self._valid:
-            self._valid[rate] = Valid(self._lengths * rate)
-        return self._valid[rate]
 
 
 def streaming_slots(network: nn.Module) -> dict[StreamingModule, int]:
