@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any
 
 from voice_clone import compute
+from voice_clone.autoregressive.gpu_memory import memory_bounded_by
 from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
@@ -132,7 +133,8 @@ class TalkerModel(Model):
 
 def _warm_up(stage: TalkerStage[Any], settings: Settings) -> None:
     generator, prefill_chunk = stage.generator, compute.prefill_chunk(settings)
-    seconds = warm_up(generator, stage.example, prefill_chunk, settings.number("warm_up_seconds", 10.0))
+    with memory_bounded_by("max_streams"):
+        seconds = warm_up(generator, stage.example, prefill_chunk, settings.number("warm_up_seconds", 10.0))
     log.info("warmed up in %.1f s", seconds)
     voices = stage.known_prompts(open_known_voices(settings))
     restored = generator.restore(voices, settings.number("restore_seconds", 10.0))
