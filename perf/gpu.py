@@ -1,15 +1,18 @@
 """The GPU path in one run: CUDA graphs equal eager steps, both are timed, then the whole server is tried.
 
-    equal     graphs against eager: streams side by side, greedy, each step from the same past. fp32 codes must be
-              equal; hidden states and waveforms must agree within the bounds below, at each precision
+    equal     graphs against eager: streams side by side, each of its own prompt, greedy, each step from the same past.
+              fp32 codes must be equal but for ties (perf/gpu_equal.py); hidden states and waveforms must agree within
+              bounds, at each precision
     frame     talker and code predictor, over the number of frames, prompt and first frame left out
     code2wav  the codec decoder, over the number of frames
     first     from the request to the first samples, of all streams together, of a voice that is known
 
-Then come the decoder at other precisions (perf/gpu_decoder.py), the whole through Triton (perf/gpu_server.py), and a
-server on the GPU against one on the CPU (perf/gpu_against_cpu.py). `--phases` takes some of it. `--minutes M` adds
-minutes of load with the server's memory beside it; for it alone, give `--phases` without a phase. At the end
-stands a table of the marks that the project set itself. The result file is written after each phase.
+Then come our engine on the GPU against the one on the CPU, compared likewise; the decoder at other precisions
+(perf/gpu_decoder.py); the whole through Triton (perf/gpu_server.py); a server on the GPU against one on the CPU
+(perf/gpu_against_cpu.py). `--phases` takes some of it; engines, cpu and decoder need neither a server nor its client.
+`--minutes M` adds minutes of load with the server's memory beside it; for it alone, give `--phases` without a phase.
+At the end stands a table of the marks that the project set itself. The result file is written after each phase, and
+with `--within` no phase begins after so many seconds: those that are left out are told.
 
 Speech is in-context cloning of a fixed number of frames, 80 ms each, greedy unless it is "as served": then with the
 usual draws, and each step is begun before the frames of the one before are seen. The engines take turns. The precision
@@ -30,12 +33,10 @@ from typing import Any
 
 import torch
 
-from perf import gpu_against_cpu, gpu_decoder, gpu_engines, gpu_server, marks
-from perf.progress import Progress
+from perf import gpu_decoder, gpu_engines, marks, report
+from perf.gpu_phases import PHASES, SERVER, Phases
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
-
-PHASES = ("engines", "decoder", *gpu_server.PHASES, "codes")
 
 
 def main() -> int:
@@ -44,14 +45,17 @@ def main() -> int:
         print("There is no CUDA device here; --device cpu runs the same code without graphs.", file=sys.stderr)
         return 2
     found: dict[str, Any] = {
-        **{name: getattr(given, name) for name in ("device", "shape", "frames", "runs", "seconds", "minutes")},
+        **{
+            name: getattr(given, name) for name in ("device", "shape", "frames", "runs", "seconds", "minutes", "within")
+        },
         "figures": {},
+        "cpu": {},
         "decoder": {},
         "server": {},
         "codes": {},
         "failed": [],
     }
-    progress = Progress(given.json, found)
+    progress = Phases(given.json, found, given.within)
     with guard.temporary_folder() as scratch:
         progress.begin("checkpoint")
         folder = given.checkpoint or scratch / "checkpoint"
@@ -81,31 +85,48 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rates", nargs="*", type=float, default=[1.0, 20.0], help="requests a second, through Triton")
     parser.add_argument("--seconds", type=float, default=20.0, help="of load at each number of callers and rate")
     parser.add_argument("--minutes", type=float, default=0.0, help="of load by the most callers, with memory sampled")
+    parser.add_argument("--within", type=float, help="seconds, after which no further phase begins")
     parser.add_argument("--json", type=Path, help="the result file")
     return parser.parse_args()
 
 
-def measure(folder: Path, scratch: Path, given: argparse.Namespace, found: dict[str, Any], progress: Progress) -> None:
+def measure(folder: Path, scratch: Path, given: argparse.Namespace, found: dict[str, Any], progress: Phases) -> None:
     """All phases; each puts its part into `found`."""
     if "engines" in given.phases:
         for precision in given.precision:
-            progress.begin(f"engines in {precision}")
-            found["figures"][precision] = gpu_engines.measure(folder, precision, given)
-            gpu_engines.leave_the_gpu()
-    if "decoder" in given.phases:
-        progress.begin("decoder at other precisions")
+            if progress.begins(f"engines in {precision}"):
+                found["figures"][precision] = gpu_engines.measure(folder, precision, given)
+                gpu_engines.leave_the_gpu()
+    if "cpu" in given.phases and progress.begins("engines on the device and on the CPU"):
+        found["cpu"] = gpu_engines.against_cpu(folder, given)
+        gpu_engines.leave_the_gpu()
+    if "decoder" in given.phases and progress.begins("decoder at other precisions"):
         found["decoder"] = gpu_decoder.measure(folder, given)
         gpu_engines.leave_the_gpu()
-    gpu_server.measure(folder, scratch, given, found["server"], progress)
-    if "codes" in given.phases:
-        progress.begin("codes, of servers on the device and on the CPU")
+    if given.minutes or {*SERVER} & {*given.phases}:
+        from perf import gpu_server  # here, as below: the phases above do without a server and its client
+
+        gpu_server.measure(folder, scratch, given, found["server"], progress)
+    if "codes" in given.phases and progress.begins("codes, of servers on the device and on the CPU"):
+        from perf import gpu_against_cpu
+
         found["codes"] = gpu_against_cpu.measure(folder, scratch, given.device, given.frames)
 
 
 def faults(found: dict[str, Any]) -> list[str]:
     """What must not be: other codes, errors, no graphs. A mark that is missed is no fault."""
-    engines = [f"engines in {name} are not equal" for name, of in found["figures"].items() if not of["passed"]]
-    return [*engines, *gpu_server.faults(found["server"]), *gpu_against_cpu.faults(found["codes"])]
+    wrong = [f"engines in {name} are not equal" for name, of in found["figures"].items() if not of["passed"]]
+    if found["cpu"] and not found["cpu"]["passed"]:
+        wrong.append("the engine is not that of a CPU")
+    if found["server"]:
+        from perf import gpu_server
+
+        wrong += gpu_server.faults(found["server"])
+    if found["codes"]:
+        from perf import gpu_against_cpu
+
+        wrong += gpu_against_cpu.faults(found["codes"])
+    return wrong
 
 
 def show(given: argparse.Namespace, found: dict[str, Any]) -> None:
@@ -113,13 +134,21 @@ def show(given: argparse.Namespace, found: dict[str, Any]) -> None:
         print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.frames} frames, medians")
     for precision, figures in found["figures"].items():
         gpu_engines.show(precision, figures)
+    if found["cpu"]:
+        gpu_engines.show_cpu(found["cpu"])
     if found["decoder"]:
         gpu_decoder.show(found["decoder"])
     if found["server"]:
+        from perf import gpu_server
+
         gpu_server.show(found["server"])
     if found["codes"]:
+        from perf import gpu_against_cpu
+
         gpu_against_cpu.show(found["codes"])
     marks.show(found["marks"])
+    if found["left_out"]:
+        print("\n" + report.table(["left out", "why"], [*found["left_out"].items()]))
     print("\n".join(f"FAILED: {fault}" for fault in found["failed"]) or "\nnothing failed")
 
 

@@ -20,51 +20,47 @@ from voice_clone_client.aio import AsyncClient
 
 from perf import gpu_minutes, load, report
 from perf.cache_gain import first_audio
-from perf.progress import Progress
+from perf.gpu_phases import SERVER, Phases
 from perf.reference import TRANSCRIPT, fresh_clip
 from tools.triton_server import TritonServer
 
 VOICE = "measured"
-PHASES = ("voices", "load", "leaving", "restart")
 
 
 def measure(
-    checkpoint: Path, scratch: Path, given: argparse.Namespace, found: dict[str, Any], progress: Progress
+    checkpoint: Path, scratch: Path, given: argparse.Namespace, found: dict[str, Any], progress: Phases
 ) -> None:
     """The phases of `given.phases`; each puts its part into `found`."""
-    phases = [phase for phase in PHASES if phase in given.phases]
+    phases = [phase for phase in SERVER if phase in given.phases]
     if not phases and not given.minutes:
         return
     voices, log = scratch / "voices", scratch / "server.log"
     environment = {"VOICE_CLONE_DEVICE": given.device}
-    progress.begin("the server starts")
+    if not progress.begins("the server starts"):
+        return
     began = time.perf_counter()
     with TritonServer(checkpoint, voices, log=log, environment=environment) as server:
         found["load_seconds"] = round(time.perf_counter() - began, 1)
         metrics = f"localhost:{server.metrics_port}"
         found["registered_ms"] = asyncio.run(_register(server.url))
-        if "voices" in phases:
-            progress.begin("voices in every way")
+        if "voices" in phases and progress.begins("voices in every way"):
             found["first_audio_ms"] = asyncio.run(_voices(server.url, given.runs, given.frames))
         if "load" in phases:
             found["load"] = []
             levels = {f"{each:g} callers": _level(given, [each], []) for each in given.callers}
             levels |= {f"{each:g} requests a second": _level(given, [], [each]) for each in given.rates}
             for name, level in levels.items():
-                progress.begin(f"load: {name}")
-                found["load"] += asyncio.run(load.run(server.url, metrics, level))
-        if "leaving" in phases:
-            progress.begin("callers that leave")
+                if progress.begins(f"load: {name}"):
+                    found["load"] += asyncio.run(load.run(server.url, metrics, level))
+        if "leaving" in phases and progress.begins("callers that leave"):
             leavers = _level(given, given.callers[-1:], [], cancel=1.0)
             found["left"] = asyncio.run(load.run(server.url, metrics, leavers))
             found["whole_after_leaving_ms"] = asyncio.run(_again(server.url))[0]
-        if given.minutes:
-            progress.begin(f"{given.minutes:g} minutes of load")
+        if given.minutes and progress.begins(f"{given.minutes:g} minutes of load"):
             level = _level(given, given.callers[-1:], [])
             found["minutes"] = {}
             asyncio.run(gpu_minutes.run(server, level, given, found["minutes"], progress.keep))
-    if "restart" in phases:
-        progress.begin("the server restarts")
+    if "restart" in phases and progress.begins("the server restarts"):
         with TritonServer(checkpoint, voices, log=log, environment=environment) as server:
             found["restored_ms"], found["restored"] = asyncio.run(_again(server.url))
 

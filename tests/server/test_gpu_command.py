@@ -28,7 +28,8 @@ def test_the_whole_command(
     assert gpu.main() == 0
     whole = json.loads(target.read_text())
     found, pair = whole["server"], whole["codes"]
-    assert not whole["failed"] and found["restored"] == "restored"
+    assert not whole["failed"] and not whole["left_out"] and whole["cpu"]["passed"]
+    assert found["restored"] == "restored"
     assert {kind: of["n"] for kind, of in found["first_audio_ms"].items()} == dict.fromkeys(KINDS, 1)
     assert [level["load"] for level in found["load"]] == ["1 callers", "3 callers", "2/s"]
     assert set(found["left"][0]["errors"]) == {"cancelled"}
@@ -37,4 +38,4 @@ def test_the_whole_command(
     assert pair["encoders"]["qwen3_tts/icl/codec_codes"]["first_difference"] is None
     assert any("embedding" in name and of["apart"] == 0 for name, of in pair["encoders"].items())
     phases = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
-    assert phases[0] == "checkpoint" and phases[-1] == "end" and len(phases) == 13
+    assert phases[0] == "checkpoint" and phases[-1] == "end" and len(phases) == 14

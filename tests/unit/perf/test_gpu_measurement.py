@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from perf import engines, gpu, gpu_decoder, gpu_engines
+from perf import engines, gpu, gpu_decoder, gpu_engines, gpu_equal
 from tests.support.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.native_stack import NativeStack
@@ -61,7 +61,7 @@ def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp
     """Its codes are those of steps in turn; the first frame is not among the times of the others."""
     folder = make_endless(checkpoint_folder("tiny", 0), tmp_path / "endless")
     in_turn, ahead = engines.Ours(folder, "fp32"), engines.Ours(folder, "fp32", slots=2)
-    prompt = gpu_engines.a_prompt(in_turn)
+    prompt = gpu_equal.a_prompt(in_turn)
     codes = [engine.speak(prompt, 5, 2, served=True)[0] for engine in (in_turn, ahead)]
     assert ahead.generator(2).ahead and not in_turn.generator(2).ahead
     assert codes[0].shape == (5, 16) and np.array_equal(*codes)

@@ -1,0 +1,39 @@
+"""The phases of `perf/gpu`, and which of them there is still time for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from perf.progress import Progress
+
+BARE = ("engines", "cpu", "decoder")  # they need torch and this package, but no server
+SERVER = ("voices", "load", "leaving", "restart")  # of one server
+PHASES = (*BARE, *SERVER, "codes")
+
+
+class Phases(Progress):
+    """Begins phases until the time is up; what it leaves out it puts into `found["left_out"]` with the reason.
+
+    Args:
+        path: of the result file, as of `Progress`.
+        found: what goes into it.
+        within: seconds; None: no end.
+    """
+
+    def __init__(self, path: Path | None, found: dict[str, Any], within: float | None) -> None:
+        super().__init__(path, found)
+        self._left_out: dict[str, str] = found.setdefault("left_out", {})
+        self._within = within
+        self._start = time.perf_counter()
+
+    def begins(self, phase: str) -> bool:
+        """Begin a phase, if there is time. A phase that has begun is not stopped."""
+        spent = time.perf_counter() - self._start
+        if self._within is not None and spent >= self._within:
+            self._left_out[phase] = f"{spent:.0f} s had passed; {self._within:g} were given"
+            self.keep()
+            return False
+        self.begin(phase)
+        return True
