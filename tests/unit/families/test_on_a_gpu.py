@@ -15,9 +15,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from tests.support.backend_double import backend_double
 from tests.support.factories import CheckpointFactory
 from tests.support.fish import make_fish
 from tests.support.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
+from voice_clone import compute
 from voice_clone.autoregressive.steps import static_step
 from voice_clone.autoregressive.talker import MoreText
 from voice_clone.codec.chunk import Chunk, Decoded
@@ -148,6 +150,26 @@ def test_encoders(family: Family, folder: Path) -> None:
     assert got.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-4 if array.dtype == np.float32 else 0)
+
+
+@pytest.mark.parametrize(("device", "warm"), [("cuda", True), ("cpu", False)])
+def test_encoders_are_warm_when_they_are_loaded(
+    family: Family, folder: Path, monkeypatch: pytest.MonkeyPatch, device: str, warm: bool
+) -> None:
+    """On a GPU an encoder has encoded before its first clip comes, on the thread that loads and serves."""
+    monkeypatch.setattr(compute, "prepare", lambda settings: None)  # it asks CUDA for more than is pretended
+    with pretend_gpu() as gpu, backend_double("stages.encoder") as (module,):
+        for load in family.encoders:
+
+            def load_stage(given: Settings, call: Any, load: Any = load) -> EncoderStage:
+                stage: EncoderStage = load(given)
+                gpu.launches.clear()
+                return stage
+
+            model = type("Model", (module.EncoderModel,), {"load_stage": staticmethod(load_stage)})()
+            gpu.waits = 0
+            model.load(settings(folder, device))
+            assert (sum(gpu.launches.values()) > 30, gpu.waits) == (warm, int(warm))
 
 
 @pytest.mark.parametrize(("precision", "graphs"), [("fp32", False), ("fp32", True), ("bf16", True)])

@@ -12,9 +12,13 @@ out   <artifact>   the family's
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
+
+import numpy as np
 
 from voice_clone import compute
 from voice_clone.audio import check_waveform, resample
@@ -26,6 +30,8 @@ from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.tensors import Value
+
+log = logging.getLogger("voice_clone.encoder")
 
 # oneDNN compiles for the length of each clip and would keep it: without this bound the process of a codec encoder grows
 # by 170 MB over 1000 clips.
@@ -41,10 +47,22 @@ class EncoderModel(Model):
         """The family's stage, as the settings ask for it."""
 
     def load(self, settings: Settings) -> None:
-        """Load the network."""
+        """Load the network; on a GPU, warm it up."""
         compute.prepare(settings)
         self._stage = self.load_stage(settings, call)
         self.threads = compute.encoder_threads(settings)
+        if compute.device(settings) == "cuda" and not self.threads:  # threads: the network is another model's
+            self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Encode a second of noise, so that the first clip does not wait for CUDA's libraries to set themselves up.
+
+        They do so for each thread. Triton calls `load` and `execute`, which encodes, on the same one.
+        """
+        began = time.monotonic()
+        noise = 0.1 * np.random.default_rng(0).standard_normal(self._stage.sample_rate)
+        self._stage.encode(noise.astype(np.float32), None)
+        log.info("warmed up in %.1f s", time.monotonic() - began)
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Encode a clip, or describe the artifacts."""
