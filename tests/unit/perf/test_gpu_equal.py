@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from perf import gpu_engines, gpu_equal
 from perf.engines import Ours
 from tests.support.factories import CheckpointFactory
+from tests.support.pretend_gpu import pretend_gpu
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
+from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
 
 STREAMS, FRAMES = 4, 8
@@ -128,3 +130,16 @@ def test_the_margin_after_a_past(pair: tuple[Ours, Ours]) -> None:
     assert made[0] is not None and made[1] is not None
     margin = gpu_equal.margin_after(reference, prompts[0], made[0][None], made[1])
     assert margin == pytest.approx(found["differences"][0]["margin"], rel=1e-3)
+
+
+def test_a_gpu_against_a_cpu(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensors of both devices meet; margins are found on either side."""
+    monkeypatch.setattr(compute, "prepare", lambda settings: None)  # it asks CUDA for more than is pretended
+    cpu = Ours(endless, "fp32", max_length=256)
+    with pretend_gpu():
+        gpu = Ours(endless, "fp32", "cuda", max_length=256)
+        found = gpu_equal.compare(cpu, gpu, 3, 4)
+        assert found["equal"] == 3 and found["waveform"] > 0 and gpu_engines.as_good_as_equal(found, "fp32")
+        change(cpu, "head", lambda logits: logits.flip(0))  # of three rows, two are swapped
+        for reference, tested in ((cpu, gpu), (gpu, cpu)):
+            assert gpu_equal.compare(reference, tested, 3, 2)["parted"] == 2

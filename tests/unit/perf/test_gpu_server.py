@@ -69,6 +69,20 @@ def test_the_first_frame_that_differs() -> None:
     assert difference(codes, codes[:6]) == {"frames": 6, "first_difference": 6, "equal_before": 1.0}
 
 
+@pytest.mark.parametrize(("sent", "language"), [(-1, None), (2050, 2050)])
+def test_a_prompt_of_a_server(sent: int, language: int | None) -> None:
+    tensors: dict[str, Any] = {
+        "role_ids": np.arange(3, dtype=np.int32),
+        "text_ids": np.arange(5, dtype=np.int32),
+        "speaker_embedding": np.ones(4, np.float32),
+        "reference_ids": np.arange(2, dtype=np.int32),
+        "reference_codes": np.ones((6, 16), np.int32),
+    }
+    prompt = gpu_against_cpu.parsed({**tensors, "language_id": np.array([sent], np.int32)})
+    assert all(np.array_equal(getattr(prompt, name), value) for name, value in tensors.items())
+    assert prompt.language_id == language
+
+
 def test_how_far_apart() -> None:
     speech = np.sin(np.arange(1000, dtype=np.float32))
     assert apart(speech, speech) == 0 and apart(1.1 * speech, speech) == pytest.approx(0.1, rel=1e-3)
