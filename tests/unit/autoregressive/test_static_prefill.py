@@ -22,6 +22,7 @@ from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
+from voice_clone.lru_cache import Origin
 
 MAX_LENGTH, FRAMES, CHUNK = 96, 4, 24
 HOW = SamplingParameters(seed=7)
@@ -185,3 +186,24 @@ def test_the_prefix_of_a_voice_is_kept(talker: Talker, prompts: list[Prompt], de
         assert torch.equal(*states)
     else:
         torch.testing.assert_close(*states, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_several_voices_are_restored(
+    talker: Talker, prompts: list[Prompt], alone: list[npt.NDArray[np.int32]], deterministic: bool
+) -> None:
+    """All are read in slot 0, one after the other; then each voice has its own prefix, in any slot."""
+    generator = static(talker, deterministic=deterministic, prefix_bytes=1 << 20)
+    assert generator.restore([(Origin.unknown(), prompt) for prompt in prompts[:4]], 60.0) == 4
+    assert generator.live == frozenset() and not generator._model.cache.keys.any()
+    slots, unread = {5 - number: number for number in range(4)}, {}
+    for slot, number in slots.items():
+        unread[slot] = generator.start(slot, TalkerRequest(prompts[number], HOW, FRAMES))
+        assert unread[slot] == prefill_length(prompts[number]) - voice_length(prompts[number])
+    generator.prefill(unread)
+    frames = [generator.step(list(slots)) for _ in range(FRAMES)]
+    for place, number in enumerate(slots.values()):
+        np.testing.assert_array_equal([step[place].payload for step in frames], alone[number])
+    for number in (4, 5):  # what was not restored is read
+        generator.free(number)
+        assert generator.start(number, TalkerRequest(prompts[number], HOW, FRAMES)) == prefill_length(prompts[number])
