@@ -114,5 +114,7 @@ def _size(name: str, read: list[torch.Tensor], written: list[torch.Tensor]) -> i
 
 
 def _conversions(mask: torch.Tensor) -> int:
-    """Kernels that turn a mask into what the attention takes: a bool one into numbers, and rows of a multiple of 8."""
-    return 2 * (mask.dtype == torch.bool) + 2 * (mask.shape[-1] % 8 != 0)
+    """Kernels that turn a mask into what the attention takes: a bool one into numbers, and rows at multiples of 8."""
+    if mask.dtype == torch.bool:  # of which the numbers lie one after the other
+        return 2 + 2 * (mask.shape[-1] % 8 != 0)
+    return 2 * any(stride % 8 for stride in mask.stride()[:-1])

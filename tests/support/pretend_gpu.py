@@ -43,6 +43,8 @@ WHOLE = (
     aten.layer_norm.default,
 )
 
+ATTENTION = aten.scaled_dot_product_attention.default
+
 Observer = Callable[[Any, list[torch.Tensor], list[torch.Tensor]], None]
 """(operator, its tensors, its results) of each kernel."""
 
@@ -156,6 +158,8 @@ class PretendGPU(TorchDispatchMode):
             same = source.dtype == (args[0].dtype if len(taken) == 2 else kwargs.get("dtype") or source.dtype)
             self.blocking += not (same and _told_not_to_wait(args, kwargs) and self._is_pinned(source))
         result = args[0].clone() if func in PINS else func(*inner_args, **inner_kwargs)
+        if func is ATTENTION:
+            result = _laid_as_on_a_gpu(result, inner_args[0], inner_args[3:], inner_kwargs)
         if pins:
             self._pinned[result.untyped_storage().data_ptr()] = result
         if not on_gpu:
@@ -184,6 +188,18 @@ class PretendGPU(TorchDispatchMode):
 def _told_not_to_wait(args: Any, kwargs: Any) -> bool:
     """Whether a copy is one that the host does not wait for, as far as it can."""
     return bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
+
+
+def _laid_as_on_a_gpu(out: torch.Tensor, query: torch.Tensor, rest: list[Any], named: dict[str, Any]) -> torch.Tensor:
+    """The results of attention [B, H, T, D] in the order that CUDA's kernels give them in memory.
+
+    Flash attention takes half precision without a mask, and writes in the order of the queries. The memory-efficient
+    one takes all else, and writes [B, T, H, D].
+    """
+    mask = rest[0] if rest else named.get("attn_mask")
+    if mask is None and out.dtype != torch.float32:
+        return torch.empty_like(query).copy_(out)
+    return out.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _listed(value: Any) -> list[Any]:

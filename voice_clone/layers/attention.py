@@ -103,7 +103,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_causa
     Args:
         q: [B, H, T, D].
         k, v: [B, G, S, D], H a multiple of G.
-        mask: bool, broadcastable to [B, H, T, S], true where a query attends to a key; None: everywhere.
+        mask: bool, broadcastable to [B, H, T, S], true where a query attends to a key, or one that is added to the
+            scores; None: everywhere.
         is_causal: instead of a mask, if T == S and position t attends to 0..t.
 
     Returns:
@@ -133,6 +134,18 @@ def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
     return (in_window & exists[:, None, :]).unsqueeze(1)
 
 
+def additive_mask(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool mask [..., S], true where a query may look, as one that is added to the scores.
+
+    On a GPU every layer would turn a bool mask into that anew, and would copy a mask whose rows do not begin at
+    multiples of 8 numbers. So there its rows are parts of longer ones.
+    """
+    added = torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, -torch.inf)
+    if seen.is_cuda and seen.shape[-1] % 8:
+        return F.pad(added, (0, -seen.shape[-1] % 8))[..., : seen.shape[-1]]
+    return added
+
+
 class SlidingWindowAttention(StreamingModule):
     """Causal self-attention over a window, exact across chunks by a rolling key-value cache.
 
@@ -155,7 +168,7 @@ class SlidingWindowAttention(StreamingModule):
         return self.k_proj.weight.new_zeros(batch, *self.state_shape)
 
     def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
-        """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, window mask."""
+        """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, mask."""
         cos, sin, mask = context
         q = apply_rotary(split_heads(self.q_proj(x), self.head_dim), cos, sin)
         k = apply_rotary(split_heads(self.k_proj(x), self.head_dim), cos, sin)

@@ -97,15 +97,14 @@ class CausalConvTranspose1d(StreamingModule):
 
     def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, C, T] -> ([B, C', T * stride], the next state)."""
-        if valid is not None and self.overlap:  # what is padding must not reach the next outputs
+        if self.overlap == 0:
+            valid = None  # no output depends on an earlier input
+        if valid is not None:  # what is padding must not reach the next outputs
             x = valid.silenced(x)
         out = self._overlapping(x)
         out[..., : self.overlap] += state
         done = out.shape[-1] - self.overlap
-        if valid is not None and self.overlap:
-            after = valid.behind(out, self.overlap, 2)
-        else:
-            after = out[..., done:].clone()
+        after = out[..., done:].clone() if valid is None else valid.behind(out, self.overlap, 2)
         # The bias is added once to each output, not to each of its overlapping parts.
         assert self.conv.bias is not None
         return out[..., :done] + self.conv.bias[:, None], after

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voice_clone.layers.kept import KeptOnGpu
+
 _MIN_USAGE = 1e-5  # avoids a division by zero for a code that was never used
 
 
@@ -86,10 +88,18 @@ class DecoderCodebook(nn.Module):
         super().__init__()
         self.embedding_sum = nn.Parameter(torch.zeros(size, dim))
         self.cluster_usage = nn.Parameter(torch.ones(size))
+        self._vectors: KeptOnGpu[Tensor] = KeptOnGpu()
 
     def forward(self, codes: Tensor) -> Tensor:
-        """codes [B, T] -> vectors [B, T, D]. Only these codes' sums are divided."""
+        """codes [B, T] -> vectors [B, T, D]."""
+        if codes.is_cuda:
+            return F.embedding(codes, self._vectors.get(self.embedding_sum, self._divided))
+        # Only these codes' sums are divided.
         return F.embedding(codes, self.embedding_sum) / self.cluster_usage[codes].clamp(min=_MIN_USAGE)[..., None]
+
+    def _divided(self) -> Tensor:
+        """The vectors of all codes [size, D]."""
+        return self.embedding_sum / self.cluster_usage.clamp(min=_MIN_USAGE)[:, None]
 
 
 class ResidualStack(nn.Module):

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
+from voice_clone.layers.kept import KeptOnGpu
 
-class Snake(nn.Module):
+
+class _Periodic(nn.Module, ABC):
+    """x + sin²(ax) b for each channel; `factors` are a and b."""
+
+    alpha: nn.Parameter
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._factors: KeptOnGpu[tuple[Tensor, Tensor]] = KeptOnGpu()
+
+    @property
+    @abstractmethod
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """What x is multiplied with in the sine, and the squared sine after it; [C] each."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner, outer = self._factors.get(self.alpha, lambda: self.factors)
+        # In place, because at the sample rate the time is that of reading and writing memory.
+        return (x * inner[:, None]).sin_().square_().mul_(outer[:, None]).add_(x)
+
+
+class Snake(_Periodic):
     """x + sin²(αx) / α for each channel (Ziyin et al. 2020)."""
 
     def __init__(self, channels: int) -> None:
@@ -15,15 +39,11 @@ class Snake(nn.Module):
 
     @property
     def factors(self) -> tuple[Tensor, Tensor]:
-        """What x is multiplied with in the sine, and the squared sine after it; [C] each."""
         alpha = self.alpha.flatten()
         return alpha, 1.0 / (alpha + 1e-9)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return (x * self.alpha).sin_().square_().mul_(1.0 / (self.alpha + 1e-9)).add_(x)
 
-
-class SnakeBeta(nn.Module):
+class SnakeBeta(_Periodic):
     """x + sin²(αx) / β for each channel (BigVGAN, Lee et al. 2023). α and β are stored as logarithms."""
 
     def __init__(self, channels: int) -> None:
@@ -33,11 +53,4 @@ class SnakeBeta(nn.Module):
 
     @property
     def factors(self) -> tuple[Tensor, Tensor]:
-        """As of `Snake`."""
         return self.alpha.exp(), 1.0 / (self.beta.exp() + 1e-9)
-
-    def forward(self, x: Tensor) -> Tensor:
-        alpha = self.alpha.exp()[:, None]
-        beta = self.beta.exp()[:, None]
-        # In place, because at the sample rate the time is that of reading and writing memory.
-        return (x * alpha).sin_().square_().mul_(1.0 / (beta + 1e-9)).add_(x)

@@ -47,7 +47,7 @@ class Valid:
         """x [B, C, T] with zeros in the place of padding; T is a multiple of the frames."""
         if self._padding is None:
             self._padding = self._numbers[: self._frames] >= self._lengths[:, None]  # [B, frames]
-        by_frame = x.unflatten(-1, (self._frames, -1))
+        by_frame = torch.unflatten(x, -1, (self._frames, -1))
         return by_frame.masked_fill(self._padding[:, None, :, None], 0).flatten(-2)
 
 

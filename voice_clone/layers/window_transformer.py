@@ -13,6 +13,7 @@ from voice_clone.layers.attention import (
     LayerScale,
     RMSNorm,
     SlidingWindowAttention,
+    additive_mask,
     rotary_cos_sin,
     rotary_frequencies,
     sliding_window_mask,
@@ -90,7 +91,10 @@ class WindowTransformer(nn.Module):
         head_dim, theta, device = config.head_dim, config.rope_theta, position.device
         frequencies = self._frequencies.get(position, lambda: rotary_frequencies(head_dim, theta, device))
         cos, sin = rotary_cos_sin(positions, head_dim, theta, config.rope_dtype, frequencies)
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)  # once, not in each layer
         mask = sliding_window_mask(position, length, config.sliding_window)
+        if x.is_cuda:
+            mask = additive_mask(mask, x.dtype)
         for layer in self.layers:
             x = layer(x, stream, cos, sin, mask)
         normed: Tensor = self.norm(x)

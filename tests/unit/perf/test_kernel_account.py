@@ -11,15 +11,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from perf import kernels
 from perf.kernel_account import ATTENTION, ATTENTION_POSITION, ATTENTION_START, COPY, MASK, Account, Counting
-from perf.kernels import frame, on_gpu
+from perf.kernels import chunk, frame, on_gpu
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.small_codec import SMALL
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.layers.attention import additive_mask
 
-MOST = 2150  # kernels of a frame of the 0.6B shape
+MOST = 2125  # kernels of a frame of the 0.6B shape
+MOST_OF_A_CHUNK = 550  # at any usual length, fp32
 RATES = {torch.float32: 1e30, torch.bfloat16: 1e30}  # arithmetic takes no time
 
 
@@ -74,19 +76,64 @@ def test_what_torch_does_on_a_gpu_of_its_own_accord() -> None:
         x, keys = torch.zeros(4, 6, 8, device="cuda"), torch.zeros(1, 2, 16, 8, device="cuda")
         masks = [torch.zeros(6, 16, device="cuda"), torch.zeros(6, 16, dtype=torch.bool, device="cuda")]
         short = torch.zeros(6, 13, dtype=torch.bool, device="cuda")
+        added, odd = [additive_mask(short, torch.float32)], torch.zeros(6, 13, device="cuda")
         counting.account = Account()
         torch.nn.functional.rms_norm(x, (8,))
         assert counting.account.kernels == {"rms_norm": 1}
         torch.nn.functional.rms_norm(x[:, :3], (8,))
         assert counting.account.kernels[COPY] == 1
-        for mask, conversions in ((None, 0), (masks[0], 0), (masks[1], 2), (short, 6)):
+        for mask, conversions in ((None, 0), (masks[0], 0), (masks[1], 2), (short, 6), (*added, 6), (odd, 8)):
             seen = keys if mask is None else keys[:, :, : mask.shape[-1]]
             before = counting.account.seconds
             torch.nn.functional.scaled_dot_product_attention(keys[:, :, :6], seen, seen, attn_mask=mask)
             assert counting.account.kernels[MASK] == conversions
             took = counting.account.seconds - before
             assert took == pytest.approx(ATTENTION_START + ATTENTION_POSITION * seen.shape[2], rel=0.01)
-        assert counting.account.kernels[ATTENTION] == 4
+        assert counting.account.kernels[ATTENTION] == 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_order_of_attentions_results(dtype: torch.dtype, masked: bool) -> None:
+    """With a mask, and in fp32, two heads of one group are copied before they are joined."""
+    counting = Counting(1e-9, 1e30, RATES)
+    with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
+        q, keys = (torch.zeros(3, 4, size, 8, dtype=dtype, device="cuda") for size in (2, 16))
+        mask = torch.zeros(2, 16, dtype=dtype, device="cuda") if masked else None
+        counting.account = Account()
+        out = torch.nn.functional.scaled_dot_product_attention(q, keys, keys, attn_mask=mask)
+        out.transpose(1, 2).flatten(2)
+        copied = counting.account.kernels["clone"]
+        out.reshape(3, 8, 8)
+        copies = (copied, counting.account.kernels["clone"] - copied)
+    assert copies == ((0, 1) if masked or dtype == torch.float32 else (1, 0))
+
+
+def test_a_chunk_of_the_released_shape(tmp_path: Path) -> None:
+    """What the weights alone decide, and what is the same in all layers, is not computed at each replay."""
+    write_configuration(SHAPES["0.6b"], tmp_path)
+    counting = Counting(1e-6, 1e12, RATES)
+    config = load_config(tmp_path)
+    with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
+        found = chunk(config, 2, counting, "fp32", 1e30)
+    assert set(found) == set(CHUNK_FRAMES)
+    for account in found.values():
+        assert 500 < account.count <= MOST_OF_A_CHUNK
+        for name in ("exp", "reciprocal", "div", "index", "pow", MASK):
+            assert name not in account.kernels
+        assert account.kernels["clamp"] == 1, "that of the samples"
+        assert account.kernels["arange"] <= 4
+
+
+def test_of_half_precision_no_layer_converts_tables() -> None:
+    counting = Counting(1e-6, 1e12, RATES)
+    with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
+        decoder = on_gpu(CodecDecoder, torch.bfloat16, SMALL)
+        codes, state = torch.zeros(1, SMALL.num_quantizers, 2, dtype=torch.int64, device="cuda"), decoder.new_state(1)
+        decoder.decode_chunk(codes, state)
+        counting.account = Account()
+        decoder.decode_chunk(codes, state)
+    assert counting.account.kernels["_to_copy"] == 3, "positions, cosine and sine"
 
 
 def test_a_frame_of_the_released_shape(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
-from voice_clone.layers.attention import RMSNorm
+from voice_clone.layers.attention import RMSNorm, additive_mask
 
 
 class Stack(Protocol):
@@ -180,14 +180,14 @@ class DecoderStack(nn.Module):
 
     def _added(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
         """An additive mask of the first `length` keys, [B, S]: from a bool mask every layer would make it anew."""
-        return _additive(self._seen(torch.arange(length, device=positions.device), positions), dtype)
+        return additive_mask(self._seen(torch.arange(length, device=positions.device), positions), dtype)
 
     def _visible(self, length: int, start: int, like: Tensor) -> Tensor | None:
         """The mask `visible`, made once and additive, of the dtype and on the device of `like`."""
         key = length, start, like.dtype, like.device
         if key not in self._masks:
             seen = visible(length, start, self.config, like.device)
-            self._masks[key] = None if seen is None else _additive(seen, like.dtype)
+            self._masks[key] = None if seen is None else additive_mask(seen, like.dtype)
         return self._masks[key]
 
     def _run(self, x: Tensor, positions: Tensor | slice, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
@@ -198,8 +198,3 @@ class DecoderStack(nn.Module):
             x = layer(x, cos, sin, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])
         return hidden
-
-
-def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bool mask, true where a query may look, as one that is added to the scores."""
-    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, -torch.inf)

@@ -1,0 +1,77 @@
+"""What modules keep on a GPU that is none, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.support.pretend_gpu import pretend_gpu
+from voice_clone.layers.attention import additive_mask
+from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.rvq import DecoderCodebook
+from voice_clone.layers.snake import Snake, SnakeBeta
+
+CHANNELS, CODES = 6, 5
+
+
+def codebook() -> DecoderCodebook:
+    return DecoderCodebook(CODES, CHANNELS)
+
+
+def filled(make: Callable[[], nn.Module], device: str) -> nn.Module:
+    with torch.device(device):
+        module = make().requires_grad_(False)
+    torch.manual_seed(0)
+    for parameter in module.parameters():
+        parameter.copy_(torch.rand(parameter.shape, device="cpu").to(device) + 0.5)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "x"),
+    [
+        (lambda: Snake(CHANNELS), torch.linspace(-2, 2, 4 * CHANNELS).view(1, CHANNELS, 4)),
+        (lambda: SnakeBeta(CHANNELS), torch.linspace(-2, 2, 4 * CHANNELS).view(1, CHANNELS, 4)),
+        (codebook, torch.tensor([[0, 4, 4, 2]])),
+    ],
+)
+def test_the_second_run_computes_less_and_gives_the_same(make: Callable[[], nn.Module], x: Tensor) -> None:
+    expected = filled(make, "cpu")(x)
+    with pretend_gpu() as gpu, torch.inference_mode():
+        module = filled(make, "cuda")
+        runs = []
+        for _ in range(2):
+            gpu.launches.clear()
+            got = module(x.to("cuda"))
+            runs.append(gpu.launches.copy())
+            assert torch.equal(got.cpu(), expected)
+    assert sum(runs[1].values()) < sum(runs[0].values())
+    assert not any("exp" in name or "reciprocal" in name or "div" in name for name in runs[1])
+
+
+def test_weights_that_learn_and_those_of_a_cpu_are_not_kept() -> None:
+    made: list[int] = []
+
+    def compute() -> int:
+        made.append(len(made))
+        return made[-1]
+
+    kept: KeptOnGpu[int] = KeptOnGpu()
+    assert [kept.get(torch.ones(1), compute) for _ in range(2)] == [0, 1]
+    with pretend_gpu():
+        learns, stays = torch.ones(1, device="cuda", requires_grad=True), torch.ones(1, device="cuda")
+        assert [kept.get(learns, compute) for _ in range(2)] == [2, 3]
+        assert [kept.get(stays, compute) for _ in range(2)] == [4, 4]
+
+
+@pytest.mark.parametrize("size", [8, 11])
+def test_rows_of_masks_begin_at_multiples_of_8_on_a_gpu(size: int) -> None:
+    seen = torch.ones(2, 1, 3, size, dtype=torch.bool).tril()
+    expected = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+    assert torch.equal(additive_mask(seen, torch.float32), expected)
+    with pretend_gpu(), torch.inference_mode():
+        mask = additive_mask(seen.to("cuda"), torch.float32)
+        assert torch.equal(mask.cpu(), expected) and all(stride % 8 == 0 for stride in mask.stride()[:-1])
