@@ -25,7 +25,7 @@ class Options:
     """
 
     seed: int = 1
-    shards: int = 120
+    shards: int = 240
     shard_size: int = 200
     jobs: int = 2
     steps: Mapping[str, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ def main() -> int:
     )
     parser.add_argument("--work", type=Path, default=WORK, help="folder of all states (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
-    parser.add_argument("--shards", type=int, default=120, help="of 200 sentences each (default: %(default)s)")
+    parser.add_argument("--shards", type=int, default=240, help="of 200 sentences each (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="processes that make data (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of a training (default: %(default)s)")
     parser.add_argument("--only", choices=stages, nargs="+", help="these stages alone; those before must be complete")
