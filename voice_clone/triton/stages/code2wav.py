@@ -26,6 +26,7 @@ from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
+from voice_clone.gpu_memory import memory_bounded_by
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.opening import open_known_voices
@@ -124,7 +125,8 @@ class Code2WavModel(Model):
 def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: Settings) -> None:
     lengths = chunk_schedule(settings, stage.chunk_frames)
     batches = sorted({1, compute.max_decode_batch(settings)})
-    code2wav.warm_up(lengths, batches, settings.number("warm_up_seconds", 20.0))
+    with memory_bounded_by("max_decode_batch"):
+        code2wav.warm_up(lengths, batches, settings.number("warm_up_seconds", 20.0))
     references = stage.known_references(open_known_voices(settings))
     restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
     log.info("restored the decoder's state after the references of %d voices", restored)

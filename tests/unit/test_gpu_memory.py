@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.support.backend_double import backend_double
-from voice_clone.autoregressive.gpu_memory import memory_bounded_by
 from voice_clone.errors import Unsupported
+from voice_clone.gpu_memory import memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner, Step
 from voice_clone.settings import Settings
 
@@ -63,10 +63,17 @@ def test_whatever_else_fails_is_left_alone() -> None:
         1 / 0  # noqa: B018
 
 
-def test_the_talker_names_its_setting() -> None:
-    def fail(*args: Any) -> None:
-        raise full()
+def fail(*args: Any) -> None:
+    raise full()
 
+
+def test_the_talker_names_its_setting() -> None:
     stage = SimpleNamespace(generator=SimpleNamespace(prepare=fail), example=None)
     with backend_double("stages.talker") as (module,), pytest.raises(Unsupported, match="smaller max_streams,"):
         module._warm_up(stage, Settings({}, environ={"VOICE_CLONE_DEVICE": "cpu"}))
+
+
+def test_code2wav_names_its_setting() -> None:
+    code2wav, stage = SimpleNamespace(warm_up=fail), SimpleNamespace(chunk_frames=(1, 2))
+    with backend_double("stages.code2wav") as (module,), pytest.raises(Unsupported, match="smaller max_decode_batch,"):
+        module._warm_up(code2wav, stage, Settings({}, environ={"VOICE_CLONE_DEVICE": "cpu"}))

@@ -1,4 +1,4 @@
-"""What a talker says that finds too little memory on its GPU while it warms up: which setting would be right."""
+"""What a model says that finds too little memory on its GPU while it warms up: which setting would be right."""
 
 from __future__ import annotations
 
