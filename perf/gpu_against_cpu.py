@@ -27,7 +27,7 @@ from perf.engines import Ours
 from perf.reference import TRANSCRIPT, fresh_clip
 from perf.stage_inputs import Tensors, ask, tensor
 from tools.triton_server import TritonServer
-from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_stage import read_prompt
 from voice_clone.speakers.disk.bundle import unpack_bundle
 
 VOICE = "measured"
@@ -59,7 +59,7 @@ def measure(checkpoint: Path, scratch: Path, device: str, frames: int) -> dict[s
     talkers = difference(codes[0], codes[1])
     first = talkers["first_difference"]
     if first is not None and first < min(map(len, codes)):
-        engine, whole = Ours(checkpoint, "fp32"), parsed(prompt)
+        engine, whole = Ours(checkpoint, "fp32"), read_prompt(prompt)
         talkers["margin"] = gpu_equal.margin_after(engine, whole, codes[1][: first + 1], codes[0][first])
     return {
         "encoders": {name: _compared(values, voices[1][name]) for name, values in voices[0].items()},
@@ -76,19 +76,6 @@ def difference(ours: Codes, cpu: Codes) -> dict[str, Any]:
     equal = first == len(cpu) == len(ours)
     share = first / len(cpu) if len(cpu) else 0.0
     return {"frames": len(cpu), "first_difference": None if equal else first, "equal_before": share}
-
-
-def parsed(tensors: Tensors) -> Prompt:
-    """What the prompt stage of a server has made, as the talker stage of a server reads it."""
-    language = int(tensors["language_id"].reshape(-1)[0])
-    return Prompt(
-        tensors["role_ids"],
-        tensors["text_ids"],
-        tensors["speaker_embedding"],
-        tensors["reference_ids"],
-        tensors["reference_codes"],
-        language_id=None if language < 0 else language,
-    )
 
 
 def apart(ours: NDArray[Any], cpu: NDArray[Any]) -> float | None:

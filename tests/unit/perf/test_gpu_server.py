@@ -9,6 +9,7 @@ import pytest
 
 from perf import gpu_against_cpu, gpu_minutes, gpu_server
 from perf.gpu_against_cpu import apart, difference
+from voice_clone.families.qwen3_tts.talker_stage import read_prompt
 
 SOUND: dict[str, Any] = {
     "load": [{"load": "1 callers", "errors": {}}],
@@ -78,7 +79,7 @@ def test_a_prompt_of_a_server(sent: int, language: int | None) -> None:
         "reference_ids": np.arange(2, dtype=np.int32),
         "reference_codes": np.ones((6, 16), np.int32),
     }
-    prompt = gpu_against_cpu.parsed({**tensors, "language_id": np.array([sent], np.int32)})
+    prompt = read_prompt({**tensors, "language_id": np.array([sent], np.int32)})
     assert all(np.array_equal(getattr(prompt, name), value) for name, value in tensors.items())
     assert prompt.language_id == language
 

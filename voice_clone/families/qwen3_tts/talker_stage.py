@@ -60,23 +60,8 @@ class Qwen3TTSTalker:
     def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[Prompt]:
         """A stream of the prompt that `Qwen3TTSPrompt` has made."""
         check_options(options, OPTIONS)
-        for name in TENSORS:
-            if name not in tensors:
-                raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
-        if tensors["language_id"].size != 1:
-            raise InvalidArgument("prompt: language_id must have one element")
-        language = int(tensors["language_id"].reshape(-1)[0])
         opening = _opening(tensors.get("open_text"))
-        prompt = Prompt(
-            tensors["role_ids"],
-            tensors["text_ids"],
-            tensors["speaker_embedding"],
-            tensors["reference_ids"],
-            tensors["reference_codes"],
-            language_id=None if language < 0 else language,
-            non_streaming_mode=bool(knobs.get("non_streaming_mode", False)),
-            text_open=opening is not None,
-        )
+        prompt = read_prompt(tensors, bool(knobs.get("non_streaming_mode", False)), text_open=opening is not None)
         limit = partial(frame_limit, prompt, knobs.get("max_frames"), self._config, self.generator.max_length)
         text = None
         if opening is not None:
@@ -103,6 +88,30 @@ class Qwen3TTSTalker:
     def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
         """Of each voice on disk with a transcript."""
         return known_prompts(voices, self._tokenizer)
+
+
+def read_prompt(tensors: Arrays, non_streaming_mode: bool = False, text_open: bool = False) -> Prompt:
+    """The prompt in the tensors that the prompt stage has made.
+
+    Raises:
+        InvalidArgument: a tensor is missing or has a wrong shape or type.
+    """
+    for name in TENSORS:
+        if name not in tensors:
+            raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
+    if tensors["language_id"].size != 1:
+        raise InvalidArgument("prompt: language_id must have one element")
+    language = int(tensors["language_id"].reshape(-1)[0])
+    return Prompt(
+        tensors["role_ids"],
+        tensors["text_ids"],
+        tensors["speaker_embedding"],
+        tensors["reference_ids"],
+        tensors["reference_codes"],
+        language_id=None if language < 0 else language,
+        non_streaming_mode=non_streaming_mode,
+        text_open=text_open,
+    )
 
 
 def _opening(open_text: NDArray[Any] | None) -> str | None:
