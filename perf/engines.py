@@ -26,9 +26,8 @@ from voice_clone.batching.steps import Steps
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder import StreamDecoder
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -149,14 +148,16 @@ class Ours:
         self.max_length = max_length
         self.runners: list[GraphRunner] = []
         self._fixed: Generator[Prompt] | None = None
+        graphs: Graphs | None = None
         if slots:
             self.runners = [GraphRunner.on(self.talker.stack.like.device) for _ in range(2)]
             self._fixed = Generator(self.talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()
-            if isinstance(self.decoder, CodecDecoder):
-                graphed = GraphedDecoder(self.decoder, self.form, slots, SCHEDULE, self.runners[1])
-                graphed.prepare()
-                self.decoder = graphed
+            if self.decoder.padded:
+                graphs = Graphs(self.runners[1], slots, SCHEDULE)
+        self.code2wav = Code2Wav(self.decoder, self.form, graphs=graphs)
+        if graphs is not None:
+            self.code2wav.warm_up((1,), (slots,), 60.0)
 
     @property
     def native(self) -> NativeTalker:
@@ -183,11 +184,10 @@ class Ours:
         """
         keep_threads()
         generator = self.generator(streams)
-        code2wav = Code2Wav(self.decoder, self.form)
-        code2wav.warm_up((1,), (streams,), 60.0)
+        self.code2wav.warm_up((1,), (streams,), 60.0)
         in_context = prompt.mode == "icl"
         if in_context:  # a known voice
-            self._decode(code2wav, 0, [prompt.reference_codes[:1]] * streams, prompt.reference_codes)
+            self._decode(0, [prompt.reference_codes[:1]] * streams, prompt.reference_codes)
         how = SamplingParameters(seed=0, do_sample=served, subtalker_do_sample=served)
         spent: defaultdict[str, float] = defaultdict(float)
         began, first = time.perf_counter(), 0.0
@@ -208,12 +208,13 @@ class Ours:
                 rows.append(frame.payload)
             if len(chunk[0]) == SCHEDULE[min(index, len(SCHEDULE) - 1)] or number == frames - 1:
                 with _clock(spent, "code2wav"):
-                    self._decode(code2wav, index + in_context, [np.stack(rows) for rows in chunk])
+                    self._decode(index + in_context, [np.stack(rows) for rows in chunk])
                 first = first or time.perf_counter() - began
                 codes.extend(chunk[0])
                 chunk, index = [[] for _ in range(streams)], index + 1
         total = time.perf_counter() - began
         generator.reset()
+        self._forget(streams)
         per_frame = spent["frames"] / (frames - 1)
         return np.stack(codes), Spent(first, spent["prefill"], per_frame, spent["code2wav"], total, frames)
 
@@ -221,12 +222,29 @@ class Ours:
         """A generator without streams."""
         return self._fixed or Generator(self.talker, streams, self.max_length)
 
-    def _decode(self, code2wav: Code2Wav, index: int, rows: list[Codes], context: Codes | None = None) -> None:
+    def sound(self, codes: Codes) -> npt.NDArray[np.float32]:
+        """Codes [streams, frames, K], decoded side by side in chunks -> [streams, samples]."""
+        pieces, done = [], 0
+        for index, size in enumerate([*SCHEDULE, *[SCHEDULE[-1]] * codes.shape[1]]):
+            if done < codes.shape[1]:
+                pieces.append(np.stack(self._decode(index, [*codes[:, done : done + size]])))
+                done += size
+        self._forget(len(codes))
+        return np.concatenate(pieces, axis=1)
+
+    def _decode(self, index: int, rows: list[Codes], context: Codes | None = None) -> list[npt.NDArray[np.float32]]:
         before = rows[0][:0] if context is None else context
         chunks = [Chunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
-        for decoded in code2wav.decode(chunks):
+        waveforms = []
+        for decoded in self.code2wav.decode(chunks):
             if not isinstance(decoded, Decoded):
                 raise decoded
+            waveforms.append(decoded.waveform)
+        return waveforms
+
+    def _forget(self, streams: int) -> None:
+        for slot in range(streams):
+            self.code2wav.drop(str(slot))
 
 
 def _ahead(generator: Generator[Prompt], streams: int) -> Callable[[], list[Frame]]:

@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from perf import report
 from voice_clone import compute
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_torch_decoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 
@@ -28,21 +31,22 @@ WAYS = ("fp32", "tf32", "bf16")
 STREAMS = (1, 32)  # 32: as many as a server decodes together
 CHUNKS = 6  # of the longest usual length, one after the other
 FRAME_SECONDS = 0.08
+Waveforms = npt.NDArray[np.float32]
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """By precision and streams: seconds of a chunk, audio seconds a second, and the distance from fp32."""
     found: dict[str, Any] = {}
-    exact: dict[int, torch.Tensor] = {}
+    exact: dict[int, Waveforms] = {}
     compute.prepare(_settings(folder, given.device, "fp32"))  # the switches that a server sets, before TF32 is allowed
     for way in WAYS if given.device == "cuda" else ("fp32", "bf16"):
         with _tf32(way == "tf32"):
-            decoder = _decoder(folder, given.device, "bf16" if way == "bf16" else "fp32")
+            decoder, open_streams = _decoder(folder, given.device, "bf16" if way == "bf16" else "fp32")
             found[way] = {}
             for streams in STREAMS:
-                waveform, seconds = _decoded(decoder, streams, given.runs)
+                waveform, seconds = _decoded(decoder, open_streams, streams, given.runs)
                 reference = exact.setdefault(streams, waveform)
-                difference = float((waveform - reference).square().mean().sqrt() / reference.square().mean().sqrt())
+                difference = float(np.sqrt(np.square(waveform - reference).mean() / np.square(reference).mean()))
                 audio = streams * CHUNK_FRAMES[-1] * FRAME_SECONDS
                 rate = report.summary([audio / each for each in seconds])
                 found[way][streams] = {"chunk_s": report.summary(seconds), "audio_a_second": rate, "apart": difference}
@@ -59,12 +63,12 @@ def show(found: dict[str, Any]) -> None:
     print(report.table(["precision", "streams", "ms a chunk", "audio s a second", "apart from fp32"], rows))
 
 
-def _decoder(folder: Path, device: str, precision: str) -> GraphedDecoder:
+def _decoder(folder: Path, device: str, precision: str) -> tuple[CodecDecoder, GraphedStreams]:
     decoder, config = load_torch_decoder(_settings(folder, device, precision))
     if precision == "bf16":
         decoder.bfloat16()  # a CPU would be given fp32
-    runner = GraphRunner.on(decoder.device)
-    return GraphedDecoder(decoder, codec_format(config.codec), max(STREAMS), CHUNK_FRAMES[-1:], runner)
+    graphs = Graphs(GraphRunner.on(decoder.device), max(STREAMS), CHUNK_FRAMES[-1:])
+    return decoder, GraphedStreams(decoder, codec_format(config.codec), graphs, max(STREAMS))
 
 
 def _settings(folder: Path, device: str, precision: str) -> Settings:
@@ -72,21 +76,23 @@ def _settings(folder: Path, device: str, precision: str) -> Settings:
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
 
 
-def _decoded(decoder: GraphedDecoder, streams: int, runs: int) -> tuple[torch.Tensor, list[float]]:
-    """The waveform [B, samples] of random codes, and the seconds of each chunk; the first one warms up."""
-    length = CHUNK_FRAMES[-1]
-    generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(32, (streams, 16, CHUNKS * length), generator=generator).to(decoder.device)
+def _decoded(
+    decoder: CodecDecoder, open_streams: GraphedStreams, streams: int, runs: int
+) -> tuple[Waveforms, list[float]]:
+    """The waveforms [B, samples] of random codes, and the seconds of each chunk; the first run warms up."""
+    codes = np.random.default_rng(0).integers(0, 32, (streams, CHUNKS * CHUNK_FRAMES[-1], 16), np.int32)
     seconds: list[float] = []
-    pieces: list[torch.Tensor] = []
+    pieces: list[Waveforms] = []
     for run in range(runs + 1):
-        state, pieces = decoder.new_state(streams), []
-        for chunk in codes.split(length, dim=-1):  # type: ignore[no-untyped-call]
+        numbers, pieces = [open_streams.open(decoder.new_state(1)) for _ in range(streams)], []
+        for chunk in np.split(codes, CHUNKS, axis=1):
             began = time.perf_counter()
-            pieces.append(decoder.decode_chunk(chunk, state).float().cpu())
+            pieces.append(np.stack(open_streams.decode(numbers, [*chunk])))
             if run:
                 seconds.append(time.perf_counter() - began)
-    return torch.cat(pieces, dim=-1), seconds
+        for number in numbers:
+            open_streams.close(number)
+    return np.concatenate(pieces, axis=1), seconds
 
 
 @contextmanager

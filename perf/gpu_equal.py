@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from perf.engines import SCHEDULE, Ours
+from perf.engines import Ours
 from voice_clone.autoregressive.code_predictor import complete_by_steps
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import penalise
@@ -104,7 +104,7 @@ def compare(reference: Ours, tested: Ours, streams: int, frames: int, waveforms:
     return {
         "codes": same / (frames * streams * reference.talker.codebooks),
         "hidden": hidden,
-        "waveform": apart(*(_waveform(engine, made) for engine in engines)) if made and waveforms else None,
+        "waveform": _waveforms_apart(engines, made) if made and waveforms else None,
         **summary(streams, [*found.values()]),
     }
 
@@ -179,12 +179,7 @@ def _margin(engine: Ours, generator: Generator[Prompt], slot: int, codes: Codes,
     return float((logits[0, codes[book]] - logits[0, other[book]]).abs() / logits.std())
 
 
-def _waveform(engine: Ours, made: Sequence[Codes]) -> torch.Tensor:
-    """Codes [B, K] of each frame -> [B, samples]."""
-    whole = torch.from_numpy(np.stack(made, axis=2).astype(np.int64)).to(engine.decoder.device)  # [B, K, frames]
-    state, pieces, done = engine.decoder.new_state(whole.shape[0]), [], 0
-    for size in [*SCHEDULE, *[SCHEDULE[-1]] * len(made)]:
-        if done < len(made):
-            pieces.append(engine.decoder.decode_chunk(whole[..., done : done + size], state))
-            done += size
-    return torch.cat(pieces, dim=-1)
+def _waveforms_apart(engines: Sequence[Ours], made: Sequence[Codes]) -> float:
+    """What the engines make of codes [B, K] of each frame."""
+    codes = np.stack(made, axis=1)
+    return apart(*(torch.from_numpy(engine.sound(codes)) for engine in engines))

@@ -30,7 +30,7 @@ from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
 from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
@@ -109,7 +109,7 @@ def chunk(config: Qwen3TTSConfig, batch: int, counting: Counting, way: str, rate
     dtype = torch.bfloat16 if way == "bf16" else torch.float32
     decoder = on_gpu(CodecDecoder, dtype, config.codec.decoder_config)
     runner = GraphRunner()
-    GraphedDecoder(decoder, codec_format(config.codec), batch, CHUNK_FRAMES, runner).prepare()
+    GraphedStreams(decoder, codec_format(config.codec), Graphs(runner, batch, CHUNK_FRAMES), most=batch).prepare()
     before, counting.rates[dtype] = counting.rates[dtype], rate
     found = {frames: counted(runner, (batch, frames), counting) for frames in CHUNK_FRAMES}
     counting.rates[dtype] = before
