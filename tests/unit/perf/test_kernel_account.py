@@ -21,7 +21,7 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.attention import additive_mask
 
 MOST = 2125  # kernels of a frame of the 0.6B shape
-MOST_OF_A_CHUNK = 550  # at any usual length, fp32
+MOST_OF_A_CHUNK = 440  # at any usual length, fp32
 RATES = {torch.float32: 1e30, torch.bfloat16: 1e30}  # arithmetic takes no time
 
 
@@ -54,19 +54,21 @@ def test_the_longest_of_three_counts() -> None:
 
 
 def test_arithmetic_of_the_decoder_is_what_torch_counts() -> None:
+    """But for the projections of the codes' vectors, which a GPU keeps."""
     with torch.device("meta"):
-        empty = CodecDecoder(SMALL)
-    with FlopCounterMode(display=False) as torchs, torch.inference_mode():
-        empty.decode_chunk(
-            torch.zeros(3, SMALL.num_quantizers, 5, dtype=torch.int64, device="meta"), empty.new_state(3)
-        )
+        empty, codes = CodecDecoder(SMALL), torch.zeros(3, SMALL.num_quantizers, 5, dtype=torch.int64)
+    with FlopCounterMode(display=False) as whole, torch.inference_mode():
+        empty.decode_chunk(codes, empty.new_state(3))
+    with FlopCounterMode(display=False) as projections, torch.inference_mode():
+        empty.quantizer.decode(codes)
     counting = Counting(1e-6, 1e12, RATES)
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
         decoder = on_gpu(CodecDecoder, torch.float32, SMALL)
-        codes, state = torch.zeros(3, SMALL.num_quantizers, 5, dtype=torch.int64, device="cuda"), decoder.new_state(3)
-        counting.account = Account()
-        decoder.decode_chunk(codes, state)
-    assert counting.account.flops == torchs.get_total_flops() > 0
+        codes = torch.zeros(3, SMALL.num_quantizers, 5, dtype=torch.int64, device="cuda")
+        for _ in range(2):  # the first keeps what the weights alone decide
+            counting.account = Account()
+            decoder.decode_chunk(codes, decoder.new_state(3))
+    assert counting.account.flops == whole.get_total_flops() - projections.get_total_flops() > 0
 
 
 def test_what_torch_does_on_a_gpu_of_its_own_accord() -> None:
@@ -118,7 +120,7 @@ def test_a_chunk_of_the_released_shape(tmp_path: Path) -> None:
         found = chunk(config, 2, counting, "fp32", 1e30)
     assert set(found) == set(CHUNK_FRAMES)
     for account in found.values():
-        assert 500 < account.count <= MOST_OF_A_CHUNK
+        assert 400 < account.count <= MOST_OF_A_CHUNK
         for name in ("exp", "reciprocal", "div", "pow", MASK):
             assert name not in account.kernels
         assert account.kernels["index"] == account.kernels["index_put_"] == 2  # the streams' states and positions
