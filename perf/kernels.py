@@ -9,6 +9,8 @@ The estimate is no measurement. A kernel takes the longest of three: what its by
 both at a share of the GPU's peaks, and what a kernel of a CUDA graph takes to start and end. The numbers are options.
 Attention takes a guess by its positions (kernel_account.py). What is left out: the host and the transfers. The sum
 assumes that talker and code2wav, which are two processes, take turns on the GPU.
+
+At the end stands what the host launches itself: graphs, and the copies and kernels around them.
 """
 
 from __future__ import annotations
@@ -16,18 +18,21 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from perf import report
 from perf.kernel_account import Account, Counting
-from tests.support.pretend_gpu import pretend_gpu
+from tests.support.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.rows import Row, knobs_of
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
 from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
@@ -35,6 +40,7 @@ from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig, 
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256
@@ -63,12 +69,16 @@ def main() -> int:
     rates = {way: 1e12 * given.share * getattr(given, way) for way in WAYS}
     dtypes = {torch.bfloat16: rates["bf16"], torch.float32: rates["fp32"], torch.float64: rates["fp32"]}
     counting = Counting(1e-6 * given.kernel_us, 1e12 * given.share * given.bandwidth, dtypes)
-    with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
+    with pretend_gpu(empty=True, observer=counting) as gpu, torch.inference_mode():
         frames = {batch: frame(config, batch, given.length, counting) for batch in given.batches}
         sizes = sorted({min(batch, TOGETHER) for batch in given.batches})
         chunks = {way: {batch: chunk(config, batch, counting, way, rates[way]) for batch in sizes} for way in WAYS}
+        launched = {batch: launches(config, batch, gpu) for batch in sizes}
     sums = together(frames, chunks)
     show(given, frames, chunks, sums)
+    print("\nWhat the host launches, graphs included\n")
+    columns = ["streams", "a frame of the talker", "a chunk of code2wav", "one more stream in code2wav"]
+    print(report.table(columns, [[batch, *each.values()] for batch, each in launched.items()]))
     report.write(
         given.json,
         {
@@ -80,6 +90,7 @@ def main() -> int:
                 for way, batches in chunks.items()
             },
             "together": sums,
+            "launches": launched,
         },
     )
     return 0
@@ -114,6 +125,35 @@ def chunk(config: Qwen3TTSConfig, batch: int, counting: Counting, way: str, rate
     found = {frames: counted(runner, (batch, frames), counting) for frames in CHUNK_FRAMES}
     counting.rates[dtype] = before
     return found
+
+
+def launches(config: Qwen3TTSConfig, batch: int, gpu: PretendGPU) -> dict[str, int]:
+    """How often the host starts something: a frame, a chunk in one piece, and what a stream begins with."""
+    runner = GraphRunner(lambda step: lambda: None)  # a graph is one launch, and starts its kernels itself
+    talker = on_gpu(Talker, torch.bfloat16, config)
+    model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)
+    step = StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK)
+    step.prepare()
+    knobs, draws = knobs_of(SamplingParameters(seed=0)), np.zeros(talker.draws)
+    rows = [Row(slot, knobs, draws, False, 1, 300, model.no_text) for slot in range(batch)]
+    decoder = on_gpu(CodecDecoder, torch.float32, config.codec.decoder_config)
+    form = codec_format(config.codec)
+    streams = GraphedStreams(decoder, form, Graphs(runner, batch, CHUNK_FRAMES), most=batch)
+    streams.prepare()
+    fresh = decoder.new_state(1)
+    numbers = [streams.open(fresh.fork()) for _ in range(batch - 1)]
+    found = {"frame": 2 + started(gpu, lambda: step.begin(rows))}
+    began = started(gpu, lambda: numbers.append(streams.open(fresh.fork())))
+    chunks = [form.payload.zeros(CHUNK_FRAMES[-1])] * batch
+    return {**found, "chunk": 1 + started(gpu, lambda: streams.decode(numbers, chunks)), "stream": began}
+
+
+def started(gpu: PretendGPU, work: Callable[[], object]) -> int:
+    """Kernels, and copies to and from the device."""
+    begun = gpu.begun
+    gpu.launches.clear()
+    work()
+    return sum(gpu.launches.values()) + gpu.begun - begun
 
 
 def together(

@@ -22,6 +22,7 @@ NO_GPU = (
     "and a container needs --gpus"
 )
 
+CPU_PRECISIONS = ("int8", "int4")
 PACKED_BYTES = 8_000_000_000  # of disk
 
 log = logging.getLogger(__name__)
@@ -35,30 +36,51 @@ def device(settings: Settings) -> str:
     return kind
 
 
-def precision(settings: Settings, on_gpu: Precision = "bf16") -> Precision:
-    """Of the weights; by default fp32 on a CPU and `on_gpu` on a GPU.
+def precision(settings: Settings) -> Precision:
+    """Of a talker's weights; by default fp32 on a CPU and bf16 on a GPU.
 
     Raises:
         InvalidArgument: the device does not know it.
     """
     cuda = device(settings) == "cuda"
-    choices: dict[str, Precision] = {"auto": on_gpu if cuda else "fp32", **{name: name for name in PRECISIONS}}
+    choices: dict[str, Precision] = {"auto": "bf16" if cuda else "fp32", **{name: name for name in PRECISIONS}}
     chosen = choices[settings.choice("precision", tuple(choices))]
-    if chosen in ("int8", "int4") and cuda:
+    if chosen in CPU_PRECISIONS and cuda:
         raise InvalidArgument(f"precision {chosen} is for CPUs; a GPU takes fp32 or bf16")
     return chosen
 
 
-def dtype(settings: Settings, on_gpu: Precision = "bf16") -> torch.dtype:
-    """In which torch computes. A CPU computes in fp32 at any precision; only how weights are stored differs there."""
-    return torch.bfloat16 if device(settings) == "cuda" and precision(settings, on_gpu) == "bf16" else torch.float32
+def dtype(settings: Settings) -> torch.dtype:
+    """In which a talker computes in torch. A CPU computes in fp32; only how weights are stored differs there."""
+    return torch.bfloat16 if device(settings) == "cuda" and precision(settings) == "bf16" else torch.float32
 
 
-def prepare(settings: Settings, share: int = 1) -> None:
+def decoder_precision(settings: Settings) -> str:
+    """Of a codec's decoder: fp32, tf32 (fp32 whose products round their factors to ten bits) or bf16; by default fp32,
+    which a CPU computes in whatever the setting is.
+
+    Raises:
+        InvalidArgument: a GPU does not know it.
+    """
+    chosen = settings.choice("precision", ("auto", "tf32", *PRECISIONS))
+    if device(settings) == "cpu" or chosen == "auto":
+        return "fp32"
+    if chosen in CPU_PRECISIONS:
+        raise InvalidArgument(f"precision {chosen} is for CPUs; the decoder on a GPU takes fp32, tf32 or bf16")
+    return chosen
+
+
+def decoder_dtype(settings: Settings) -> torch.dtype:
+    """In which a codec's decoder computes in torch."""
+    return torch.bfloat16 if decoder_precision(settings) == "bf16" else torch.float32
+
+
+def prepare(settings: Settings, share: int = 1, tf32: bool = False) -> None:
     """Set this process up, before anything is loaded: threads and GPU. The log tells where the model computes.
 
     The number of threads is that of all engines; by default one `share`-th of the cores. The decoder takes half: the
-    talker waits for memory most of the time, and both are at work at the same time.
+    talker waits for memory most of the time, and both are at work at the same time. `tf32`: products in fp32 may round
+    their factors.
 
     Raises:
         Unsupported: the setting is cuda, and there is no GPU that torch can use.
@@ -66,19 +88,19 @@ def prepare(settings: Settings, share: int = 1) -> None:
     torch.set_num_threads(settings.integer("threads", max(1, torch.get_num_threads() // share)))
     if device(settings) == "cuda":
         if settings.text("engine") != "triton":  # then the network is another process's
-            _use_gpu()
+            _use_gpu(tf32)
         return
     if settings.text("device") != "cpu" and torch.version.cuda is not None:
         log.warning(f"computes on the CPU: {NO_GPU}", _build())
     log.info("computes on the CPU, threads: %d, instructions: %s", torch.get_num_threads(), INSTRUCTIONS)
 
 
-def _use_gpu() -> None:
+def _use_gpu(tf32: bool) -> None:
     if not torch.cuda.is_available():
         raise Unsupported(f"the setting device is cuda, and {NO_GPU % _build()}")
     # fp32 means fp32: with the ten bits of TF32 the encoders find other codes than on a CPU.
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
     # cuDNN plans its attention anew, for tens of milliseconds, for each shape in each thread.
     torch.backends.cuda.enable_cudnn_sdp(False)
     free, total = torch.cuda.mem_get_info()

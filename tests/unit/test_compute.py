@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.support.backend_double import backend_double
 from voice_clone import compute
-from voice_clone.errors import Unsupported
+from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.settings import Settings
 
 
@@ -65,6 +66,45 @@ def test_a_gpu_computes_fp32_as_fp32(monkeypatch: pytest.MonkeyPatch, caplog: py
 
 def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert compute.dtype(settings()) == torch.bfloat16 and compute.dtype(settings(), "fp32") == torch.float32
-    assert compute.dtype(settings(precision="bf16"), "fp32") == torch.bfloat16
+    assert compute.dtype(settings()) == torch.bfloat16
     assert compute.dtype(settings(device="cpu", precision="bf16")) == torch.float32
+    with pytest.raises(InvalidArgument, match="a GPU takes fp32 or bf16"):
+        compute.dtype(settings(precision="int8"))
+    with pytest.raises(InvalidArgument, match="precision"):
+        compute.precision(settings(precision="tf32"))  # a talker in TF32 would draw other codes
+
+
+@pytest.mark.parametrize(
+    ("asked", "on_gpu"), [("auto", "fp32"), ("fp32", "fp32"), ("tf32", "tf32"), ("bf16", "bf16"), ("int8", None)]
+)
+def test_precision_of_a_decoder(monkeypatch: pytest.MonkeyPatch, asked: str, on_gpu: str | None) -> None:
+    assert compute.decoder_precision(settings(device="cpu", precision=asked)) == "fp32"
+    assert compute.decoder_dtype(settings(device="cpu", precision=asked)) == torch.float32
+    given = settings(device="cuda", precision=asked)
+    if on_gpu is None:
+        with pytest.raises(InvalidArgument, match="the decoder on a GPU takes fp32, tf32 or bf16"):
+            compute.decoder_precision(given)
+        return
+    assert compute.decoder_precision(given) == on_gpu
+    assert compute.decoder_dtype(given) == (torch.bfloat16 if on_gpu == "bf16" else torch.float32)
+
+
+@pytest.mark.parametrize(("asked", "tf32"), [("auto", False), ("tf32", True), ("bf16", False)])
+def test_only_a_decoder_that_is_asked_to_rounds_its_factors(
+    monkeypatch: pytest.MonkeyPatch, asked: str, tf32: bool
+) -> None:
+    """As code2wav loads it, up to the stage."""
+
+    class Loaded(Exception):
+        """The process is set up."""
+
+    def load_stage(given: Settings) -> None:
+        raise Loaded
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(30e9), int(80e9)))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    with backend_double("stages.code2wav") as (module,), pytest.raises(Loaded):
+        model = type("Model", (module.Code2WavModel,), {"load_stage": staticmethod(load_stage)})()
+        model.load(settings(device="cuda", precision=asked))
+    assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == tf32

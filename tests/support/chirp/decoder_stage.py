@@ -46,5 +46,5 @@ def load_decoder(settings: Settings) -> ChirpDecoderStage:
     with torch.device("meta"):
         decoder = ChirpDecoder(config)
     files, device = CheckpointFiles(settings.checkpoint_dir), torch.device(compute.device(settings))
-    files.load(decoder, WEIGHTS, "decoder.", compute.dtype(settings, "fp32"), device)
+    files.load(decoder, WEIGHTS, "decoder.", compute.decoder_dtype(settings), device)
     return ChirpDecoderStage(decoder.eval().requires_grad_(False), config)

@@ -71,6 +71,15 @@ def test_arithmetic_of_the_decoder_is_what_torch_counts() -> None:
     assert counting.account.flops == whole.get_total_flops() - projections.get_total_flops() > 0
 
 
+def test_what_the_host_launches(tmp_path: Path) -> None:
+    """A frame: two graphs, a copy each way, a kernel for the texts. A chunk: one graph, three copies."""
+    write_configuration(SHAPES["0.6b"], tmp_path)
+    config = load_config(tmp_path)
+    with pretend_gpu(empty=True) as gpu, torch.inference_mode():
+        for batch in (1, 3):
+            assert kernels.launches(config, batch, gpu) == {"frame": 5, "chunk": 4, "stream": 3}
+
+
 def test_what_torch_does_on_a_gpu_of_its_own_accord() -> None:
     """Copies of rows that are not whole; masks of bools, and of lengths that are no multiple of 8."""
     counting = Counting(1e-9, 1e30, RATES)

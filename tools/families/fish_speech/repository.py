@@ -10,7 +10,7 @@ from tools.families.toolkit import Encoder
 ENCODERS: tuple[str, ...] = ()
 ENGINES: dict[str, tuple[str, ...]] = {}
 CPU_ENGINES: dict[str, str] = {}
-PRECISIONS = {"talker": ("auto", "fp32", "bf16", "int8", "int4"), "code2wav": ("auto", "fp32", "bf16")}
+PRECISIONS = {"talker": ("auto", "fp32", "bf16", "int8", "int4"), "code2wav": ("auto", "fp32", "tf32", "bf16")}
 
 
 def encoders(checkpoint: Path) -> dict[str, Encoder]:

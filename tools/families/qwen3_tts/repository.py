@@ -19,7 +19,7 @@ ENCODERS = ("speaker_encoder", "codec_encoder")
 _GRAPHS = {"speaker_encoder": SPEAKER_ENCODER, "codec_encoder": CODEC_ENCODER, "code2wav": CODE2WAV_STEP}
 ENGINES = dict.fromkeys(_GRAPHS, ("torch", "onnx"))
 CPU_ENGINES = dict.fromkeys(ENCODERS, "onnx")  # a fifth faster than torch
-PRECISIONS = {"talker": ("auto", "fp32", "bf16", "int8", "int4"), "code2wav": ("auto", "fp32", "bf16")}
+PRECISIONS = {"talker": ("auto", "fp32", "bf16", "int8", "int4"), "code2wav": ("auto", "fp32", "tf32", "bf16")}
 
 
 def encoders(checkpoint: Path) -> dict[str, Encoder]:

@@ -86,7 +86,7 @@ def _empty_decoder(checkpoint: Checkpoint) -> CodecDecoder:
 
 
 def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: Settings) -> None:
-    checkpoint.load(decoder, CODEC, "decoder.", compute.dtype(settings, "fp32"), torch.device(compute.device(settings)))
+    checkpoint.load(decoder, CODEC, "decoder.", compute.decoder_dtype(settings), torch.device(compute.device(settings)))
     decoder.requires_grad_(False)
 
 

@@ -57,7 +57,9 @@ class Code2WavModel(Model):
 
     def load(self, settings: Settings) -> None:
         """Load the decoder, warm it up, start its worker."""
-        compute.prepare(settings, share=2)
+        precision = compute.decoder_precision(settings)
+        compute.prepare(settings, share=2, tf32=precision == "tf32")
+        log.info("decodes in %s on %s", precision, compute.device(settings))
         stage = self.load_stage(settings)
         self._sample_rate = stage.form.sample_rate
         schedule = chunk_schedule(settings, stage.chunk_frames)
