@@ -44,6 +44,7 @@ WHOLE = (
 )
 
 ATTENTION = aten.scaled_dot_product_attention.default
+FLASH = aten._flash_attention_forward.default
 
 Observer = Callable[[Any, list[torch.Tensor], list[torch.Tensor]], None]
 """(operator, its tensors, its results) of each kernel."""
@@ -157,7 +158,10 @@ class PretendGPU(TorchDispatchMode):
             source = taken[-1]
             same = source.dtype == (args[0].dtype if len(taken) == 2 else kwargs.get("dtype") or source.dtype)
             self.blocking += not (same and _told_not_to_wait(args, kwargs) and self._is_pinned(source))
-        result = args[0].clone() if func in PINS else func(*inner_args, **inner_kwargs)
+        if func is FLASH:
+            result = flash_attention(*inner_args, **inner_kwargs)
+        else:
+            result = args[0].clone() if func in PINS else func(*inner_args, **inner_kwargs)
         if func is ATTENTION:
             result = _laid_as_on_a_gpu(result, inner_args[0], inner_args[3:], inner_kwargs)
         if pins:
@@ -183,6 +187,43 @@ class PretendGPU(TorchDispatchMode):
         if not self._empty:
             self.late.append((host, values.clone()))
         return host
+
+
+def flash_attention(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    first_queries: torch.Tensor,
+    first_keys: torch.Tensor,
+    most_queries: int,
+    most_keys: int,
+    *rest: Any,
+    seqused_k: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
+    """What CUDA's `_flash_attention_forward` gives for sequences of unequal lengths, which has no form for a CPU.
+
+    Rows [n, heads, D]; sequence i has the queries from first_queries[i] to first_queries[i + 1], and the first
+    seqused_k[i] of the keys from first_keys[i] on.
+    """
+    assert queries.dtype in (torch.bfloat16, torch.float16), "FlashAttention takes half precision"
+    assert keys.shape == values.shape and queries.shape[1:] == keys.shape[1:] and queries.shape[-1] % 8 == 0
+    assert all(each.stride(-1) == 1 for each in (queries, keys, values))
+    assert all(each.dtype == torch.int32 and each.is_contiguous() for each in (first_queries, first_keys, seqused_k))
+    assert len(first_queries) == len(first_keys) == len(seqused_k) + 1 and rest == (0.0, False, False)
+    out = torch.empty_like(queries)
+    if out.device != META:
+        begins, ends = first_queries[:-1].tolist(), first_queries[1:].tolist()
+        spans = zip(begins, ends, first_keys[:-1].tolist(), seqused_k.tolist(), strict=True)
+        for begin, end, first, used in spans:
+            assert 0 < end - begin <= most_queries and 0 < used <= most_keys and first + used <= len(keys)
+            q, k, v = (
+                each.float().transpose(0, 1)
+                for each in (queries[begin:end], *(part[first : first + used] for part in (keys, values)))
+            )
+            weights = (q @ k.transpose(1, 2) * q.shape[-1] ** -0.5).softmax(-1)
+            out[begin:end] = (weights @ v).transpose(0, 1).to(out.dtype)
+    nothing = out.new_empty(0)
+    return out, nothing, nothing, nothing, nothing
 
 
 def _told_not_to_wait(args: Any, kwargs: Any) -> bool:

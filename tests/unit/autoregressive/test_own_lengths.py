@@ -1,0 +1,106 @@
+"""Attention over each stream's own length: by rows as they lie in memory, and only where it can be had."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.support import pretend_gpu as pretended
+from tests.support.pretend_gpu import pretend_gpu
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.own_lengths import Starts, attend_to_own, reads_own_lengths, used_positions
+
+CONFIG = StackConfig(
+    hidden_size=24,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    head_dim=8,
+    rms_norm_eps=1e-5,
+    rope_theta=100.0,
+)
+MOST = 21  # positions of the cache
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(6, 2), (4, 4), (4, 1)])
+def test_each_stream_reads_its_own_positions_alone(heads: int, groups: int) -> None:
+    """As under a mask. What lies behind, even NaN, plays no part, and neither do other slots; nothing is copied."""
+    config = replace(CONFIG, num_attention_heads=heads, num_key_value_heads=groups)
+    generator = torch.Generator().manual_seed(0)
+    positions = torch.tensor([0, MOST - 1, 7, 12])
+    batch = len(positions)
+    projected = torch.randn(batch, heads + 2 * groups, 8, generator=generator).bfloat16()
+    cache = torch.randn(batch + 2, 2 * groups, MOST, 8, generator=generator).bfloat16()
+    keys, values = cache[:batch].float().split(groups, 1)
+    mask = torch.arange(MOST) <= positions[:, None, None, None]
+    queries = projected[:, :heads].float().reshape(batch, groups, -1, 8)
+    wanted = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask).reshape(batch, heads, 8)
+    for slot, position in enumerate(positions.tolist()):
+        cache[slot, :, position + 1 :] = torch.nan
+    cache[batch:] = torch.nan
+    with pretend_gpu() as gpu, torch.inference_mode():
+        device = torch.device("cuda")
+        starts = Starts.of(batch, config, MOST, device)
+        used = used_positions(positions.to(device), groups, MOST)
+        on_gpu = projected.to(device), cache.to(device)
+        gpu.launches.clear()
+        got = attend_to_own(*on_gpu, starts, used)[:, :heads].cpu()
+        assert gpu.launches == {str(pretended.FLASH): 1}
+    torch.testing.assert_close(got.float(), wanted, rtol=0, atol=0.02)
+
+
+def test_rows_without_a_stream_read_few() -> None:
+    assert used_positions(torch.tensor([0, 3, MOST - 1, MOST]), 2, MOST).tolist() == [1, 1, 4, 4, MOST, MOST, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("more", "dtype", "can"),
+    [
+        ({}, torch.bfloat16, True),
+        ({}, torch.float16, True),
+        ({}, torch.float32, False),
+        ({"window": 5}, torch.bfloat16, False),
+        ({"head_dim": 12}, torch.bfloat16, False),
+    ],
+)
+def test_where_it_can_be_had(more: dict[str, Any], dtype: torch.dtype, can: bool) -> None:
+    config = replace(CONFIG, **more)
+    with pretend_gpu():
+        assert reads_own_lengths(config, torch.zeros(1, dtype=dtype, device="cuda")) == can
+    assert not reads_own_lengths(config, torch.zeros(1, dtype=dtype))
+
+
+flash_attention = pretended.flash_attention
+
+
+def wrong(*args: Any, **named: Any) -> Any:
+    out, *rest = flash_attention(*args, **named)
+    return (out + 0.1, *rest)
+
+
+def not_finite(*args: Any, **named: Any) -> Any:
+    out, *rest = flash_attention(*args, **named)
+    return (torch.full_like(out, torch.nan), *rest)
+
+
+def missing(*args: Any, **named: Any) -> Any:
+    raise TypeError("unexpected keyword argument seqused_k")
+
+
+@pytest.mark.parametrize(
+    ("operator", "told"), [(wrong, "0.1 off"), (not_finite, "nan off"), (missing, "cannot be had.*seqused_k")]
+)
+def test_what_does_not_do_what_it_should_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, operator: Any, told: str
+) -> None:
+    """An older torch, a GPU without such kernels, a wrong result: the log says so, and attention goes by masks."""
+    monkeypatch.setattr(pretended, "flash_attention", operator)
+    with pretend_gpu():
+        assert not reads_own_lengths(CONFIG, torch.zeros(1, dtype=torch.bfloat16, device="cuda"))
+    assert re.search(told, caplog.text) and caplog.records[0].levelname == "WARNING"
