@@ -15,8 +15,12 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span
 from voice_clone.autoregressive.stack.rotary import rotate
+from voice_clone.autoregressive.stack.turns import turn_in_place
 from voice_clone.layers.attention import GatedMLP, RMSNorm, normalise
 from voice_clone.layers.fused import fused_linear
+
+Turn = tuple[Tensor, ...]
+"""Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `turn_in_place`."""
 
 
 class Attention(nn.Module):
@@ -35,27 +39,21 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = RMSNorm(self.head_dim, eps)
             self.k_norm = RMSNorm(self.head_dim, eps)
-        self._norms: Tensor | None = None  # of all heads, once they are needed
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
-    ) -> Tensor:
+    def forward(self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span) -> Tensor:
         """[B, T, C] -> the heads' results [B, T, H * D], which the output projection takes."""
         batch, length, _ = x.shape
         qkv = self.qkv_proj(x).view(batch, length, -1, self.head_dim)
-        turned = self.heads + self.kv_heads
-        qk = qkv[:, :, :turned]  # [B, T, H + G, D]
-        if self.config.qk_norm and qk.is_cuda and not qk.is_contiguous():
-            # The norm's kernel would copy them first. So the values are normalised with them, and left out.
-            qk = normalise(qkv, self.eps)[:, :, :turned] * self._head_norms()
-        elif self.config.qk_norm:
-            qk = normalise(qk, self.eps).mul_(self._head_norms())
-        qk = rotate(qk.transpose(1, 2), cos, sin, self.config)
-        v = qkv[:, :, turned:].transpose(1, 2)
-        k, v = cache.update(layer, qk[:, self.heads :], v, span)  # [B, G, S, D]
+        if qkv.is_cuda:
+            turn_in_place(qkv, turn[0], self.config, self.eps)
+            q, kv = torch.split(qkv.transpose(1, 2), [self.heads, 2 * self.kv_heads], dim=1)
+            k, v = cache.update(layer, (kv,), span)
+        else:
+            q, k, v = self._turned(qkv, turn[0], turn[1])
+            k, v = cache.update(layer, (k, v), span)  # [B, G, S, D]
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
-        q = qk[:, : self.heads].reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
+        q = q.reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
         if span.owner is not None:
             out = _attend_as_owners(q, k, v, mask, span.owner)
         elif span.each is None:
@@ -72,12 +70,15 @@ class Attention(nn.Module):
             )
         return out.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
 
-    def _head_norms(self) -> Tensor:
-        """The norms' weights of all heads of queries and keys, [H + G, D]: one product instead of two."""
-        queries, keys = self.q_norm.weight, self.k_norm.weight
-        if self._norms is None or queries.requires_grad:
-            self._norms = torch.cat([queries.expand(self.heads, -1), keys.expand(self.kv_heads, -1)])
-        return self._norms
+    def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D], as they are rounded on a CPU."""
+        sizes = [self.heads, self.kv_heads]
+        qk = qkv[:, :, : sum(sizes)]
+        if self.config.qk_norm:
+            queries, keys = self.q_norm.weight.expand(self.heads, -1), self.k_norm.weight.expand(self.kv_heads, -1)
+            qk = normalise(qk, self.eps).mul_(torch.cat([queries, keys]))
+        q, k = torch.split(rotate(qk.transpose(1, 2), cos, sin, self.config), sizes, dim=1)
+        return q, k, qkv[:, :, sum(sizes) :].transpose(1, 2)
 
     def _first(self, seen: int) -> int:
         """The first position that a query at position `seen - 1` sees."""
@@ -116,13 +117,11 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
-    ) -> Tensor:
+    def forward(self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span) -> Tensor:
         """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
         may look; None: everywhere.
         """
-        heads = self.self_attn(self.input_layernorm(x), cos, sin, mask, cache, layer, span)
+        heads = self.self_attn(self.input_layernorm(x), turn, mask, cache, layer, span)
         _add_product(x, heads, self.self_attn.o_proj)
         return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj)
 

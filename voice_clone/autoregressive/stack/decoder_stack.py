@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
+from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
+from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
+from voice_clone.layers.kept import KeptOnGpu
 
 
 class Stack(Protocol):
@@ -110,6 +112,7 @@ class DecoderStack(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
+        self._norms: KeptOnGpu[Tensor] = KeptOnGpu()  # of queries and keys of all layers
 
     @property
     def like(self) -> Tensor:
@@ -124,7 +127,8 @@ class DecoderStack(nn.Module):
         end = offset + length
         mask = visible(length, offset, self.config, embeds.device)
         row, positions = slice(slot, slot + 1), slice(offset, end)
-        return self._run(embeds[None], positions, mask, cache, Span(row, positions, row, end))[0]
+        turns = self._turns(cache, positions)
+        return self._run(embeds[None], turns, mask, cache, Span(row, positions, row, end))[0]
 
     @torch.inference_mode()
     def decode(
@@ -143,7 +147,7 @@ class DecoderStack(nn.Module):
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
         span = Span(where[0], where[1], read, length, seen)
-        return self._run(embeds[:, None], where[1, :, None], mask, cache, span)
+        return self._run(embeds[:, None], self._turns(cache, where[1, :, None]), mask, cache, span)
 
     @torch.inference_mode()
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
@@ -151,7 +155,7 @@ class DecoderStack(nn.Module):
         slots = torch.arange(batch, device=embeds.device)
         mask = self._added(positions, length, embeds.dtype)[:, None, None]
         span = Span(slots, positions, slice(0, batch), length)
-        return self._run(embeds[:, None], positions[:, None], mask, cache, span)
+        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
 
     @torch.inference_mode()
     def prefill_together(
@@ -160,7 +164,7 @@ class DecoderStack(nn.Module):
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
         mask = self._added(positions, length, embeds.dtype).repeat_interleave(heads, 0)  # [N * H/G, S]
         span = Span(slots[owner], positions, slots, length, owner=owner)
-        return self._run(embeds[:, None], positions[:, None], mask, cache, span)
+        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape
@@ -169,7 +173,7 @@ class DecoderStack(nn.Module):
         span = Span(slice(0, batch), positions, slice(0, batch), end)
         masked = length > 1 or self.config.window is not None
         mask = self._visible(length, start, x) if masked else None
-        return self._run(x, positions, mask, cache, span)
+        return self._run(x, self._turns(cache, positions, kept=True), mask, cache, span)
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
@@ -190,11 +194,36 @@ class DecoderStack(nn.Module):
             self._masks[key] = None if seen is None else additive_mask(seen, like.dtype)
         return self._masks[key]
 
-    def _run(self, x: Tensor, positions: Tensor | slice, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+    def _turns(self, cache: KVCache, positions: Tensor | slice, kept: bool = False) -> list[Turn]:
+        """What turns queries and keys at these positions, [B, T] or T, of each layer.
+
+        Args:
+            kept: the cache is short, so that a GPU keeps the tables of all its positions.
+        """
+        if not self.like.is_cuda:
+            return [(cache.cos[positions], cache.sin[positions])] * len(self.layers)
+        if not self.config.qk_norm:
+            return [(widen(cache.turns[positions]),)] * len(self.layers)
+        if kept:
+            folded = cache.folded.get(self.like, lambda: fold(cache.turns, self._norm_tables()))[:, positions]
+        else:
+            folded = fold(cache.turns[positions], self._norm_tables())
+        return [(table,) for table in folded.unbind()]
+
+    def _norm_tables(self) -> Tensor:
+        """`norm_tables` of all layers, computed once."""
+        layers = [layer.self_attn for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+        def compute() -> Tensor:
+            queries, keys = ([getattr(each, name).weight for each in layers] for name in ("q_norm", "k_norm"))
+            return norm_tables(self.config, queries, keys)
+
+        return self._norms.get(self.like, compute)
+
+    def _run(self, x: Tensor, turns: list[Turn], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]."""
-        cos, sin = cache.cos[positions], cache.sin[positions]
         x = x.clone()  # the layers overwrite it
-        for index, layer in enumerate(self.layers):
-            x = layer(x, cos, sin, mask, cache, index, span)
+        for index, (layer, turn) in enumerate(zip(self.layers, turns, strict=True)):
+            x = layer(x, turn, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])
         return hidden
