@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.talkers import read_config
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
+from voice_clone.autoregressive.steps.static_step import USUAL, StaticStep
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner
@@ -47,7 +47,7 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
         runner = GraphRunner()
         StaticStep(FrameModel(talker, BATCH, LENGTH, idle_rows=True), runner, False, 32).prepare()
         found = {}
-        for key in (("talker", BATCH, LENGTH), ("codes", BATCH, DRAWS[1])):
+        for key in (("talker", BATCH, LENGTH), ("codes", BATCH, USUAL)):
             runner._replays[key]()
             seen.clear()
             runner._replays[key]()
