@@ -55,7 +55,7 @@ class Stack(Protocol):
         embeds: Tensor,
         seen: Sequence[int] | None = None,
     ) -> Tensor:
-        """Advance B streams by one position each.
+        """Advance B streams by one position each. May overwrite `embeds`.
 
         Args:
             slots: B different slots; an ascending run of neighbours is read without a copy.
@@ -70,6 +70,8 @@ class Stack(Protocol):
 
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         """Advance the streams of slots 0..B-1 by one position each; reads no value, so a CUDA graph can hold it.
+
+        May overwrite `embeds`.
 
         Args:
             positions: int64 [B], each stream's new position; `length` or more where the result is not used.
@@ -98,7 +100,10 @@ class Stack(Protocol):
         """
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
-        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state."""
+        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.
+
+        May overwrite x, whose numbers lie one after the other.
+        """
 
 
 class DecoderStack(nn.Module):
@@ -128,7 +133,7 @@ class DecoderStack(nn.Module):
         mask = visible(length, offset, self.config, embeds.device)
         row, positions = slice(slot, slot + 1), slice(offset, end)
         turns = self._turns(cache, positions)
-        return self._run(embeds[None], turns, mask, cache, Span(row, positions, row, end))[0]
+        return self._run(embeds.clone()[None], turns, mask, cache, Span(row, positions, row, end))[0]
 
     @torch.inference_mode()
     def decode(
@@ -164,7 +169,7 @@ class DecoderStack(nn.Module):
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
         mask = self._added(positions, length, embeds.dtype).repeat_interleave(heads, 0)  # [N * H/G, S]
         span = Span(slots[owner], positions, slots, length, owner=owner)
-        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
+        return self._run(embeds.clone()[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape
@@ -221,8 +226,7 @@ class DecoderStack(nn.Module):
         return self._norms.get(self.like, compute)
 
     def _run(self, x: Tensor, turns: list[Turn], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
-        """x [B, T, C] -> hidden state of the last position [B, C]."""
-        x = x.clone()  # the layers overwrite it
+        """x [B, T, C] -> hidden state of the last position [B, C]. Overwrites x."""
         for index, (layer, turn) in enumerate(zip(self.layers, turns, strict=True)):
             x = layer(x, turn, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])
