@@ -141,7 +141,7 @@ def test_fixed_shapes_and_extensions_follow_the_formula(options: dict[str, Any])
     for step in range(6, LENGTH):
         hidden = stack.decode_first(cache, torch.tensor([step]), embeds[step : step + 1].clone(), LENGTH)
         torch.testing.assert_close(hidden[0], expected[step])
-    fresh = stack.new_cache(2, LENGTH)
+    fresh = stack.new_frame_cache(2, LENGTH)
     both = torch.stack([embeds, embeds])
     torch.testing.assert_close(stack.extend(fresh, both[:, :5].clone(), 0)[1], expected[4])
     for start in range(5, LENGTH):

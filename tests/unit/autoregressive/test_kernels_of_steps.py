@@ -55,11 +55,10 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
     layers, predicted = config.talker.num_hidden_layers, config.talker.num_code_groups - 1
     below = config.talker.code_predictor_config.num_hidden_layers
     assert found["talker"] == {"rms_norm": 3 * layers + 1, "cache": layers, "added masks": layers}
-    # The first two positions of the predictor are a pair: the norm of its last state takes a copy.
+    # Its projections write to the cache. Its first two positions are a pair: the norm of the last state takes a copy.
     assert found["codes"] == {
         "rms_norm": (3 * below + 1) * predicted,
         "rms_norm of a part": 1,
-        "cache": below * predicted,
         "added masks": below,
         "maxima": config.talker.num_code_groups,  # one finds the most likely code and its logit
     }

@@ -61,10 +61,33 @@ def run(stack: DecoderStack, device: str) -> tuple[list[Tensor], list[Tensor]]:
     kept += [cache.keys.clone(), cache.values.clone()]
     cache.clear()
     kept += [cache.keys, cache.values]
-    fresh, pair = stack.new_cache(2, LENGTH), torch.stack([first, second])
+    fresh, pair = stack.new_frame_cache(3, LENGTH), torch.stack([first, second])
     out.append(stack.extend(fresh, pair[:, :2].clone(), 0))
     out += [stack.extend(fresh, pair[:, place : place + 1].clone(), place) for place in range(2, 5)]
     return out, kept
+
+
+@torch.inference_mode()
+def test_a_frame_of_a_code_predictor_leaves_nothing_to_the_next() -> None:
+    """Neither what was not finite, nor what was of another number of streams."""
+    with pretend_gpu():
+        stack = on_gpu(PLAIN)
+        cache, pair = stack.new_frame_cache(4, 5), torch.stack([inputs(1), inputs(2)]).to("cuda")
+        assert cache.nbytes == 4 * PLAIN.num_hidden_layers * 4 * 5 * (4 + 2 * 2) * PLAIN.head_dim
+
+        def frame(x: Tensor) -> list[Tensor]:
+            first = stack.extend(cache, x[:, :2].clone(), 0)
+            return [first, *(stack.extend(cache, x[:, place : place + 1].clone(), place) for place in range(2, 5))]
+
+        expected = frame(pair)
+        frame(torch.full_like(torch.cat([pair, pair]), torch.nan))
+        for number, got in enumerate([frame(pair), frame(pair[:1])]):
+            for mine, right in zip(got, expected, strict=True):
+                torch.testing.assert_close(mine.cpu(), right[: 2 - number].cpu(), rtol=1e-5, atol=1e-6)
+        broken = pair.clone()
+        broken[1] = torch.nan
+        for mine, right in zip(frame(broken), expected, strict=True):
+            torch.testing.assert_close(mine[0].cpu(), right[0].cpu(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rope", ["half", "interleaved"])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span
+from voice_clone.autoregressive.stack.line_cache import LineCache
 from voice_clone.autoregressive.stack.rotary import rotate
 from voice_clone.autoregressive.stack.turns import turn_in_place
 from voice_clone.layers.attention import GatedMLP, RMSNorm, normalise
@@ -43,14 +44,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span) -> Tensor:
         """[B, T, C] -> the heads' results [B, T, H * D], which the output projection takes."""
         batch, length, _ = x.shape
-        qkv = self.qkv_proj(x).view(batch, length, -1, self.head_dim)
-        if qkv.is_cuda:
-            turn_in_place(qkv, turn[0], self.config, self.eps)
-            q, kv = torch.split(qkv.transpose(1, 2), [self.heads, 2 * self.kv_heads], dim=1)
-            k, v = cache.update(layer, (kv,), span)
-        else:
-            q, k, v = self._turned(qkv, turn[0], turn[1])
-            k, v = cache.update(layer, (k, v), span)  # [B, G, S, D]
+        q, k, v = self._projected(x, turn, cache, layer, span)
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
         q = q.reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
@@ -68,7 +62,23 @@ class Attention(nn.Module):
                     for row, seen in zip(rows, span.each, strict=True)
                 ]
             )
-        return out.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
+        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2)
+
+    def _projected(
+        self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, D], and all keys and values that they read, [B, G, S, D] each."""
+        if isinstance(cache, LineCache):
+            lines = cache.project(x, self.qkv_proj, layer, span.length - x.shape[1])
+            turn_in_place(lines, turn[0].unsqueeze(1), self.config, self.eps)
+            return lines[:, :, : self.heads].permute(1, 2, 0, 3), *cache.read(layer, len(x), span.length)
+        qkv = self.qkv_proj(x).view(*x.shape[:2], -1, self.head_dim)
+        if qkv.is_cuda:
+            turn_in_place(qkv, turn[0], self.config, self.eps)
+            q, kv = torch.split(qkv.transpose(1, 2), [self.heads, 2 * self.kv_heads], dim=1)
+            return q, *cache.update(layer, (kv,), span)
+        q, k, v = self._turned(qkv, turn[0], turn[1])
+        return q, *cache.update(layer, (k, v), span)
 
     def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D], as they are rounded on a CPU."""

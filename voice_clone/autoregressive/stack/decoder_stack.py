@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
+from voice_clone.autoregressive.stack.line_cache import LineCache
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
 from voice_clone.layers.kept import KeptOnGpu
@@ -36,6 +37,9 @@ class Stack(Protocol):
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         """A key-value cache of `slots` streams of at most `max_length` positions."""
+
+    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+        """As `new_cache`, for extensions alone."""
 
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
         """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
@@ -102,7 +106,7 @@ class Stack(Protocol):
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.
 
-        May overwrite x, whose numbers lie one after the other.
+        May overwrite x, whose numbers lie one after the other. The cache is a `new_frame_cache`.
         """
 
 
@@ -125,6 +129,10 @@ class DecoderStack(nn.Module):
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)
+
+    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+        kind = LineCache if self.like.is_cuda else KVCache
+        return kind(self.config, slots, max_length, self.like)
 
     @torch.inference_mode()
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
