@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.support.pretend_gpu import pretend_gpu
 from tests.unit.autoregressive.test_decoder_stack import LENGTH, OPTIONS, PLAIN, inputs, make
 from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.rotary import rotary_tables, rotate
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, turn_in_place, turn_tables
@@ -65,6 +66,17 @@ def run(stack: DecoderStack, device: str) -> tuple[list[Tensor], list[Tensor]]:
     out.append(stack.extend(fresh, pair[:, :2].clone(), 0))
     out += [stack.extend(fresh, pair[:, place : place + 1].clone(), place) for place in range(2, 5)]
     return out, kept
+
+
+def test_the_weights_stay_official() -> None:
+    """Also those of which a copy in another order was used."""
+    with pretend_gpu():
+        stack = on_gpu(PLAIN)
+        run(stack, "cuda")
+        kept = [layer.self_attn._columns._value for layer in stack.layers if isinstance(layer, DecoderLayer)]
+        assert all(each is not None for each in kept)
+        for name, tensor in make(PLAIN).state_dict().items():
+            assert torch.equal(stack.state_dict()[name].cpu(), tensor)
 
 
 @torch.inference_mode()

@@ -19,6 +19,7 @@ from voice_clone.autoregressive.stack.rotary import rotate
 from voice_clone.autoregressive.stack.turns import turn_in_place
 from voice_clone.layers.attention import GatedMLP, RMSNorm, normalise
 from voice_clone.layers.fused import fused_linear
+from voice_clone.layers.kept import KeptOnGpu
 
 Turn = tuple[Tensor, ...]
 """Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `turn_in_place`."""
@@ -40,9 +41,12 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = RMSNorm(self.head_dim, eps)
             self.k_norm = RMSNorm(self.head_dim, eps)
+        self._columns: KeptOnGpu[Tensor] = KeptOnGpu()  # of the output projection, for another order of heads
 
-    def forward(self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span) -> Tensor:
-        """[B, T, C] -> the heads' results [B, T, H * D], which the output projection takes."""
+    def forward(
+        self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span
+    ) -> tuple[Tensor, Tensor]:
+        """[B, T, C] -> the heads' results [B, T, H * D], and the weight [C, H * D] that they are projected by."""
         batch, length, _ = x.shape
         q, k, v = self._projected(x, turn, cache, layer, span)
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
@@ -62,7 +66,16 @@ class Attention(nn.Module):
                     for row, seen in zip(rows, span.each, strict=True)
                 ]
             )
-        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2)
+        grouped = length == 1 < self.kv_heads < self.heads
+        if out.is_cuda and grouped and out.transpose(1, 2).is_contiguous():
+            # So CUDA's memory-efficient kernel lays them: first the first head of each group.
+            return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
+        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
+
+    def _reordered(self) -> Tensor:
+        """The output projection for heads in the order (head of a group, group). A copy: the weights stay official."""
+        heads = torch.unflatten(self.o_proj.weight, 1, (self.kv_heads, -1, self.head_dim))
+        return heads.transpose(1, 2).flatten(1)
 
     def _projected(
         self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span
@@ -131,12 +144,12 @@ class DecoderLayer(nn.Module):
         """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
         may look; None: everywhere.
         """
-        heads = self.self_attn(self.input_layernorm(x), turn, mask, cache, layer, span)
-        _add_product(x, heads, self.self_attn.o_proj)
-        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj)
+        heads, weight = self.self_attn(self.input_layernorm(x), turn, mask, cache, layer, span)
+        _add_product(x, heads, weight)
+        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
 
 
-def _add_product(x: Tensor, y: Tensor, linear: nn.Linear) -> Tensor:
-    """x + linear(y), without bias, in x: one kernel."""
-    x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), linear.weight.T)
+def _add_product(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """x + y times the weight of a projection without bias, in x: one kernel."""
+    x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), weight.T)
     return x
