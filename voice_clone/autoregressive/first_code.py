@@ -29,7 +29,7 @@ class TorchFirstCode:
         logits = penalise(logits.float(), used, table.penalty)
         finite = finite_rows(logits)
         logits = logits.masked_fill(self._suppressed, -torch.inf)
-        logits[:, self._end] = torch.where(table.may_stop, logits[:, self._end], -torch.inf)
+        logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
         return Sampler(table.first, filters)(logits, table.uniform[:, 0]), finite
 
 
@@ -79,7 +79,7 @@ class RepetitionAwareFirstCode:
         """Called as `Talker.first_code`."""
         logits = logits.float()
         finite = finite_rows(logits)
-        logits[:, self._end] = torch.where(table.may_stop, logits[:, self._end], -torch.inf)
+        logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
         codes = UnheatedSampler(table.first, filters)(logits, table.uniform[:, 0])
         if not filters.sampled:
             return codes, finite

@@ -20,7 +20,7 @@ from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.attention import additive_mask
 
-MOST = 1608  # kernels of a frame of the 0.6B shape
+MOST = 1605  # kernels of a frame of the 0.6B shape
 MOST_OF_A_CHUNK = 550  # at any usual length, fp32
 RATES = {torch.float32: 1e30, torch.bfloat16: 1e30}  # arithmetic takes no time
 

@@ -53,7 +53,7 @@ class Attention(nn.Module):
         # the same products as repeating keys and values H/G times, without the copies.
         q = q.reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
         if span.owner is not None:
-            out = _attend_as_owners(q, k, v, mask, span.owner)
+            out = _attend_as_owners(q, k, v, mask, *span.owner)
         elif span.each is None:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
@@ -108,7 +108,7 @@ class Attention(nn.Module):
         return 0 if self.config.window is None else max(0, seen - self.config.window)
 
 
-def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owner: Tensor) -> Tensor:
+def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owner: Tensor, places: Tensor) -> Tensor:
     """Attention of B positions of R streams, each to its own stream.
 
     Every position attends to every stream, and one result is picked: values of one stream, finite or not, never meet
@@ -119,6 +119,7 @@ def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owne
         k, v: [R, G, S, D].
         mask: broadcastable to [B * H/G, S].
         owner: int64 [B], below R.
+        places: int64 [B], 0..B-1.
 
     Returns:
         [B, G, H/G, D].
@@ -126,7 +127,7 @@ def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owne
     batch, groups, heads, dim = q.shape
     queries = q.transpose(0, 1).reshape(1, groups, batch * heads, dim).expand(len(k), -1, -1, -1)
     out = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask)
-    picked: Tensor = out.view(len(k), groups, batch, heads, dim)[owner, :, torch.arange(batch, device=owner.device)]
+    picked: Tensor = out.view(len(k), groups, batch, heads, dim)[owner, :, places]
     return picked
 
 

@@ -165,9 +165,9 @@ class DecoderStack(nn.Module):
     @torch.inference_mode()
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         batch = embeds.shape[0]
-        slots = torch.arange(batch, device=embeds.device)
-        mask = self._added(positions, length, embeds.dtype)[:, None, None]
-        span = Span(slots, positions, slice(0, batch), length)
+        places = torch.arange(max(batch, length), device=embeds.device)
+        mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)[:, None, None]
+        span = Span(places[:batch], positions, slice(0, batch), length)
         return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
 
     @torch.inference_mode()
@@ -175,8 +175,10 @@ class DecoderStack(nn.Module):
         self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
     ) -> Tensor:
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
-        mask = self._added(positions, length, embeds.dtype).repeat_interleave(heads, 0)  # [N * H/G, S]
-        span = Span(slots[owner], positions, slots, length, owner=owner)
+        places = torch.arange(max(len(owner), length), device=embeds.device)
+        mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)
+        mask = mask.repeat_interleave(heads, 0)  # [N * H/G, S]
+        span = Span(slots[owner], positions, slots, length, owner=(owner, places[: len(owner)]))
         return self._run(embeds.clone()[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
@@ -194,10 +196,6 @@ class DecoderStack(nn.Module):
         if self.config.window is not None:
             seen &= keys > positions[:, None] - self.config.window
         return seen
-
-    def _added(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-        """An additive mask of the first `length` keys, [B, S]: from a bool mask every layer would make it anew."""
-        return additive_mask(self._seen(torch.arange(length, device=positions.device), positions), dtype)
 
     def _visible(self, length: int, start: int, like: Tensor) -> Tensor | None:
         """The mask `visible`, made once and additive, of the dtype and on the device of `like`."""

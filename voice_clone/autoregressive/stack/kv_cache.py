@@ -30,8 +30,8 @@ class Span:
         length: S; positions 0..S-1 are read.
         each: with T = 1, how many positions each of the B streams sees; it then attends by itself, to these alone,
             and its result cannot depend on how long the others are. None: all attend together, under a mask.
-        owner: with T = 1, where several of the B are positions of one stream: int64 [B], the stream of each, as its
-            place in `read`. None: each is a stream of its own.
+        owner: with T = 1, where several of the B are positions of one stream: int64 [B] each, the stream of each, as
+            its place in `read`, and 0..B-1. None: each is a stream of its own.
     """
 
     slots: Tensor | slice
@@ -39,7 +39,7 @@ class Span:
     read: Tensor | slice
     length: int
     each: Sequence[int] | None = None
-    owner: Tensor | None = None
+    owner: tuple[Tensor, Tensor] | None = None
 
 
 class KVCache:

@@ -134,7 +134,7 @@ class StaticStep:
             codes, fine = model.other_codes(hidden, code0, table, kind)
             made = self._made.device[:batch]
             made[:, :-1] = codes
-            made[:, -1] = finite & fine
+            torch.logical_and(finite, fine, out=made[:, -1])
             model.keep(slots, table, codes)
 
         return ("codes", batch, kind), step
