@@ -34,7 +34,7 @@ from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.rows import Row, knobs_of
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
-from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
+from voice_clone.autoregressive.steps.static_step import USUAL, StaticStep
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format
@@ -104,7 +104,7 @@ def frame(config: Qwen3TTSConfig, batch: int, length: int, counting: Counting) -
     StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK).prepare()
     keys = {
         "talker": ("talker", batch, length),
-        "predictor": ("codes", batch, DRAWS[1]),
+        "predictor": ("codes", batch, USUAL),
         "prompt": ("prompt", PREFILL_CHUNK, min(batch, MOST_STREAMS), length),
     }
     return {part: counted(runner, key, counting) for part, key in keys.items()}

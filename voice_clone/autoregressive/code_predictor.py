@@ -71,4 +71,4 @@ def complete_by_steps(
 def frame_cache(parts: PredictorParts, slots: int) -> KVCache:
     """A cache for up to `slots` frames at once. A frame overwrites what it reads, so it serves all frames."""
     # The last code is never fed back, so K codes need K positions: the hidden state and codes 0..K-2.
-    return parts.stack.new_cache(slots, parts.codebooks)
+    return parts.stack.new_frame_cache(slots, parts.codebooks)

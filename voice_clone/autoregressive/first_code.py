@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.sampling import Filters, Sampler, UnheatedSampler, penalise
+from voice_clone.autoregressive.sampling import Filters, Sampler, UnheatedSampler, finite_rows, penalise
 from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.native.transformer.first_code import first_codes, repetition_aware_codes
 
@@ -27,9 +27,9 @@ class TorchFirstCode:
 
     def __call__(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
         logits = penalise(logits.float(), used, table.penalty)
-        finite = torch.isfinite(logits).all(dim=-1)
+        finite = finite_rows(logits)
         logits = logits.masked_fill(self._suppressed, -torch.inf)
-        logits[:, self._end] = torch.where(table.may_stop, logits[:, self._end], -torch.inf)
+        logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
         return Sampler(table.first, filters)(logits, table.uniform[:, 0]), finite
 
 
@@ -78,8 +78,8 @@ class RepetitionAwareFirstCode:
     def __call__(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
         """Called as `Talker.first_code`."""
         logits = logits.float()
-        finite = torch.isfinite(logits).all(dim=-1)
-        logits[:, self._end] = torch.where(table.may_stop, logits[:, self._end], -torch.inf)
+        finite = finite_rows(logits)
+        logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
         codes = UnheatedSampler(table.first, filters)(logits, table.uniform[:, 0])
         if not filters.sampled:
             return codes, finite

@@ -93,23 +93,28 @@ class Filters:
         sampled: a draw. Without it every row takes its most likely code.
         top_k: the k most likely codes, for any k up to this; 0: no row keeps only some.
         top_p: the sort that top-p takes.
+        limited: every row of a stream draws, and among its k most likely codes alone. What the others would take is
+            left out.
     """
 
     sampled: bool
     top_k: int
     top_p: bool
+    limited: bool = False
 
     @classmethod
     def of(cls, knobs: npt.NDArray[np.float64]) -> Filters:
-        """Exactly what B rows of knobs [B, 4] need."""
+        """Exactly what B rows of knobs [B, 4] need, all of them of streams."""
         sampled = knobs[knobs[:, 0] != 0]
         if not len(sampled):
             return cls(False, 0, False)
-        return cls(True, int(sampled[:, 2].max()), bool((sampled[:, 3] < 1).any()))
+        limited = len(sampled) == len(knobs) and bool((sampled[:, 2] >= 1).all())
+        return cls(True, int(sampled[:, 2].max()), bool((sampled[:, 3] < 1).any()), limited)
 
     def covers(self, other: Filters) -> bool:
         """Whether this does for all that `other` does for."""
-        return self.sampled >= other.sampled and self.top_k >= other.top_k and self.top_p >= other.top_p
+        enough = self.sampled >= other.sampled and self.top_k >= other.top_k and self.top_p >= other.top_p
+        return enough and self.limited <= other.limited
 
 
 class Sampler:
@@ -118,11 +123,9 @@ class Sampler:
     def __init__(self, knobs: Tensor, filters: Filters) -> None:
         """`knobs` fp32 [B, 4]: each stream's `first` or `others`. `filters` must do for all of them."""
         self.filters = filters
-        self.do_sample = knobs[:, 0] != 0
+        self.knobs = knobs
         self.temperature = knobs[:, 1:2]
-        self.k = knobs[:, 2:3].long()
         self.p = knobs[:, 3:4]
-        self._unlimited = self.k <= 0
         self._kth: dict[int, Tensor] = {}
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
@@ -137,12 +140,35 @@ class Sampler:
         scores = (logits - highest) / self.temperature
         if self.filters.top_k:
             most = min(self.filters.top_k, scores.shape[1])
-            best = scores.topk(most, dim=-1).values
-            kth = best.gather(1, self._place_of_kth(most)).masked_fill(self._unlimited, -torch.inf)
-            scores = scores.masked_fill(scores < kth, -torch.inf)
+            kth = scores.topk(most, dim=-1).values.gather(1, self._place_of_kth(most))
+            if self.filters.limited:
+                # What is not a number is not among the best. So all scores are numbers now, and so is each draw a code.
+                scores = torch.where(scores >= kth, scores, self._lowest)
+            else:
+                kth = kth.masked_fill(self._unlimited, -torch.inf)
+                scores = scores.masked_fill(scores < kth, -torch.inf)
         if self.filters.top_p:
             scores = self._keep_top_p(scores)
-        return self._drawn(scores, uniform, most_likely[:, 0])
+        if self.filters.limited:
+            return self._drawn(scores, uniform)
+        return self._chosen(self._drawn(scores, uniform), most_likely[:, 0], scores.shape[1])
+
+    @cached_property
+    def k(self) -> Tensor:
+        return self.knobs[:, 2:3].long()
+
+    @cached_property
+    def _unlimited(self) -> Tensor:
+        return self.k <= 0
+
+    @cached_property
+    def _do_sample(self) -> Tensor:
+        return self.knobs[:, 0] != 0
+
+    @cached_property
+    def _lowest(self) -> Tensor:
+        """A score of probability 0, fp32 []; a number, so that scores which all are that have probabilities, too."""
+        return torch.full((), torch.finfo(torch.float32).min, device=self.knobs.device)
 
     def _place_of_kth(self, most: int) -> Tensor:
         """Where the k-th of the `most` best codes stands, int64 [B, 1]."""
@@ -150,13 +176,16 @@ class Sampler:
             self._kth[most] = (self.k - 1).clamp(0, most - 1)
         return self._kth[most]
 
-    def _drawn(self, scores: Tensor, uniform: Tensor, most_likely: Tensor) -> Tensor:
-        """Codes drawn from heated scores [B, V]; the most likely ones in rows that do not sample."""
+    def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
+        """Codes drawn from heated scores [B, V]; V of a row that is not finite."""
         cumulative = scores.softmax(dim=-1).double().cumsum(dim=-1)
         # The first code whose cumulative probability exceeds the draw; a code of probability 0 never is that.
         target = uniform[:, None] * cumulative[:, -1:]
-        drawn = torch.searchsorted(cumulative, target, right=True)[:, 0]
-        return torch.where(self.do_sample, drawn.clamp(max=scores.shape[1] - 1), most_likely)
+        return torch.searchsorted(cumulative, target, right=True)[:, 0]
+
+    def _chosen(self, drawn: Tensor, most_likely: Tensor, vocabulary: int) -> Tensor:
+        """What was drawn, in rows that sample; codes in any case."""
+        return torch.where(self._do_sample, drawn.clamp(max=vocabulary - 1), most_likely)
 
     def _keep_top_p(self, scores: Tensor) -> Tensor:
         ascending, order = scores.sort(dim=-1)
@@ -184,7 +213,8 @@ class UnheatedSampler(Sampler):
         removed = ((reached > self.p) & (self.p < 1)) | ((ranks >= self.k) & (self.k > 0))
         removed[:, 0].fill_(False)  # the most likely code always stays
         dropped = torch.zeros_like(removed).scatter(1, order, removed)
-        return self._drawn((below / self.temperature).masked_fill(dropped, -torch.inf), uniform, most_likely[:, 0])
+        drawn = self._drawn((below / self.temperature).masked_fill(dropped, -torch.inf), uniform)
+        return self._chosen(drawn, most_likely[:, 0], logits.shape[1])
 
 
 class Draw:
@@ -199,7 +229,7 @@ class Draw:
     def __init__(self, knobs: Tensor, filters: Filters, uniform: Tensor) -> None:
         self.knobs = knobs
         self.uniform = uniform
-        self._finite = torch.ones(knobs.shape[0], dtype=torch.bool, device=knobs.device)
+        self._finite: Tensor | None = None
         self._seen: list[Tensor] = []  # logits that are not in it
         self.rule: type[Sampler] = Sampler
         self._filters = filters
@@ -210,21 +240,30 @@ class Draw:
 
     def __call__(self, logits: Tensor, book: int) -> Tensor:
         """logits [B, V] of a codebook -> codes int64 [B]."""
-        logits = logits.float()
         self._seen.append(logits)
-        return self._sampler(logits, self.uniform[:, book])
+        return self._sampler(logits.float(), self.uniform[:, book])
 
     @property
     def finite(self) -> Tensor:
         """bool [B], whether all logits were that were seen: one look at all of them."""
         if self._seen:
-            self.finite = self._finite & torch.isfinite(torch.cat(self._seen, dim=-1)).all(dim=-1)
+            finite = finite_rows(torch.cat(self._seen, dim=-1))
+            self.finite = finite if self._finite is None else self._finite & finite
             self._seen = []
+        if self._finite is None:
+            self.finite = torch.ones(self.knobs.shape[0], dtype=torch.bool, device=self.knobs.device)
+        assert self._finite is not None
         return self._finite
 
     @finite.setter
     def finite(self, finite: Tensor) -> None:
         self._finite = finite
+
+
+def finite_rows(logits: Tensor) -> Tensor:
+    """[B, V] -> bool [B], whether all of a row is finite: a norm is that only then."""
+    largest: Tensor = torch.linalg.vector_norm(logits, torch.inf, dim=-1)
+    return largest < torch.inf
 
 
 def penalise(logits: Tensor, used: Tensor, penalty: Tensor) -> Tensor:

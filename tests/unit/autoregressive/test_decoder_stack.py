@@ -111,7 +111,7 @@ def test_prompts_and_steps_follow_the_formula(options: dict[str, Any]) -> None:
     for step in range(9, LENGTH):
         both = torch.stack([embeds[step], others[step - 7]])
         for seen in (None, [step + 1, step - 6]):
-            hidden = stack.decode(cache, [1, 2], [step, step - 7], both, seen)
+            hidden = stack.decode(cache, [1, 2], [step, step - 7], both.clone(), seen)
             torch.testing.assert_close(hidden, torch.stack([expected[step], other[step - 7]]))
 
 
@@ -139,11 +139,11 @@ def test_fixed_shapes_and_extensions_follow_the_formula(options: dict[str, Any])
     cache = stack.new_cache(2, LENGTH)
     stack.prefill(cache, 0, embeds[:6])
     for step in range(6, LENGTH):
-        hidden = stack.decode_first(cache, torch.tensor([step]), embeds[step : step + 1], LENGTH)
+        hidden = stack.decode_first(cache, torch.tensor([step]), embeds[step : step + 1].clone(), LENGTH)
         torch.testing.assert_close(hidden[0], expected[step])
-    fresh = stack.new_cache(2, LENGTH)
+    fresh = stack.new_frame_cache(2, LENGTH)
     both = torch.stack([embeds, embeds])
-    torch.testing.assert_close(stack.extend(fresh, both[:, :5], 0)[1], expected[4])
+    torch.testing.assert_close(stack.extend(fresh, both[:, :5].clone(), 0)[1], expected[4])
     for start in range(5, LENGTH):
         torch.testing.assert_close(stack.extend(fresh, both[:, start : start + 1], start)[0], expected[start])
 

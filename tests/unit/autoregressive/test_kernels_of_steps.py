@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.talkers import read_config
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
+from voice_clone.autoregressive.steps.static_step import USUAL, StaticStep
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner
@@ -31,12 +31,13 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
 
     def observe(function: Any, read: list[Tensor], written: list[Tensor]) -> None:
         name = function.overloadpacket.__name__
-        if name in ("rms_norm", "roll"):
+        if name == "rms_norm":
             seen[name] += 1
             seen[f"{name} of a part"] += not read[0].is_contiguous()
         if name == "scaled_dot_product_attention":
             seen["bool masks"] += any(each.dtype == torch.bool for each in read)
             seen["added masks"] += len(read) > 3
+        seen["cache"] += name in ("index_put_", "copy_") and written[0].shape[-1:] == (config.talker.head_dim,)
         seen["maxima"] += name in ("argmax", "amax", "max")
         seen["masks"] += name in ("tril", "triu", "masked_fill") and written[0].dtype == torch.bool
 
@@ -46,20 +47,18 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
         runner = GraphRunner()
         StaticStep(FrameModel(talker, BATCH, LENGTH, idle_rows=True), runner, False, 32).prepare()
         found = {}
-        for key in (("talker", BATCH, LENGTH), ("codes", BATCH, DRAWS[1])):
+        for key in (("talker", BATCH, LENGTH), ("codes", BATCH, USUAL)):
             runner._replays[key]()
             seen.clear()
             runner._replays[key]()
             found[key[0]] = +seen
     layers, predicted = config.talker.num_hidden_layers, config.talker.num_code_groups - 1
     below = config.talker.code_predictor_config.num_hidden_layers
-    assert found["talker"] == {"rms_norm": 3 * layers + 1, "roll": layers, "added masks": layers}
-    # The first two positions of the predictor are a pair: its rotation, and the norm of its last state, take a copy.
+    assert found["talker"] == {"rms_norm": 3 * layers + 1, "cache": layers, "added masks": layers}
+    # Its projections write to the cache. Its first two positions are a pair: the norm of the last state takes a copy.
     assert found["codes"] == {
         "rms_norm": (3 * below + 1) * predicted,
         "rms_norm of a part": 1,
-        "roll": below * predicted,
-        "roll of a part": below,
         "added masks": below,
         "maxima": config.talker.num_code_groups,  # one finds the most likely code and its logit
     }

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from tests.support.talkers import make_sampler
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms
-from voice_clone.autoregressive.sampling import penalise
+from voice_clone.autoregressive.sampling import Filters, Sampler, finite_rows, knobs, penalise
+from voice_clone.autoregressive.steps.rows import Row, RowTable
+from voice_clone.autoregressive.steps.static_step import DRAWS
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.talker import suppressed_ids
@@ -162,6 +164,60 @@ def test_ties_of_the_kth_are_kept() -> None:
     grid = (torch.arange(640, dtype=torch.float64) + 0.5) / 640
     drawn = make_sampler([(True, 1.0, 2, 1.0)] * 640)(logits.expand(640, -1), grid)
     assert len(set(drawn.tolist())) == VOCAB
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+@pytest.mark.parametrize("size", [20, 64, 2048, 3072])
+def test_rows_that_all_draw_among_few_codes_get_the_same_codes(size: int, top_p: float) -> None:
+    """As in the kind of draw that does for rows without a limit, too; with ties, forbidden codes and extreme heat."""
+    random = torch.Generator().manual_seed(size)
+    logits = (4 * torch.randn(600, size, generator=random)).bfloat16().float()
+    logits[:, : size // 8] = -torch.inf
+    logits[:50, size // 8 + 5 :] = -torch.inf  # fewer codes than the limit
+    temperatures = [1e-300, 0.1, 0.9, 1.0, 1.7, 1e30]
+    rows = [(1.0, max(temperatures[n % 6], 1e-38), (1, 2, 7, 50, 64)[n % 5], top_p) for n in range(len(logits))]
+    values = np.array(rows)
+    uniform = torch.rand(len(rows), dtype=torch.float64, generator=random)
+    uniform[::7], uniform[1::7] = 0.0, 1 - 2.0**-32
+    limited = Filters.of(values)
+    assert limited.limited and limited.top_k == 64 and not Filters(True, 64, True).limited
+    table = torch.from_numpy(values).float()
+    expected = Sampler(table, dataclasses.replace(limited, limited=False))(logits, uniform)
+    assert torch.equal(Sampler(table, limited)(logits, uniform), expected)
+    assert len(expected.unique()) > min(10, size // 2)
+
+
+def test_rows_that_all_draw_among_few_codes_touch_no_other_row() -> None:
+    logits = random_logits(5)
+    rows = [(True, 0.9, 5, 1.0)] * 5
+    uniform = torch.tensor([0.7, 1 - 2.0**-32, 0.2, 0.999, 0.4], dtype=torch.float64)
+    expected = make_sampler(rows)(logits, uniform)
+    for value in (torch.nan, torch.inf, -torch.inf):
+        broken = logits.clone()
+        broken[1], broken[2, 3], broken[3, :] = value, value, torch.nan
+        drawn = make_sampler(rows)(broken, uniform)
+        assert drawn[0] == expected[0] and drawn[4] == expected[4]
+        assert ((drawn >= 0) & (drawn < VOCAB)).all()
+        assert finite_rows(broken).tolist() == [True, False, False, False, True]
+
+
+def test_what_the_rows_of_a_step_need() -> None:
+    """Rows without a stream change nothing."""
+    few, all_codes, likeliest = knobs(True, 1.0, 50, 1.0), knobs(True, 1.0, 0, 1.0), knobs(False, 1.0, 50, 1.0)
+    for rows, expected in (
+        ([few, few], Filters(True, 50, False, limited=True)),
+        ([few, all_codes], Filters(True, 50, False)),
+        ([few, likeliest], Filters(True, 50, False)),
+        ([likeliest], Filters(False, 0, False)),
+    ):
+        made = [
+            Row(n, np.array([1.0, *row, *few]), np.zeros(2), True, 0, 0, torch.zeros(1)) for n, row in enumerate(rows)
+        ]
+        first, others = RowTable.filters(RowTable.pack([None, *made, None], 2, 0))
+        assert first == expected and others == Filters(True, 50, False, limited=True)
+        kind = next(kind for kind in DRAWS if kind.covers(first) and kind.covers(others))
+        assert kind.limited == (rows == [few, few])
+    assert not RowTable.filters(RowTable.pack([None], 2, 0))[0].sampled
 
 
 def test_penalty() -> None:

@@ -23,7 +23,7 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH = 96
-SHAPES = 3 * (6 + 3) + 2 * 3 * 4  # batches of 1, 2 and all; of 6 lengths and 3 kinds of draw; steps that read prompts
+SHAPES = 3 * (6 + 4) + 2 * 3 * 4  # batches of 1, 2 and all; of 6 lengths and 4 kinds of draw; steps that read prompts
 
 
 @dataclass(frozen=True)

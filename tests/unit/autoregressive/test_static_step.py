@@ -201,7 +201,7 @@ def test_all_shapes_are_recorded_beforehand(talker: Talker, config: Qwen3TTSConf
     runner = GraphRunner(capture)
     generator = Generator(talker, 5, MAX_LENGTH, runner=runner)
     warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
-    batches, lengths, draws = 4, 6, 3  # 1, 2, 4, 5; 16, 24, 32, 48, 64, 96
+    batches, lengths, draws = 4, 6, 4  # 1, 2, 4, 5; 16, 24, 32, 48, 64, 96
     assert runner.recorded == len(capture.replays) == batches * (lengths + draws) + PROMPTS
     generator.prepare()
     serve(generator, mixed(config, 6), 2)
@@ -254,7 +254,7 @@ def test_graphs_equal_eager_on_a_gpu(talker: Talker, config: Qwen3TTSConfig) -> 
     graphs.prepare()
     cases = mixed(config, 6)
     got = serve(graphs, cases, 0)
-    assert runner.recorded == 4 * (6 + 3) + PROMPTS
+    assert runner.recorded == 4 * (6 + 4) + PROMPTS
     eager = Generator(on_gpu, 1, MAX_LENGTH)
     for case, codes in zip(cases, got, strict=True):
         eager.start(0, case)

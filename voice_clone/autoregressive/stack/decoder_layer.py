@@ -14,9 +14,15 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span
+from voice_clone.autoregressive.stack.line_cache import LineCache
 from voice_clone.autoregressive.stack.rotary import rotate
+from voice_clone.autoregressive.stack.turns import turn_in_place
 from voice_clone.layers.attention import GatedMLP, RMSNorm, normalise
 from voice_clone.layers.fused import fused_linear
+from voice_clone.layers.kept import KeptOnGpu
+
+Turn = tuple[Tensor, ...]
+"""Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `turn_in_place`."""
 
 
 class Attention(nn.Module):
@@ -35,29 +41,19 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = RMSNorm(self.head_dim, eps)
             self.k_norm = RMSNorm(self.head_dim, eps)
-        self._norms: Tensor | None = None  # of all heads, once they are needed
+        self._columns: KeptOnGpu[Tensor] = KeptOnGpu()  # of the output projection, for another order of heads
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
-    ) -> Tensor:
-        """[B, T, C] -> the heads' results [B, T, H * D], which the output projection takes."""
+        self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span
+    ) -> tuple[Tensor, Tensor]:
+        """[B, T, C] -> the heads' results [B, T, H * D], and the weight [C, H * D] that they are projected by."""
         batch, length, _ = x.shape
-        qkv = self.qkv_proj(x).view(batch, length, -1, self.head_dim)
-        turned = self.heads + self.kv_heads
-        qk = qkv[:, :, :turned]  # [B, T, H + G, D]
-        if self.config.qk_norm and qk.is_cuda and not qk.is_contiguous():
-            # The norm's kernel would copy them first. So the values are normalised with them, and left out.
-            qk = normalise(qkv, self.eps)[:, :, :turned] * self._head_norms()
-        elif self.config.qk_norm:
-            qk = normalise(qk, self.eps).mul_(self._head_norms())
-        qk = rotate(qk.transpose(1, 2), cos, sin, self.config)
-        v = qkv[:, :, turned:].transpose(1, 2)
-        k, v = cache.update(layer, qk[:, self.heads :], v, span)  # [B, G, S, D]
+        q, k, v = self._projected(x, turn, cache, layer, span)
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
-        q = qk[:, : self.heads].reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
+        q = q.reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
         if span.owner is not None:
-            out = _attend_as_owners(q, k, v, mask, span.owner)
+            out = _attend_as_owners(q, k, v, mask, *span.owner)
         elif span.each is None:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
@@ -70,21 +66,49 @@ class Attention(nn.Module):
                     for row, seen in zip(rows, span.each, strict=True)
                 ]
             )
-        return out.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
+        grouped = length == 1 < self.kv_heads < self.heads
+        if out.is_cuda and grouped and out.transpose(1, 2).is_contiguous():
+            # So CUDA's memory-efficient kernel lays them: first the first head of each group.
+            return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
+        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
 
-    def _head_norms(self) -> Tensor:
-        """The norms' weights of all heads of queries and keys, [H + G, D]: one product instead of two."""
-        queries, keys = self.q_norm.weight, self.k_norm.weight
-        if self._norms is None or queries.requires_grad:
-            self._norms = torch.cat([queries.expand(self.heads, -1), keys.expand(self.kv_heads, -1)])
-        return self._norms
+    def _reordered(self) -> Tensor:
+        """The output projection for heads in the order (head of a group, group). A copy: the weights stay official."""
+        heads = torch.unflatten(self.o_proj.weight, 1, (self.kv_heads, -1, self.head_dim))
+        return heads.transpose(1, 2).flatten(1)
+
+    def _projected(
+        self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, D], and all keys and values that they read, [B, G, S, D] each."""
+        if isinstance(cache, LineCache):
+            lines = cache.project(x, self.qkv_proj, layer, span.length - x.shape[1])
+            turn_in_place(lines, turn[0].unsqueeze(1), self.config, self.eps)
+            return lines[:, :, : self.heads].permute(1, 2, 0, 3), *cache.read(layer, len(x), span.length)
+        qkv = self.qkv_proj(x).view(*x.shape[:2], -1, self.head_dim)
+        if qkv.is_cuda:
+            turn_in_place(qkv, turn[0], self.config, self.eps)
+            q, kv = torch.split(qkv.transpose(1, 2), [self.heads, 2 * self.kv_heads], dim=1)
+            return q, *cache.update(layer, (kv,), span)
+        q, k, v = self._turned(qkv, turn[0], turn[1])
+        return q, *cache.update(layer, (k, v), span)
+
+    def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D], as they are rounded on a CPU."""
+        sizes = [self.heads, self.kv_heads]
+        qk = qkv[:, :, : sum(sizes)]
+        if self.config.qk_norm:
+            queries, keys = self.q_norm.weight.expand(self.heads, -1), self.k_norm.weight.expand(self.kv_heads, -1)
+            qk = normalise(qk, self.eps).mul_(torch.cat([queries, keys]))
+        q, k = torch.split(rotate(qk.transpose(1, 2), cos, sin, self.config), sizes, dim=1)
+        return q, k, qkv[:, :, sum(sizes) :].transpose(1, 2)
 
     def _first(self, seen: int) -> int:
         """The first position that a query at position `seen - 1` sees."""
         return 0 if self.config.window is None else max(0, seen - self.config.window)
 
 
-def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owner: Tensor) -> Tensor:
+def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owner: Tensor, places: Tensor) -> Tensor:
     """Attention of B positions of R streams, each to its own stream.
 
     Every position attends to every stream, and one result is picked: values of one stream, finite or not, never meet
@@ -95,6 +119,7 @@ def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owne
         k, v: [R, G, S, D].
         mask: broadcastable to [B * H/G, S].
         owner: int64 [B], below R.
+        places: int64 [B], 0..B-1.
 
     Returns:
         [B, G, H/G, D].
@@ -102,7 +127,7 @@ def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owne
     batch, groups, heads, dim = q.shape
     queries = q.transpose(0, 1).reshape(1, groups, batch * heads, dim).expand(len(k), -1, -1, -1)
     out = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask)
-    picked: Tensor = out.view(len(k), groups, batch, heads, dim)[owner, :, torch.arange(batch, device=owner.device)]
+    picked: Tensor = out.view(len(k), groups, batch, heads, dim)[owner, :, places]
     return picked
 
 
@@ -116,18 +141,16 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: KVCache, layer: int, span: Span
-    ) -> Tensor:
+    def forward(self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span) -> Tensor:
         """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
         may look; None: everywhere.
         """
-        heads = self.self_attn(self.input_layernorm(x), cos, sin, mask, cache, layer, span)
-        _add_product(x, heads, self.self_attn.o_proj)
-        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj)
+        heads, weight = self.self_attn(self.input_layernorm(x), turn, mask, cache, layer, span)
+        _add_product(x, heads, weight)
+        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
 
 
-def _add_product(x: Tensor, y: Tensor, linear: nn.Linear) -> Tensor:
-    """x + linear(y), without bias, in x: one kernel."""
-    x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), linear.weight.T)
+def _add_product(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """x + y times the weight of a projection without bias, in x: one kernel."""
+    x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), weight.T)
     return x

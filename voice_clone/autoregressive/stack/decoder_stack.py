@@ -12,9 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
+from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
+from voice_clone.autoregressive.stack.line_cache import LineCache
+from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
+from voice_clone.layers.kept import KeptOnGpu
 
 
 class Stack(Protocol):
@@ -35,6 +38,9 @@ class Stack(Protocol):
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         """A key-value cache of `slots` streams of at most `max_length` positions."""
 
+    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+        """As `new_cache`, for extensions alone."""
+
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
         """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
 
@@ -53,7 +59,7 @@ class Stack(Protocol):
         embeds: Tensor,
         seen: Sequence[int] | None = None,
     ) -> Tensor:
-        """Advance B streams by one position each.
+        """Advance B streams by one position each. May overwrite `embeds`.
 
         Args:
             slots: B different slots; an ascending run of neighbours is read without a copy.
@@ -68,6 +74,8 @@ class Stack(Protocol):
 
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         """Advance the streams of slots 0..B-1 by one position each; reads no value, so a CUDA graph can hold it.
+
+        May overwrite `embeds`.
 
         Args:
             positions: int64 [B], each stream's new position; `length` or more where the result is not used.
@@ -96,7 +104,10 @@ class Stack(Protocol):
         """
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
-        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state."""
+        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.
+
+        May overwrite x, whose numbers lie one after the other. The cache is a `new_frame_cache`.
+        """
 
 
 class DecoderStack(nn.Module):
@@ -110,6 +121,7 @@ class DecoderStack(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
+        self._norms: KeptOnGpu[Tensor] = KeptOnGpu()  # of queries and keys of all layers
 
     @property
     def like(self) -> Tensor:
@@ -118,13 +130,18 @@ class DecoderStack(nn.Module):
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)
 
+    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+        kind = LineCache if self.like.is_cuda else KVCache
+        return kind(self.config, slots, max_length, self.like)
+
     @torch.inference_mode()
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
         length = embeds.shape[0]
         end = offset + length
         mask = visible(length, offset, self.config, embeds.device)
         row, positions = slice(slot, slot + 1), slice(offset, end)
-        return self._run(embeds[None], positions, mask, cache, Span(row, positions, row, end))[0]
+        turns = self._turns(cache, positions)
+        return self._run(embeds.clone()[None], turns, mask, cache, Span(row, positions, row, end))[0]
 
     @torch.inference_mode()
     def decode(
@@ -143,24 +160,26 @@ class DecoderStack(nn.Module):
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
         span = Span(where[0], where[1], read, length, seen)
-        return self._run(embeds[:, None], where[1, :, None], mask, cache, span)
+        return self._run(embeds[:, None], self._turns(cache, where[1, :, None]), mask, cache, span)
 
     @torch.inference_mode()
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         batch = embeds.shape[0]
-        slots = torch.arange(batch, device=embeds.device)
-        mask = self._added(positions, length, embeds.dtype)[:, None, None]
-        span = Span(slots, positions, slice(0, batch), length)
-        return self._run(embeds[:, None], positions[:, None], mask, cache, span)
+        places = torch.arange(max(batch, length), device=embeds.device)
+        mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)[:, None, None]
+        span = Span(places[:batch], positions, slice(0, batch), length)
+        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
 
     @torch.inference_mode()
     def prefill_together(
         self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
     ) -> Tensor:
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
-        mask = self._added(positions, length, embeds.dtype).repeat_interleave(heads, 0)  # [N * H/G, S]
-        span = Span(slots[owner], positions, slots, length, owner=owner)
-        return self._run(embeds[:, None], positions[:, None], mask, cache, span)
+        places = torch.arange(max(len(owner), length), device=embeds.device)
+        mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)
+        mask = mask.repeat_interleave(heads, 0)  # [N * H/G, S]
+        span = Span(slots[owner], positions, slots, length, owner=(owner, places[: len(owner)]))
+        return self._run(embeds.clone()[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape
@@ -169,7 +188,7 @@ class DecoderStack(nn.Module):
         span = Span(slice(0, batch), positions, slice(0, batch), end)
         masked = length > 1 or self.config.window is not None
         mask = self._visible(length, start, x) if masked else None
-        return self._run(x, positions, mask, cache, span)
+        return self._run(x, self._turns(cache, positions, kept=True), mask, cache, span)
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
@@ -177,10 +196,6 @@ class DecoderStack(nn.Module):
         if self.config.window is not None:
             seen &= keys > positions[:, None] - self.config.window
         return seen
-
-    def _added(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-        """An additive mask of the first `length` keys, [B, S]: from a bool mask every layer would make it anew."""
-        return additive_mask(self._seen(torch.arange(length, device=positions.device), positions), dtype)
 
     def _visible(self, length: int, start: int, like: Tensor) -> Tensor | None:
         """The mask `visible`, made once and additive, of the dtype and on the device of `like`."""
@@ -190,11 +205,35 @@ class DecoderStack(nn.Module):
             self._masks[key] = None if seen is None else additive_mask(seen, like.dtype)
         return self._masks[key]
 
-    def _run(self, x: Tensor, positions: Tensor | slice, mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
-        """x [B, T, C] -> hidden state of the last position [B, C]."""
-        cos, sin = cache.cos[positions], cache.sin[positions]
-        x = x.clone()  # the layers overwrite it
-        for index, layer in enumerate(self.layers):
-            x = layer(x, cos, sin, mask, cache, index, span)
+    def _turns(self, cache: KVCache, positions: Tensor | slice, kept: bool = False) -> list[Turn]:
+        """What turns queries and keys at these positions, [B, T] or T, of each layer.
+
+        Args:
+            kept: the cache is short, so that a GPU keeps the tables of all its positions.
+        """
+        if not self.like.is_cuda:
+            return [(cache.cos[positions], cache.sin[positions])] * len(self.layers)
+        if not self.config.qk_norm:
+            return [(widen(cache.turns[positions]),)] * len(self.layers)
+        if kept:
+            folded = cache.folded.get(self.like, lambda: fold(cache.turns, self._norm_tables()))[:, positions]
+        else:
+            folded = fold(cache.turns[positions], self._norm_tables())
+        return [(table,) for table in folded.unbind()]
+
+    def _norm_tables(self) -> Tensor:
+        """`norm_tables` of all layers, computed once."""
+        layers = [layer.self_attn for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+        def compute() -> Tensor:
+            queries, keys = ([getattr(each, name).weight for each in layers] for name in ("q_norm", "k_norm"))
+            return norm_tables(self.config, queries, keys)
+
+        return self._norms.get(self.like, compute)
+
+    def _run(self, x: Tensor, turns: list[Turn], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+        """x [B, T, C] -> hidden state of the last position [B, C]. Overwrites x."""
+        for index, (layer, turn) in enumerate(zip(self.layers, turns, strict=True)):
+            x = layer(x, turn, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])
         return hidden

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.rotary import rotary_tables
+from voice_clone.autoregressive.stack.turns import turn_tables
+from voice_clone.layers.kept import KeptOnGpu
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Span:
         length: S; positions 0..S-1 are read.
         each: with T = 1, how many positions each of the B streams sees; it then attends by itself, to these alone,
             and its result cannot depend on how long the others are. None: all attend together, under a mask.
-        owner: with T = 1, where several of the B are positions of one stream: int64 [B], the stream of each, as its
-            place in `read`. None: each is a stream of its own.
+        owner: with T = 1, where several of the B are positions of one stream: int64 [B] each, the stream of each, as
+            its place in `read`, and 0..B-1. None: each is a stream of its own.
     """
 
     slots: Tensor | slice
@@ -37,42 +39,69 @@ class Span:
     read: Tensor | slice
     length: int
     each: Sequence[int] | None = None
-    owner: Tensor | None = None
+    owner: tuple[Tensor, Tensor] | None = None
 
 
 class KVCache:
-    """Keys and values of all layers: two tensors [layers, slots, G, max_length, D], zero at first.
+    """Keys and values of all layers, zero at first; and the rotary tables of all positions.
 
-    On a CPU a page of memory is taken when it is first written, because few streams are as long as a slot. Also the
-    rotary tables of all positions, `cos` and `sin` [max_length, D].
+    On a CPU a page of memory is taken when it is first written, because few streams are as long as a slot. On a GPU
+    the values of a slot follow its keys, so that one kernel writes both.
+
+    Attributes:
+        keys, values: [layers, slots, G, max_length, D]; on a CPU the numbers of each lie one after the other.
+        cos, sin: [max_length, D]; on a CPU.
+        turns: fp32 [max_length, 2, 2, D/2], see `turn_tables`; on a GPU.
+        folded: of each layer of the stack that fills this, once it needed them of all positions; on a GPU.
     """
+
+    cos: Tensor
+    sin: Tensor
+    turns: Tensor
 
     def __init__(self, config: StackConfig, slots: int, max_length: int, like: Tensor) -> None:
         """`like` gives dtype and device."""
-        shape = (config.num_hidden_layers, slots, config.num_key_value_heads, max_length, config.head_dim)
-        (self.keys, key_pages), (self.values, value_pages) = _zeros(shape, like), _zeros(shape, like)
-        self._pages = key_pages, value_pages
-        self.cos, self.sin = rotary_tables(config, max_length, like)
+        layers, groups = config.num_hidden_layers, config.num_key_value_heads
+        self._groups = groups
+        heads = (2 * groups,) if like.is_cuda else (groups, groups)
+        made = [_zeros((layers, slots, count, max_length, config.head_dim), like) for count in heads]
+        self._parts, self._pages = zip(*made, strict=True)
+        self.keys, self.values = self._split(self._parts, 2)
+        self.folded: KeptOnGpu[Tensor] = KeptOnGpu()
+        if like.is_cuda:
+            self.turns = turn_tables(config, max_length, like.device)
+        else:
+            self.cos, self.sin = rotary_tables(config, max_length, like)
 
     @property
     def nbytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
+        return sum(part.nbytes for part in self._parts)
 
-    def update(self, layer: int, k: Tensor, v: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-        """Store k and v [B, G, T, D]; return all keys and values read, [B, G, S, D]."""
+    def update(self, layer: int, new: Sequence[Tensor], span: Span) -> tuple[Tensor, Tensor]:
+        """Store keys and values, and return all that are read, [B, G, S, D] each.
+
+        Args:
+            new: [B, G, T, D] each; on a GPU one tensor [B, 2 G, T, D].
+        """
         read = []
-        for cache, new in ((self.keys[layer], k), (self.values[layer], v)):
+        for part, heads in zip(self._parts, new, strict=True):
+            cache = part[layer]
             if isinstance(span.positions, slice):
-                cache[span.slots, :, span.positions] = new
+                cache[span.slots, :, span.positions] = heads
             else:
-                cache[span.slots, :, span.positions] = new[:, :, 0]  # pairs (slot, position) -> [B, G, D]
+                cache[span.slots, :, span.positions] = heads[:, :, 0]  # pairs (slot, position) -> [B, heads, D]
             read.append(cache[span.read, :, : span.length])
-        return read[0], read[1]
+        return self._split(read, 1)
+
+    def _split(self, parts: Sequence[Tensor], dim: int) -> tuple[Tensor, Tensor]:
+        """Keys and values as views of parts, whose heads are dimension `dim`."""
+        keys, values = (piece for part in parts for piece in torch.split(part, self._groups, dim))
+        return keys, values
 
     def move(self, source: int, target: int, length: int) -> None:
         """Move the first `length` positions of a slot to another one."""
-        for cache in (self.keys, self.values):
-            cache[:, target, :, :length] = cache[:, source, :, :length]
+        for part in self._parts:
+            part[:, target, :, :length] = part[:, source, :, :length]
         self.wipe(source, length)
 
     def wipe(self, slot: int, length: int) -> None:
@@ -80,12 +109,12 @@ class KVCache:
 
         Needed only after non-finite values: a masked NaN is still a NaN in the sum.
         """
-        self.keys[:, slot, :, :length] = 0
-        self.values[:, slot, :, :length] = 0
+        for part in self._parts:
+            part[:, slot, :, :length] = 0
 
     def clear(self) -> None:
         """Zero all; on a CPU the memory goes back to the system."""
-        for tensor, pages in zip((self.keys, self.values), self._pages, strict=True):
+        for tensor, pages in zip(self._parts, self._pages, strict=True):
             if pages is None:
                 tensor.zero_()
             else:

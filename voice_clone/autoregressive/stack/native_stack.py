@@ -105,6 +105,9 @@ class NativeStack:
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)
 
+    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+        return self.new_cache(slots, max_length)
+
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
         positions = torch.arange(offset, offset + embeds.shape[0])
         return self.run(embeds, cache, torch.full_like(positions, slot), positions, self._prompt_work)[-1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -99,15 +100,52 @@ class RowTable:
     def __init__(self, table: Tensor) -> None:
         """`table` is the result of `pack`, on the device."""
         self._table = table
-        self.live = table[:, LIVE] != 0
-        self.frame = table[:, FRAME].long()
-        self.moves = self.frame > 0
-        self.position = table[:, POSITION].long()
         self.uniform = table[:, HEAD:]
-        self.penalty = table[:, PENALTY : PENALTY + 1].float()
-        self.may_stop = table[:, MAY_STOP] != 0
-        self.first = table[:, FIRST_KNOBS:OTHER_KNOBS].float()
-        self.others = table[:, OTHER_KNOBS:HEAD].float()
+
+    @property
+    def live(self) -> Tensor:
+        return self._flags[:, LIVE]
+
+    @property
+    def frame(self) -> Tensor:
+        return self._whole[:, FRAME]
+
+    @property
+    def moves(self) -> Tensor:
+        return self._flags[:, FRAME]
+
+    @property
+    def position(self) -> Tensor:
+        return self._whole[:, POSITION]
+
+    @property
+    def penalty(self) -> Tensor:
+        return self._numbers[:, :1]
+
+    @property
+    def may_stop(self) -> Tensor:
+        return self._flags[:, MAY_STOP]
+
+    @property
+    def first(self) -> Tensor:
+        return self._numbers[:, FIRST_KNOBS - PENALTY : OTHER_KNOBS - PENALTY]
+
+    @property
+    def others(self) -> Tensor:
+        return self._numbers[:, OTHER_KNOBS - PENALTY :]
+
+    # Each of these conversions is one kernel, in the steps that need it.
+    @cached_property
+    def _flags(self) -> Tensor:
+        return self._table[:, :PENALTY] != 0
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        return self._table[:, :PENALTY].long()
+
+    @cached_property
+    def _numbers(self) -> Tensor:
+        return self._table[:, PENALTY:HEAD].float()
 
     def at(self, places: Tensor) -> RowTable:
         """Some of the rows; `places` is int64."""
@@ -130,5 +168,6 @@ class RowTable:
 
     @staticmethod
     def filters(table: npt.NDArray[np.float64]) -> tuple[Filters, Filters]:
-        """What the samplers of codebook 0 and of the others need for these rows."""
+        """What the samplers of codebook 0 and of the others need for the rows with a stream."""
+        table = table[table[:, LIVE] != 0]
         return Filters.of(table[:, FIRST_KNOBS:OTHER_KNOBS]), Filters.of(table[:, OTHER_KNOBS:HEAD])

@@ -25,8 +25,10 @@ from voice_clone.autoregressive.steps.static_prefill import StaticPrefill
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
 
 LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads
-# The kinds of draw, each of which covers those before it: the most likely code; the usual top-k; anything, with sorts.
-DRAWS = (Filters(False, 0, False), Filters(True, 64, False), Filters(True, LARGEST_K, True))
+# The kinds of draw. A step takes the first that does for its rows: the most likely code; all rows among their k most
+# likely codes, which is usual; only some of them so; anything, with sorts.
+USUAL = Filters(True, 64, False, limited=True)
+DRAWS = (Filters(False, 0, False), USUAL, Filters(True, 64, False), Filters(True, LARGEST_K, True))
 
 
 class StaticStep:
@@ -58,7 +60,7 @@ class StaticStep:
         """Record all shapes, the usual ones first, before there are streams: a later recording would delay them."""
         idle = self._pack([None] * self._model.slots)
         self._table.send(idle)
-        for kind in (DRAWS[1], DRAWS[0], DRAWS[2]):
+        for kind in (USUAL, *(each for each in DRAWS if each != USUAL)):
             for batch in reversed(self._batches):  # the largest first: the others then fit its memory
                 self._runner.prepare(*self._sample(batch, kind))
         for length in self._lengths:
@@ -132,7 +134,7 @@ class StaticStep:
             codes, fine = model.other_codes(hidden, code0, table, kind)
             made = self._made.device[:batch]
             made[:, :-1] = codes
-            made[:, -1] = finite & fine
+            torch.logical_and(finite, fine, out=made[:, -1])
             model.keep(slots, table, codes)
 
         return ("codes", batch, kind), step

@@ -20,6 +20,7 @@ from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.families.fish_speech.networks.prompt_reader import PromptReader, code_rows
 from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
+from voice_clone.layers.kept import KeptOnGpu
 
 
 class Talker(PromptReader, nn.Module):
@@ -36,6 +37,7 @@ class Talker(PromptReader, nn.Module):
         self.slow = SlowTransformer(config)
         self.fast = FastTransformer(config)
         self._first_code = RepetitionAwareFirstCode(self.end_code)
+        self._starts: KeptOnGpu[Tensor] = KeptOnGpu()  # of the codebooks' tables, each a row
         self._code_rows: Tensor | None = None  # made when it is first needed: the weights are loaded then
 
     @property
@@ -56,8 +58,11 @@ class Talker(PromptReader, nn.Module):
 
     def embed_frames(self, codes: Tensor) -> Tensor:
         """The token's and the K codes' embeddings, added and scaled: int64 [N, K] -> [N, C]."""
-        books = torch.arange(self.codebooks, device=codes.device) * self.config.semantic_codes
-        others = self.fast.codebook_embeddings(codes + books).to(self.slow.like.dtype).sum(1)
+        starts = self._starts.get(
+            self.fast.codebook_embeddings.weight,
+            lambda: torch.arange(self.codebooks, device=codes.device) * self.config.semantic_codes,
+        )
+        others = self.fast.codebook_embeddings(codes + starts).to(self.slow.like.dtype).sum(1)
         rows: Tensor = (F.embedding(codes[:, 0], self.code_rows) + others) / math.sqrt(self.codebooks + 1)
         return rows
 

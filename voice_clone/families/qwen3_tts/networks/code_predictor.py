@@ -10,12 +10,14 @@ Shapes: B frames, K codebooks, C the predictor's hidden size, H the talker's hid
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.families.qwen3_tts.config import TalkerConfig
 from voice_clone.layers.fused import fused_tables
+from voice_clone.layers.kept import KeptOnGpu
 
 
 class CodePredictorModel(DecoderStack):
@@ -39,6 +41,7 @@ class CodePredictor(nn.Module):
         self.lm_head = nn.ModuleList(
             nn.Linear(config.hidden_size, config.vocab_size, bias=False) for _ in range(config.num_code_groups - 1)
         )
+        self._starts: KeptOnGpu[Tensor] = KeptOnGpu()  # of the tables, each a row
         self.small_to_mtp_projection: nn.Module = nn.Identity()
         if config.hidden_size != talker.hidden_size:  # 1.7B
             self.small_to_mtp_projection = nn.Linear(talker.hidden_size, config.hidden_size)
@@ -60,9 +63,9 @@ class CodePredictor(nn.Module):
         return found
 
     def embed(self, codes: Tensor, book: int = 1) -> Tensor:
-        first, size = book - 1, self.config.vocab_size
-        rows = codes + first * size
+        size, tables = self.config.vocab_size, self.model.codec_embedding.weight
+        tables = tables[(book - 1) * size :]
         if codes.shape[1] > 1:
-            rows = rows + torch.arange(codes.shape[1], device=codes.device) * size
-        embedded: Tensor = self.model.codec_embedding(rows)
-        return embedded.to(self.model.norm.weight.dtype)
+            starts = self._starts.get(tables, lambda: torch.arange(self.codebooks - 1, device=codes.device) * size)
+            codes = codes + starts[: codes.shape[1]]
+        return F.embedding(codes, tables).to(self.model.norm.weight.dtype)
