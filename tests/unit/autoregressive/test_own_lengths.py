@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from tests.support import pretend_gpu as pretended
 from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.own_lengths import Starts, attend_to_own, reads_own_lengths, used_positions
 
 CONFIG = StackConfig(
@@ -59,6 +60,47 @@ def test_rows_without_a_stream_read_few() -> None:
     assert used_positions(torch.tensor([0, 3, MOST - 1, MOST]), 2, MOST).tolist() == [1, 1, 4, 4, MOST, MOST, 1, 1]
 
 
+def a_stack(config: StackConfig) -> DecoderStack:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            stack = DecoderStack(config).requires_grad_(False)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    for _, parameter in sorted(stack.named_parameters()):
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter.copy_(1 + 0.2 * noise if parameter.dim() == 1 else noise * parameter.shape[-1] ** -0.5)
+    return stack
+
+
+@pytest.mark.parametrize("more", [{}, {"qk_norm": False, "qkv_bias": True, "rope": "interleaved"}])
+def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
+    """Streams at different positions, one row without a stream, NaN in another slot; the same and in fewer shapes."""
+    config, length, steps = replace(CONFIG, **more), 24, 9
+    embeds = torch.randn(steps, 4, 24, generator=torch.Generator().manual_seed(1)).bfloat16()
+    found = []
+    for own in (False, True):
+        with pretend_gpu() as gpu, torch.inference_mode():
+            stack = a_stack(config)
+            assert reads_own_lengths(config, stack.like)
+            stack.own_lengths = own
+            cache = stack.new_cache(6, length + 1)
+            cache.keys[4:], cache.values[4:] = torch.nan, torch.nan
+            states = []
+            for number, x in enumerate(embeds):
+                positions = torch.tensor([number, number + 9, length, number + 3], device="cuda")
+                # Under a mask a graph reads as far as the longest stream; here always to the end.
+                most = length if own else 20
+                gpu.launches.clear()
+                states.append(stack.decode_first(cache, positions, x.to("cuda"), most).cpu())
+            assert bool(gpu.launches[str(pretended.FLASH)]) == own
+            assert bool(gpu.launches[str(pretended.ATTENTION)]) != own
+        found.append(torch.stack(states)[:, [0, 1, 3]].float())
+    assert torch.isfinite(found[0]).all() and found[0].std() > 0.5
+    assert (found[0] - found[1]).abs().max() < 0.06
+
+
 @pytest.mark.parametrize(
     ("more", "dtype", "can"),
     [
@@ -94,7 +136,8 @@ def missing(*args: Any, **named: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("operator", "told"), [(wrong, "0.1 off"), (not_finite, "nan off"), (missing, "cannot be had.*seqused_k")]
+    ("operator", "told"),
+    [(wrong, r"off by \[0\.1"), (not_finite, r"off by \[nan"), (missing, "cannot be had.*seqused_k")],
 )
 def test_what_does_not_do_what_it_should_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, operator: Any, told: str

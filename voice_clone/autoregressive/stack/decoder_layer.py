@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span
 from voice_clone.autoregressive.stack.line_cache import LineCache
+from voice_clone.autoregressive.stack.own_lengths import attend_to_own
 from voice_clone.autoregressive.stack.rotary import rotate
 from voice_clone.autoregressive.stack.turns import turn_in_place
 from voice_clone.layers.attention import GatedMLP, RMSNorm, normalise
@@ -48,6 +49,8 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """[B, T, C] -> the heads' results [B, T, H * D], and the weight [C, H * D] that they are projected by."""
         batch, length, _ = x.shape
+        if span.own is not None:
+            return self._attended_alone(x, turn, cache, layer, span), self.o_proj.weight
         q, k, v = self._projected(x, turn, cache, layer, span)
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
@@ -72,6 +75,14 @@ class Attention(nn.Module):
             return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
         return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
 
+    def _attended_alone(self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span) -> Tensor:
+        """[B, 1, C] -> the heads' results [B, 1, H * D]: each stream has read its own length alone."""
+        assert span.own is not None
+        qkv = self._projection(x, turn)
+        cache.update(layer, (qkv[:, :, self.heads :].transpose(1, 2),), span)
+        out = attend_to_own(qkv[:, 0], cache.of_layer(layer), *span.own)
+        return out[:, None, : self.heads].flatten(2)
+
     def _reordered(self) -> Tensor:
         """The output projection for heads in the order (head of a group, group). A copy: the weights stay official."""
         heads = torch.unflatten(self.o_proj.weight, 1, (self.kv_heads, -1, self.head_dim))
@@ -85,13 +96,19 @@ class Attention(nn.Module):
             lines = cache.project(x, self.qkv_proj, layer, span.length - x.shape[1])
             turn_in_place(lines, turn[0].unsqueeze(1), self.config, self.eps)
             return lines[:, :, : self.heads].permute(1, 2, 0, 3), *cache.read(layer, len(x), span.length)
-        qkv = self.qkv_proj(x).view(*x.shape[:2], -1, self.head_dim)
-        if qkv.is_cuda:
-            turn_in_place(qkv, turn[0], self.config, self.eps)
+        if x.is_cuda:
+            qkv = self._projection(x, turn)
             q, kv = torch.split(qkv.transpose(1, 2), [self.heads, 2 * self.kv_heads], dim=1)
             return q, *cache.update(layer, (kv,), span)
-        q, k, v = self._turned(qkv, turn[0], turn[1])
+        q, k, v = self._turned(self._projection(x), turn[0], turn[1])
         return q, *cache.update(layer, (k, v), span)
+
+    def _projection(self, x: Tensor, turn: Turn | None = None) -> Tensor:
+        """[B, T, C] -> [B, T, H + 2 G, D]; with `turn` on a GPU its queries and keys are turned."""
+        qkv: Tensor = self.qkv_proj(x).view(*x.shape[:2], -1, self.head_dim)
+        if turn is not None:
+            turn_in_place(qkv, turn[0], self.config, self.eps)
+        return qkv
 
     def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D], as they are rounded on a CPU."""

@@ -15,6 +15,7 @@ from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
 from voice_clone.autoregressive.stack.line_cache import LineCache
+from voice_clone.autoregressive.stack.own_lengths import Starts, used_positions
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
 from voice_clone.layers.kept import KeptOnGpu
@@ -30,6 +31,10 @@ class Stack(Protocol):
     @property
     def like(self) -> Tensor:
         """A tensor of the dtype and on the device of hidden states."""
+
+    @property
+    def own_lengths(self) -> bool:
+        """Whether `decode_first` lets each stream read its own positions alone. Then `length` costs nothing."""
 
     @property
     def repeatable(self) -> bool:
@@ -114,6 +119,7 @@ class DecoderStack(nn.Module):
     """Decoder layers and the norm behind them, in torch: a `Stack`."""
 
     repeatable = False
+    own_lengths = False  # `reads_own_lengths` tells whether it may be set
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -121,6 +127,7 @@ class DecoderStack(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
+        self._starts: dict[tuple[int, int], Starts] = {}  # by streams, and positions of the cache
         self._norms: KeptOnGpu[Tensor] = KeptOnGpu()  # of queries and keys of all layers
 
     @property
@@ -165,10 +172,22 @@ class DecoderStack(nn.Module):
     @torch.inference_mode()
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         batch = embeds.shape[0]
+        if self.own_lengths:
+            return self._decode_alone(cache, positions, embeds, length)
         places = torch.arange(max(batch, length), device=embeds.device)
         mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)[:, None, None]
         span = Span(places[:batch], positions, slice(0, batch), length)
         return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
+
+    def _decode_alone(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+        """`decode_first`, each stream over its own length."""
+        batch, most = embeds.shape[0], cache.keys.shape[3]
+        if (batch, most) not in self._starts:
+            self._starts[batch, most] = Starts.of(batch, self.config, most, embeds.device)
+        used = used_positions(positions, self.config.num_key_value_heads, length)
+        slots = torch.arange(batch, device=embeds.device)
+        span = Span(slots, positions, slice(0, batch), length, own=(self._starts[batch, most], used))
+        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), None, cache, span)
 
     @torch.inference_mode()
     def prefill_together(

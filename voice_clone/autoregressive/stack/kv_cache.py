@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.own_lengths import Starts
 from voice_clone.autoregressive.stack.rotary import rotary_tables
 from voice_clone.autoregressive.stack.turns import turn_tables
 from voice_clone.layers.kept import KeptOnGpu
@@ -32,6 +33,8 @@ class Span:
             and its result cannot depend on how long the others are. None: all attend together, under a mask.
         owner: with T = 1, where several of the B are positions of one stream: int64 [B] each, the stream of each, as
             its place in `read`, and 0..B-1. None: each is a stream of its own.
+        own: with T = 1 in the first slots, if each stream reads its own length alone: where its groups of heads
+            begin, and how many positions they read (own_lengths.py). None: all attend under a mask.
     """
 
     slots: Tensor | slice
@@ -40,6 +43,7 @@ class Span:
     length: int
     each: Sequence[int] | None = None
     owner: tuple[Tensor, Tensor] | None = None
+    own: tuple[Starts, Tensor] | None = None
 
 
 class KVCache:
@@ -92,6 +96,12 @@ class KVCache:
                 cache[span.slots, :, span.positions] = heads[:, :, 0]  # pairs (slot, position) -> [B, heads, D]
             read.append(cache[span.read, :, : span.length])
         return self._split(read, 1)
+
+    def of_layer(self, layer: int) -> Tensor:
+        """Keys and values of a layer, [slots, 2 G, max_length, D]; on a GPU."""
+        [part] = self._parts
+        both: Tensor = part[layer]
+        return both
 
     def _split(self, parts: Sequence[Tensor], dim: int) -> tuple[Tensor, Tensor]:
         """Keys and values as views of parts, whose heads are dimension `dim`."""

@@ -2,8 +2,8 @@
 
 Row b is slot b. The rows are the first slots, up to the last one in use, rounded up to a size that graphs exist for;
 rows without a stream are computed and ignored. A step is two graphs: the talker, which reads the newest frames, for
-each number of rows and of positions read; and codebook 0, the whole code predictor and all draws, for each number of
-rows and kind of draw. Prompts are read likewise (static_prefill.py).
+each number of rows and, under a mask, of positions read; and codebook 0, the whole code predictor and all draws, for
+each number of rows and kind of draw. Prompts are read likewise (static_prefill.py).
 
 Codes stay on the device from frame to frame. So a step may be begun before the host has seen what the one before made;
 the host sees it a step late.
@@ -45,9 +45,10 @@ class StaticStep:
         self._runner = runner
         slots, length, device = model.slots, model.idle_position, model.device
         self._batches = (slots,) if deterministic else powers_up_to(slots)
-        # Every frame reads as many positions as its graph has, with powers of two alone a quarter of them in vain. A
-        # prompt is read once, and has more shapes.
-        self._lengths = (length,) if deterministic else halves_up_to(length, LEAST_LENGTH)
+        # Under a mask every frame reads as many positions as its graph has, with powers of two alone a quarter of them
+        # in vain. A prompt is read once, and has more shapes.
+        one = deterministic or model.talker.stack.own_lengths
+        self._lengths = (length,) if one else halves_up_to(length, LEAST_LENGTH)
         lengths = (length,) if deterministic else powers_up_to(length, LEAST_LENGTH)
         self._prefill = StaticPrefill(model, runner, min(prefill_chunk, length), lengths, deterministic)
         # All that the steps read and write besides the model's memory.
