@@ -17,54 +17,56 @@ from typing import Any
 import torch
 
 from perf import report
+from perf.families import FAMILIES
+from perf.families.family import Family
 from voice_clone import compute
+from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.graphed_decoder import GraphedDecoder
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
-from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_torch_decoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 
 WAYS = ("fp32", "tf32", "bf16")
 STREAMS = (1, 32)  # 32: as many as a server decodes together
 CHUNKS = 6  # of the longest usual length, one after the other
-FRAME_SECONDS = 0.08
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """By precision and streams: seconds of a chunk, audio seconds a second, and the distance from fp32."""
+    family = FAMILIES[given.family]
     found: dict[str, Any] = {}
     exact: dict[int, torch.Tensor] = {}
     compute.prepare(_settings(folder, given.device, "fp32"))  # the switches that a server sets, before TF32 is allowed
     for way in WAYS if given.device == "cuda" else ("fp32", "bf16"):
         with _tf32(way == "tf32"):
-            decoder = _decoder(folder, given.device, "bf16" if way == "bf16" else "fp32")
+            decoder, form = _decoder(family, folder, given.device, "bf16" if way == "bf16" else "fp32")
             found[way] = {}
             for streams in STREAMS:
-                waveform, seconds = _decoded(decoder, streams, given.runs)
+                waveform, seconds = _decoded(decoder, form, family.chunk_frames[-1], streams, given.runs)
                 reference = exact.setdefault(streams, waveform)
                 difference = float((waveform - reference).square().mean().sqrt() / reference.square().mean().sqrt())
-                audio = streams * CHUNK_FRAMES[-1] * FRAME_SECONDS
+                audio = streams * family.chunk_frames[-1] * form.frame_seconds
                 rate = report.summary([audio / each for each in seconds])
                 found[way][streams] = {"chunk_s": report.summary(seconds), "audio_a_second": rate, "apart": difference}
     return found
 
 
-def show(found: dict[str, Any]) -> None:
+def show(found: dict[str, Any], frames: int) -> None:
+    """`frames` of a chunk."""
     rows = [
         [way, streams, 1e3 * of["chunk_s"]["p50"], of["audio_a_second"]["p50"], of["apart"]]
         for way, by_streams in found.items()
         for streams, of in by_streams.items()
     ]
-    print(f"\ncode2wav, chunks of {CHUNK_FRAMES[-1]} frames\n")
+    print(f"\ncode2wav, chunks of {frames} frames\n")
     print(report.table(["precision", "streams", "ms a chunk", "audio s a second", "apart from fp32"], rows))
 
 
-def _decoder(folder: Path, device: str, precision: str) -> GraphedDecoder:
-    decoder, config = load_torch_decoder(_settings(folder, device, precision))
+def _decoder(family: type[Family], folder: Path, device: str, precision: str) -> tuple[GraphedDecoder, CodecFormat]:
+    decoder, form = family.torch_decoder(_settings(folder, device, precision))
     if precision == "bf16":
         decoder.bfloat16()  # a CPU would be given fp32
     runner = GraphRunner.on(decoder.device)
-    return GraphedDecoder(decoder, codec_format(config.codec), max(STREAMS), CHUNK_FRAMES[-1:], runner)
+    return GraphedDecoder(decoder, form, max(STREAMS), family.chunk_frames[-1:], runner), form
 
 
 def _settings(folder: Path, device: str, precision: str) -> Settings:
@@ -72,11 +74,16 @@ def _settings(folder: Path, device: str, precision: str) -> Settings:
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
 
 
-def _decoded(decoder: GraphedDecoder, streams: int, runs: int) -> tuple[torch.Tensor, list[float]]:
-    """The waveform [B, samples] of random codes, and the seconds of each chunk; the first one warms up."""
-    length = CHUNK_FRAMES[-1]
+def _decoded(
+    decoder: GraphedDecoder, form: CodecFormat, length: int, streams: int, runs: int
+) -> tuple[torch.Tensor, list[float]]:
+    """The waveform [B, samples] of random codes, and the seconds of each chunk; the first one warms up.
+
+    Args:
+        length: frames of a chunk.
+    """
     generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(32, (streams, 16, CHUNKS * length), generator=generator).to(decoder.device)
+    codes = torch.randint(32, (streams, form.payload.width, CHUNKS * length), generator=generator).to(decoder.device)
     seconds: list[float] = []
     pieces: list[torch.Tensor] = []
     for run in range(runs + 1):

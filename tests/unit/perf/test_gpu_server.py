@@ -45,8 +45,8 @@ FLIPPED = {"frames": 8, "first_difference": 6, "equal_before": 0.75}
     [
         ({}, []),
         ({"talkers": FLIPPED}, ["the talkers' codes differ from a CPU's from frame 6 of 8 on; 75.0% are equal before"]),
-        ({"talkers": {**FLIPPED, "margin": 1e-4}}, []),  # a tie
-        ({"talkers": {**FLIPPED, "margin": 0.1}}, ["the talkers' codes differ"]),
+        ({"talkers": {**FLIPPED, "margin": 1e-4, "tie": 1e-3}}, []),  # a tie
+        ({"talkers": {**FLIPPED, "margin": 0.1, "tie": 1e-3}}, ["the talkers' codes differ"]),
         ({"encoders": {"codes": FLIPPED}}, ["the encoders' codes differ"]),
         ({"encoders": {"embedding": {"apart": 0.1}}}, ["the encoders' embedding are not those of a CPU"]),
         ({"decoders": 0.2}, ["samples are not those of a CPU: apart 0.2"]),
