@@ -44,7 +44,7 @@ class FishSpeech(Family):
     shape = "s2-pro"
     chunk_frames = CHUNK_FRAMES
     max_length = 512  # 64 streams of more in two engines, with the weights, leave nothing of 80 GB
-    cpu_streams = 8  # their prompts alone are 13 TFLOP
+    cpu_streams = 8  # their prompts alone are 17 TFLOP
     tie = 2e-3  # of 36 + 4 layers with sums of up to 9728 terms
     without_peers: ClassVar = {
         "fish-speech": "its networks without an engine are no peer; perf/compare_fish_official compares on a CPU",
