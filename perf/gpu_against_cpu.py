@@ -122,7 +122,7 @@ def _line(of: dict[str, Any]) -> list[Any]:
 
 
 def _compared(ours: NDArray[Any], cpu: NDArray[Any]) -> dict[str, Any]:
-    return difference(ours, cpu) if ours.dtype.kind == "i" else {"apart": apart(ours, cpu)}
+    return difference(ours, cpu) if ours.dtype.kind in "iu" else {"apart": apart(ours, cpu)}
 
 
 async def _registered(url: str) -> dict[str, NDArray[Any]]:

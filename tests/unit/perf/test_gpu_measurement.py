@@ -118,6 +118,23 @@ def test_a_difference_does_not_pass(
     assert "fp32: FAILED" in capsys.readouterr().out
 
 
+def test_what_a_gpu_has_no_memory_for() -> None:
+    """It is left out and told; the smallest number of streams is tried in any case."""
+    fitting, missing = gpu_engines.that_fit([1, 8, 64], 10**9, 20 * 10**9)
+    assert fitting == [1, 8]
+    assert missing == {
+        "64 streams": "they take 64 GB, and 20 GB are free behind the weights, of which 80% are for streams"
+    }
+    assert gpu_engines.that_fit([8, 64], 10**9, 10**9)[0] == [8]
+    assert gpu_engines.that_fit([1, 8, 64], 10**9, 80 * 10**9) == ([1, 8, 64], {})
+
+
+def test_a_shape_of_another_family(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--family", "fish_speech", "--shape", "0.6b", "--device", "cpu")
+    assert "fish_speech has tiny, s2-pro, s2-pro-2" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch) == 2

@@ -70,6 +70,16 @@ def test_the_first_frame_that_differs() -> None:
     assert difference(codes, codes[:6]) == {"frames": 6, "first_difference": 6, "equal_before": 1.0}
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.uint16])
+def test_codes_are_compared_by_frame(kind: Any) -> None:
+    """Of any type: how far apart two codes are says nothing."""
+    codes = np.ones((8, 4), kind)
+    other = codes.copy()
+    other[6:] = 0
+    assert gpu_against_cpu._compared(other, codes) == FLIPPED
+    assert gpu_against_cpu._compared(codes / 2, codes / 1) == {"apart": 0.5}
+
+
 @pytest.mark.parametrize(("sent", "language"), [(-1, None), (2050, 2050)])
 def test_a_prompt_of_a_server(sent: int, language: int | None) -> None:
     tensors: dict[str, Any] = {
