@@ -99,10 +99,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--within", type=float, help="seconds, after which no further phase begins")
     parser.add_argument("--json", type=Path, help="the result file")
     given = parser.parse_args()
-    family = FAMILIES[given.family]
-    given.shape = given.shape or family.shape
-    if given.shape not in family.shapes:
-        parser.error(f"--shape {given.shape}: {given.family} has {', '.join(family.shapes)}")
+    given.shape = FAMILIES[given.family].shape_of(given.shape, parser)
     return given
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,13 @@ class Family(ABC):
     @abstractmethod
     def __init__(self, talker: Settings, decoder: Settings) -> None:
         """Load the talker and the decoder, each as its settings say."""
+
+    @classmethod
+    def shape_of(cls, given: str | None, parser: argparse.ArgumentParser) -> str:
+        """The shape that a command line names, or the usual one; ends the process where the family has no such one."""
+        if given is not None and given not in cls.shapes:
+            parser.error(f"--shape {given}: {cls.name} has {', '.join(cls.shapes)}")
+        return given or cls.shape
 
     @staticmethod
     @abstractmethod
