@@ -40,7 +40,6 @@ from perf.reference import CLIP, TEXT
 from tools import guard
 from voice_clone.audio import decode, resample
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.families.qwen3_tts.encoder_stages import load_speaker_stage
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.settings import Settings
@@ -141,7 +140,7 @@ def speak(given: argparse.Namespace) -> None:
 
 def samples(ours: Ours[Qwen3TTS], codes: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
     """The sound of a speech."""
-    [decoded] = Code2Wav(ours.decoder, ours.model.form).decode([Chunk("", 0, codes, codes[:0], final=True)])
+    [decoded] = ours.code2wav.decode([Chunk("", 0, codes, codes[:0], final=True)])
     assert isinstance(decoded, Decoded)
     return decoded.waveform
 

@@ -21,8 +21,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.steps import Steps
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.graphed_decoder import GraphedDecoder
-from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import Precision
 from voice_clone.settings import Settings
@@ -44,7 +43,7 @@ class Ours(Generic[F]):
 
     Attributes:
         model: what is loaded of the family.
-        decoder: the family's, in graphs where steps are.
+        code2wav: its decoder, in graphs where steps are.
         runners: of the graphs.
     """
 
@@ -66,19 +65,20 @@ class Ours(Generic[F]):
         settings = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision})
         compute.prepare(settings)  # the process then has the server's switches: no TF32, no attention of cuDNN
         self.model = family(settings, Settings({}, environ))
-        self.decoder = self.model.decoder
         self.max_length = max_length
         self.runners: list[GraphRunner] = []
         self._fixed: Generator[Any] | None = None
+        graphs: Graphs | None = None
         if slots:
             talker = self.model.talker
             self.runners = [GraphRunner.on(talker.stack.like.device) for _ in range(2)]
             self._fixed = Generator(talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()
-            if isinstance(self.decoder, WindowedDecoder):
-                graphed = GraphedDecoder(self.decoder, self.model.form, slots, family.chunk_frames, self.runners[1])
-                graphed.prepare()
-                self.decoder = graphed
+            if self.model.decoder.padded:
+                graphs = Graphs(self.runners[1], slots, family.chunk_frames)
+        self.code2wav = Code2Wav(self.model.decoder, self.model.form, graphs=graphs)
+        if graphs is not None:
+            self.code2wav.warm_up((1,), (slots,), 60.0)
 
     def speak(self, prompt: Any, frames: int, streams: int = 1, served: bool = False) -> tuple[Codes, Spent]:
         """The codes of the first stream. `streams` speak the same side by side.
@@ -89,12 +89,11 @@ class Ours(Generic[F]):
         """
         keep_threads()
         generator = self.generator(streams)
-        code2wav = Code2Wav(self.decoder, self.model.form)
-        code2wav.warm_up((1,), (streams,), 60.0)
+        self.code2wav.warm_up((1,), (streams,), 60.0)
         context, schedule = self.model.context(prompt), self.model.chunk_frames
         heard = len(context) > 0
         if heard:  # a known voice
-            self._decode(code2wav, 0, [context[:1]] * streams, context)
+            self._decode(0, [context[:1]] * streams, context)
         how = self.model.sampling(drawn=served)
         spent: defaultdict[str, float] = defaultdict(float)
         began, first = time.perf_counter(), 0.0
@@ -115,12 +114,13 @@ class Ours(Generic[F]):
                 rows.append(frame.payload)
             if len(chunk[0]) == schedule[min(index, len(schedule) - 1)] or number == frames - 1:
                 with clock(spent, "code2wav"):
-                    self._decode(code2wav, index + heard, [np.stack(rows) for rows in chunk])
+                    self._decode(index + heard, [np.stack(rows) for rows in chunk])
                 first = first or time.perf_counter() - began
                 codes.extend(chunk[0])
                 chunk, index = [[] for _ in range(streams)], index + 1
         total = time.perf_counter() - began
         generator.reset()
+        self._forget(streams)
         per_frame = spent["frames"] / (frames - 1)
         return np.stack(codes), Spent(first, spent["prefill"], per_frame, spent["code2wav"], total, frames)
 
@@ -128,12 +128,29 @@ class Ours(Generic[F]):
         """A generator without streams."""
         return self._fixed or Generator(self.model.talker, streams, self.max_length)
 
-    def _decode(self, code2wav: Code2Wav, index: int, rows: list[Codes], context: Codes | None = None) -> None:
+    def sound(self, codes: Codes) -> npt.NDArray[np.float32]:
+        """Codes [streams, frames, K], decoded side by side in chunks -> [streams, samples]."""
+        pieces, done, schedule = [], 0, self.model.chunk_frames
+        for index, size in enumerate([*schedule, *schedule[-1:] * codes.shape[1]]):
+            if done < codes.shape[1]:
+                pieces.append(np.stack(self._decode(index, [*codes[:, done : done + size]])))
+                done += size
+        self._forget(len(codes))
+        return np.concatenate(pieces, axis=1)
+
+    def _decode(self, index: int, rows: list[Codes], context: Codes | None = None) -> list[npt.NDArray[np.float32]]:
         before = rows[0][:0] if context is None else context
         chunks = [Chunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
-        for decoded in code2wav.decode(chunks):
+        waveforms = []
+        for decoded in self.code2wav.decode(chunks):
             if not isinstance(decoded, Decoded):
                 raise decoded
+            waveforms.append(decoded.waveform)
+        return waveforms
+
+    def _forget(self, streams: int) -> None:
+        for slot in range(streams):
+            self.code2wav.drop(str(slot))
 
 
 def _ahead(generator: Generator[Any], streams: int) -> Callable[[], list[Frame]]:

@@ -14,37 +14,47 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from perf import report
 from perf.families import FAMILIES
-from perf.families.family import Family
 from voice_clone import compute
-from voice_clone.codec.decoder import CodecFormat
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
+from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 
 WAYS = ("fp32", "tf32", "bf16")
 STREAMS = (1, 32)  # 32: as many as a server decodes together
 CHUNKS = 6  # of the longest usual length, one after the other
+Waveforms = npt.NDArray[np.float32]
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """By precision and streams: seconds of a chunk, audio seconds a second, and the distance from fp32."""
     family = FAMILIES[given.family]
+    length = family.chunk_frames[-1]
     found: dict[str, Any] = {}
-    exact: dict[int, torch.Tensor] = {}
+    exact: dict[int, Waveforms] = {}
     compute.prepare(_settings(folder, given.device, "fp32"))  # the switches that a server sets, before TF32 is allowed
     for way in WAYS if given.device == "cuda" else ("fp32", "bf16"):
         with _tf32(way == "tf32"):
-            decoder, form = _decoder(family, folder, given.device, "bf16" if way == "bf16" else "fp32")
+            decoder, form = family.torch_decoder(_settings(folder, given.device, "bf16" if way == "bf16" else "fp32"))
+            if way == "bf16":
+                decoder.bfloat16()  # a CPU would be given fp32
+            graphs = Graphs(GraphRunner.on(decoder.device), max(STREAMS), (length,))
+            open_streams = GraphedStreams(decoder, form, graphs, max(STREAMS))
             found[way] = {}
             for streams in STREAMS:
-                waveform, seconds = _decoded(decoder, form, family.chunk_frames[-1], streams, given.runs)
+                codes = np.random.default_rng(0).integers(
+                    0, 32, (streams, CHUNKS * length, form.payload.width), np.int32
+                )
+                waveform, seconds = _decoded(decoder, open_streams, codes, given.runs)
                 reference = exact.setdefault(streams, waveform)
-                difference = float((waveform - reference).square().mean().sqrt() / reference.square().mean().sqrt())
-                audio = streams * family.chunk_frames[-1] * form.frame_seconds
+                difference = float(np.sqrt(np.square(waveform - reference).mean() / np.square(reference).mean()))
+                audio = streams * length * form.frame_seconds
                 rate = report.summary([audio / each for each in seconds])
                 found[way][streams] = {"chunk_s": report.summary(seconds), "audio_a_second": rate, "apart": difference}
     return found
@@ -61,39 +71,27 @@ def show(found: dict[str, Any], frames: int) -> None:
     print(report.table(["precision", "streams", "ms a chunk", "audio s a second", "apart from fp32"], rows))
 
 
-def _decoder(family: type[Family], folder: Path, device: str, precision: str) -> tuple[GraphedDecoder, CodecFormat]:
-    decoder, form = family.torch_decoder(_settings(folder, device, precision))
-    if precision == "bf16":
-        decoder.bfloat16()  # a CPU would be given fp32
-    runner = GraphRunner.on(decoder.device)
-    return GraphedDecoder(decoder, form, max(STREAMS), family.chunk_frames[-1:], runner), form
-
-
 def _settings(folder: Path, device: str, precision: str) -> Settings:
     given = {"CHECKPOINT_DIR": str(folder), "DEVICE": device, "PRECISION": precision}
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
 
 
 def _decoded(
-    decoder: GraphedDecoder, form: CodecFormat, length: int, streams: int, runs: int
-) -> tuple[torch.Tensor, list[float]]:
-    """The waveform [B, samples] of random codes, and the seconds of each chunk; the first one warms up.
-
-    Args:
-        length: frames of a chunk.
-    """
-    generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(32, (streams, form.payload.width, CHUNKS * length), generator=generator).to(decoder.device)
+    decoder: WindowedDecoder, open_streams: GraphedStreams, codes: npt.NDArray[np.int32], runs: int
+) -> tuple[Waveforms, list[float]]:
+    """The waveforms [B, samples] of codes [B, n, K], and the seconds of each chunk; the first run warms up."""
     seconds: list[float] = []
-    pieces: list[torch.Tensor] = []
+    pieces: list[Waveforms] = []
     for run in range(runs + 1):
-        state, pieces = decoder.new_state(streams), []
-        for chunk in codes.split(length, dim=-1):  # type: ignore[no-untyped-call]
+        numbers, pieces = [open_streams.open(decoder.new_state(1)) for _ in codes], []
+        for chunk in np.split(codes, CHUNKS, axis=1):
             began = time.perf_counter()
-            pieces.append(decoder.decode_chunk(chunk, state).float().cpu())
+            pieces.append(np.stack(open_streams.decode(numbers, [*chunk])))
             if run:
                 seconds.append(time.perf_counter() - began)
-    return torch.cat(pieces, dim=-1), seconds
+        for number in numbers:
+            open_streams.close(number)
+    return np.concatenate(pieces, axis=1), seconds
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def compare(
     return {
         "codes": same / (frames * streams * model.talker.codebooks),
         "hidden": hidden,
-        "waveform": apart(*(_waveform(engine, made) for engine in engines)) if made and waveforms else None,
+        "waveform": _waveforms_apart(engines, made) if made and waveforms else None,
         "tie": model.tie,
         **summary(streams, [*found.values()]),
     }
@@ -170,13 +170,7 @@ def _margin(engine: Ours[Any], generator: Generator[Any], slot: int, codes: Code
     return float((logits[0, codes[book]] - logits[0, other[book]]).abs() / logits.std())
 
 
-def _waveform(engine: Ours[Any], made: Sequence[Codes]) -> torch.Tensor:
-    """Codes [B, K] of each frame -> [B, samples]."""
-    whole = torch.from_numpy(np.stack(made, axis=2).astype(np.int64)).to(engine.decoder.device)  # [B, K, frames]
-    state, pieces, done = engine.decoder.new_state(whole.shape[0]), [], 0
-    schedule = engine.model.chunk_frames
-    for size in [*schedule, *schedule[-1:] * len(made)]:
-        if done < len(made):
-            pieces.append(engine.decoder.decode_chunk(whole[..., done : done + size], state))
-            done += size
-    return torch.cat(pieces, dim=-1)
+def _waveforms_apart(engines: Sequence[Ours[Any]], made: Sequence[Codes]) -> float:
+    """What the engines make of codes [B, K] of each frame."""
+    codes = np.stack(made, axis=1)
+    return apart(*(torch.from_numpy(engine.sound(codes)) for engine in engines))

@@ -33,7 +33,7 @@ from voice_clone.autoregressive.sampling import Filters
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
 from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256
@@ -115,7 +115,7 @@ def chunk(
     dtype = torch.bfloat16 if way == "bf16" else torch.float32
     decoder = on_gpu(networks.decoder, dtype)
     runner = GraphRunner()
-    GraphedDecoder(decoder, networks.form, batch, family.chunk_frames, runner).prepare()
+    GraphedStreams(decoder, networks.form, Graphs(runner, batch, family.chunk_frames), most=batch).prepare()
     before, counting.rates[dtype] = counting.rates[dtype], rate
     found = {frames: counted(runner, (batch, frames), counting) for frames in family.chunk_frames}
     counting.rates[dtype] = before

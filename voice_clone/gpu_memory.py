@@ -26,7 +26,7 @@ def memory_bounded_by(setting: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not _lacked_memory(error):
+        if not lacked_memory(error):
             raise
         log.error("the GPU has too little memory", exc_info=error)
         raise Unsupported(
@@ -35,7 +35,7 @@ def memory_bounded_by(setting: str) -> Iterator[None]:
         ) from None
 
 
-def _lacked_memory(error: BaseException | None) -> bool:
+def lacked_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that it hides, is want of memory: of torch's allocator, or of CUDA's own."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):

@@ -23,6 +23,10 @@ class PayloadForm:
     width: int
     dtype: npt.DTypeLike = np.int32
 
+    def zeros(self, count: int) -> NDArray[Any]:
+        """`count` frames, [count, width]."""
+        return np.zeros((count, self.width), self.dtype)
+
     def join(self, frames: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Payloads [width] of n frames -> one array [n, width]; n may be 0."""
         return np.array(frames, dtype=self.dtype).reshape(len(frames), self.width)

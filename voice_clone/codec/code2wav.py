@@ -6,30 +6,29 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from voice_clone.codec.chunk import Chunk, Decoded, Primed
-from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, StreamDecoder, VoiceDecoder
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, PaddedDecoder, StreamDecoder, VoiceDecoder
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateStreams, try_out
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.layers.streaming import StreamState
 from voice_clone.lost_gpu import log_failure
 from voice_clone.lru_cache import Kept, Origin
 
-PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
-
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Stream:
-    state: StreamState
+    number: int  # among the `OpenStreams`
     primed: Primed
     next_index: int = 0
     used: float = 0.0  # when its last chunk was decoded
@@ -43,6 +42,7 @@ class Code2Wav:
     Args:
         decoder: the family's decoder, on any engine.
         form: of the frames that it takes.
+        graphs: the steps by which it decodes, if it is a `PaddedDecoder`; None: eagerly.
         max_state_bytes: memory for the states of open streams; bounds how many can be open.
         max_chunk_frames: frames of a chunk, and of a reference.
         idle_seconds: a stream without a chunk for so long has lost its talker.
@@ -57,6 +57,7 @@ class Code2Wav:
         decoder: StreamDecoder,
         form: CodecFormat,
         *,
+        graphs: Graphs | None = None,
         max_state_bytes: int = 1 << 30,
         max_chunk_frames: int = 512,
         idle_seconds: float = 60.0,
@@ -69,9 +70,12 @@ class Code2Wav:
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._device = decoder.device
-        self._state_bytes = decoder.new_state(1).nbytes
+        self._fresh = decoder.new_state(1)
+        self._state_bytes = self._fresh.nbytes
         self.max_streams = max(1, max_state_bytes // self._state_bytes)
+        self._states: OpenStreams = SeparateStreams(decoder, form)
+        if graphs is not None:
+            self._states = GraphedStreams(cast(PaddedDecoder, decoder), form, graphs, self.max_streams)
         self._streams: dict[str, _Stream] = {}
         self._primed = PrimedStates(primed_bytes, primed_seconds, clock)
 
@@ -99,7 +103,7 @@ class Code2Wav:
     @property
     def takes_unequal(self) -> bool:
         """Whether the chunks of a batch may differ in their frames."""
-        return isinstance(self._decoder, GraphedDecoder)
+        return self._states.unequal
 
     def is_open(self, stream_id: str) -> bool:
         """Whether a stream has a state."""
@@ -148,7 +152,9 @@ class Code2Wav:
 
     def drop(self, stream_id: str) -> None:
         """Forget a stream."""
-        self._streams.pop(stream_id, None)
+        stream = self._streams.pop(stream_id, None)
+        if stream is not None:
+            self._states.close(stream.number)
 
     def sweep(self, waiting: Collection[str] = ()) -> list[str]:
         """Forget idle streams and references; `waiting` streams are not idle. Returns the streams' ids."""
@@ -164,19 +170,20 @@ class Code2Wav:
 
         CUDA graphs are recorded first, in any case. Native code is the same for all shapes: there the smallest does.
         """
-        if isinstance(self._decoder, GraphedDecoder):
-            self._decoder.prepare()
-        deadline = time.monotonic() + seconds
+        self._states.prepare()
+        deadline, zeros = time.monotonic() + seconds, self._form.payload.zeros
         longest, lengths = PIECE_FRAMES, sorted({min(length, PIECE_FRAMES) for length in lengths})
+        batches = sorted({min(batch, self.max_streams) for batch in batches})
         if isinstance(self._decoder, NativeWindowedDecoder):
             longest, lengths, batches = 1, lengths[:1], batches[:1]
-        shapes = [(self._decoder.decode_chunk, batch, length) for batch in batches for length in lengths]
-        for run, batch, length in [(self._decoder.prime, 1, longest), *shapes]:
+        steps: list[Callable[[], object]] = [partial(self._after, zeros(longest))]
+        for batch in batches:
+            steps += [partial(try_out, self._states, self._fresh, batch, zeros(length)) for length in lengths]
+        for step in steps:
             if time.monotonic() > deadline:
                 log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
                 return
-            frames = [self._form.payload.join([np.zeros(self._form.payload.width)] * length)] * batch
-            run(self._form.batch(frames, self._device), self._decoder.new_state(batch))
+            step()
 
     def prepare(self, context: NDArray[Any], origin: Origin) -> None:
         """Compute and cache the state after a reference with which a stream is about to begin.
@@ -234,29 +241,33 @@ class Code2Wav:
         if self._form.needs_voice:
             return self._open_with_voice(context, voice)
         if context.size == 0:
-            return _Stream(self._decoder.new_state(1), "none", used=self._clock())
+            return self._begun(self._fresh.fork(), "none")
         found = self._primed.get(context, origin)
         if found is not None:
             state, known = found
-            return _Stream(state, "hit" if known else "miss", used=self._clock())
+            return self._begun(state, "hit" if known else "miss")
         state = self._after(context)
         self._primed.put(context, state, origin)
-        return _Stream(state, "miss", used=self._clock())
+        return self._begun(state, "miss")
+
+    def _begun(self, state: StreamState, primed: Primed) -> _Stream:
+        return _Stream(self._states.open(state), primed, used=self._clock())
 
     def _open_with_voice(self, context: NDArray[Any], voice: Mapping[str, NDArray[Any]]) -> _Stream:
         """A stream whose state depends on more than the reference frames; its state is not cached."""
         if not voice:
             raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
-        state = self._decoder.new_state(1)
+        state = self._fresh.fork()
         cast(VoiceDecoder, self._decoder).condition(state, voice)
         if len(context):
-            self._decoder.prime(self._form.batch([context], self._device), state)
-        return _Stream(state, "none", used=self._clock())
+            self._decoder.prime(self._form.batch([context], self._decoder.device), state)
+        return self._begun(state, "none")
 
     def _flushed(self, stream: _Stream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
         """A last chunk's samples and those that a decoder which looks ahead still has."""
         try:
-            rest = cast(LookAheadDecoder, self._decoder).flush(stream.state)[0].float().cpu().numpy()
+            state = self._states.state(stream.number)
+            rest = cast(LookAheadDecoder, self._decoder).flush(state)[0].float().cpu().numpy()
             whole: NDArray[np.float32] = np.concatenate([waveform, rest])
         except Exception as error:
             log_failure(log, error, "the end of a stream could not be decoded")
@@ -265,8 +276,8 @@ class Code2Wav:
 
     def _after(self, context: NDArray[Any]) -> StreamState:
         """The decoder's state after reference frames."""
-        state = self._decoder.new_state(1)
-        self._decoder.prime(self._form.batch([context], self._device), state)
+        state = self._fresh.fork()
+        self._decoder.prime(self._form.batch([context], self._decoder.device), state)
         return state
 
     def _waveforms(
@@ -275,24 +286,13 @@ class Code2Wav:
         """Decode one batch and move its streams on; if the batch fails, decode its streams one by one."""
         if not any(each.size for each in frames):
             return [np.zeros(0, np.float32) for _ in streams]
-        alone = len(streams) == 1
         try:
-            state = streams[0].state if alone else StreamState.stack([stream.state for stream in streams])
-            whole, lengths = self._form.batch(frames, self._device), [len(each) for each in frames]
-            if isinstance(self._decoder, GraphedDecoder):
-                decoded = self._decoder.decode_chunk(whole, state, lengths)
-            else:
-                pieces = torch.split(whole, PIECE_FRAMES, dim=-1)
-                decoded = torch.cat([self._decoder.decode_chunk(piece, state) for piece in pieces], dim=-1)
-            waveforms = self._form.split(decoded, lengths)
-            states = [state] if alone else state.split()
+            waveforms = self._states.decode([stream.number for stream in streams], frames)
         except Exception as error:
-            if not alone:
+            if len(streams) > 1:
                 return [self._waveforms([one], [stream])[0] for one, stream in zip(frames, streams, strict=True)]
             log_failure(log, error, "decoding %d frames failed", len(frames[0]))
             return [Internal("the decoder failed on this stream; try again")]
-        for stream, moved in zip(streams, states, strict=True):
-            stream.state = moved
         bad = Internal("the decoder made no valid audio for this stream")
         return [waveform if np.isfinite(waveform).all() else bad for waveform in waveforms]
 

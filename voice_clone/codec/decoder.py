@@ -64,24 +64,27 @@ class CodecFormat:
             books = "" if isinstance(self.limits, int) else " or more, by codebook"
             raise InvalidArgument(f"{name} must lie in 0..{least - 1}{books}")
 
-    def batch(self, frames: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:
-        """B times [n, width] -> [B, width, most] on `device`: int64 codes, or float32 latents; zeros where n < most."""
-        kind = np.float32 if self.limits is None else np.int64
-        table = np.zeros((len(frames), self.payload.width, max(map(len, frames))), kind)
-        for row, each in zip(table, frames, strict=True):
+    def table(self, frames: Sequence[NDArray[Any]], rows: int, most: int) -> NDArray[Any]:
+        """At most `rows` times [n, width], n <= `most` -> [rows, width, most], the rest zeros: int64 codes, or float32
+        latents.
+        """
+        table = np.zeros((rows, self.payload.width, most), np.float32 if self.limits is None else np.int64)
+        for row, each in zip(table, frames, strict=False):
             if len(each):
                 row[:, : len(each)] = each.T
-        return torch.from_numpy(table).to(device)
+        return table
 
-    def split(self, samples: torch.Tensor, lengths: Sequence[int]) -> list[NDArray[np.float32]]:
-        """The samples [B, m] of a batch of so many frames each; without those of padding."""
-        rows: NDArray[np.float32] = samples.float().cpu().numpy()
-        most = max(lengths)
-        return [row if n == most else row[: n * self.frame_samples] for row, n in zip(rows, lengths, strict=True)]
+    def batch(self, frames: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:
+        """B times [n, width] -> [B, width, n] on `device`: int64 codes, or float32 latents."""
+        return torch.from_numpy(self.table(frames, len(frames), len(frames[0]))).to(device)
 
 
 class StreamDecoder(Protocol):
     """A decoder that moves streams on, any number of frames at a time, with the same samples however they are cut."""
+
+    @property
+    def padded(self) -> bool:
+        """Whether it is a `PaddedDecoder`, which CUDA graphs can hold."""
 
     @property
     def device(self) -> torch.device:

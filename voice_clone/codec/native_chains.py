@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from voice_clone.codec.windowed_decoder import WindowedDecoder
@@ -23,9 +22,7 @@ def add_transformer(chain: ChainBuilder, transformer: WindowTransformer) -> None
         assert isinstance(layer, WindowLayer)
         attention, mlp = layer.self_attn, layer.mlp
         chain.norm(layer.input_layernorm.weight, layer.input_layernorm.eps)
-        parts = [take(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
-        biases = [bias for _, bias in parts if bias is not None]
-        chain.linear(torch.cat([weight for weight, _ in parts]), torch.cat(biases) if biases else None)
+        add_linear(chain, attention.qkv_proj)
         chain.attention(
             config.num_attention_heads,
             config.num_key_value_heads,

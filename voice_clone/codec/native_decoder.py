@@ -22,6 +22,8 @@ class NativeWindowedDecoder(ABC):
         latent, waveform: the chains; `memory`: as of `WindowedDecoder`.
     """
 
+    padded = False
+
     def __init__(self, latent: Chain, waveform: Chain, memory: int) -> None:
         self.memory = memory
         self._latent, self._waveform = latent, waveform

@@ -25,6 +25,8 @@ class WindowedDecoder(nn.Module, ABC):
         decoder: a `vocoder`, behind them.
     """
 
+    padded = True  # a `PaddedDecoder`
+
     upsample: nn.ModuleList
     decoder: nn.ModuleList
 

@@ -157,22 +157,23 @@ class SlidingWindowAttention(StreamingModule):
     ) -> None:
         super().__init__()
         self.head_dim = head_dim
+        self.heads, self.kv_heads = num_heads, num_key_value_heads
         self.state_shape = (2, num_key_value_heads, window - 1, head_dim)
-        self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias=bias)
-        self.k_proj = nn.Linear(hidden_size, num_key_value_heads * head_dim, bias=bias)
-        self.v_proj = nn.Linear(hidden_size, num_key_value_heads * head_dim, bias=bias)
+        queries, keys = num_heads * head_dim, num_key_value_heads * head_dim
+        parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        self.qkv_proj = fused_linear(self, "qkv_proj", hidden_size, parts, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias=bias)
 
     def new_state(self, batch: int) -> Tensor:
         """Zeros, on the weights' device and in their dtype; `sliding_window_mask` hides them."""
-        return self.k_proj.weight.new_zeros(batch, *self.state_shape)
+        return self.o_proj.weight.new_zeros(batch, *self.state_shape)
 
     def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, mask."""
         cos, sin, mask = context
-        q = apply_rotary(split_heads(self.q_proj(x), self.head_dim), cos, sin)
-        k = apply_rotary(split_heads(self.k_proj(x), self.head_dim), cos, sin)
-        v = split_heads(self.v_proj(x), self.head_dim)
+        qkv = split_heads(self.qkv_proj(x), self.head_dim)
+        turned = apply_rotary(qkv[:, : self.heads + self.kv_heads], cos, sin)
+        q, k, v = turned[:, : self.heads], turned[:, self.heads :], qkv[:, self.heads + self.kv_heads :]
         seen = torch.cat((state, torch.stack((k, v), dim=1)), dim=3)  # [B, 2, G, window - 1 + T, D]
         out = self.o_proj(attend(q, seen[:, 0], seen[:, 1], mask))
         if valid is not None:
@@ -210,3 +211,7 @@ class LayerScale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * x
+
+    def added(self, x: Tensor, branch: Tensor) -> Tensor:
+        """x plus the scaled branch: one kernel."""
+        return torch.addcmul(x, branch, self.scale)

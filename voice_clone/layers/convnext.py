@@ -23,8 +23,8 @@ class ConvNeXtBlock(nn.Module):
 
     def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
         hidden: Tensor = self.norm(stream(self.dwconv, x).transpose(1, 2))  # [B, T, C]
-        hidden = self.gamma * self.pwconv2(F.gelu(self.pwconv1(hidden)))
-        return x + hidden.transpose(1, 2)
+        hidden = self.pwconv2(F.gelu(self.pwconv1(hidden)))
+        return torch.addcmul(x, hidden.transpose(1, 2), self.gamma[:, None])
 
 
 class Upsample(nn.ModuleList):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.code_vectors import CodeVectors
 
 _MIN_USAGE = 1e-5  # avoids a division by zero for a code that was never used
 
@@ -88,17 +88,15 @@ class DecoderCodebook(nn.Module):
         super().__init__()
         self.embedding_sum = nn.Parameter(torch.zeros(size, dim))
         self.cluster_usage = nn.Parameter(torch.ones(size))
-        self._vectors: KeptOnGpu[Tensor] = KeptOnGpu()
 
     def forward(self, codes: Tensor) -> Tensor:
         """codes [B, T] -> vectors [B, T, D]."""
-        if codes.is_cuda:
-            return F.embedding(codes, self._vectors.get(self.embedding_sum, self._divided))
         # Only these codes' sums are divided.
         return F.embedding(codes, self.embedding_sum) / self.cluster_usage[codes].clamp(min=_MIN_USAGE)[..., None]
 
-    def _divided(self) -> Tensor:
-        """The vectors of all codes [size, D]."""
+    @property
+    def vectors(self) -> Tensor:
+        """Those of all codes [size, D]."""
         return self.embedding_sum / self.cluster_usage.clamp(min=_MIN_USAGE)[:, None]
 
 
@@ -129,6 +127,12 @@ class ResidualDecoder(nn.Module):
         out: Tensor = self.output_proj(total.transpose(1, 2))
         return out
 
+    @property
+    def vectors(self) -> list[Tensor]:
+        """What the codes of each codebook stand for, projected: [size, C] each."""
+        books = [book for book in self.vq.modules() if isinstance(book, DecoderCodebook)]
+        return [F.linear(book.vectors, self.output_proj.weight[..., 0]) for book in books]
+
 
 class SplitResidualDecoder(nn.Module):
     """Decodes the first `num_semantic` codebooks and the others, each part with its own projection, and adds both."""
@@ -138,9 +142,13 @@ class SplitResidualDecoder(nn.Module):
         self.num_semantic = num_semantic
         self.rvq_first = ResidualDecoder(num_semantic, size, dim, output_dim)
         self.rvq_rest = ResidualDecoder(num_quantizers - num_semantic, size, dim, output_dim)
+        self._vectors = CodeVectors()
 
     def decode(self, codes: Tensor) -> Tensor:
         """codes int64 [B, K, T] -> [B, C, T]."""
-        first, rest = codes[:, : self.num_semantic], codes[:, self.num_semantic :]
-        total: Tensor = self.rvq_first.decode(first) + self.rvq_rest.decode(rest)
-        return total
+        if codes.is_cuda:
+            first, rest = self.rvq_first, self.rvq_rest
+            total = self._vectors(codes, first.output_proj.weight, lambda: [*first.vectors, *rest.vectors])
+            return total.transpose(1, 2)
+        semantic, acoustic = codes[:, : self.num_semantic], codes[:, self.num_semantic :]
+        return self.rvq_first.decode(semantic) + self.rvq_rest.decode(acoustic)

@@ -27,7 +27,7 @@ class _Periodic(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         inner, outer = self._factors.get(self.alpha, lambda: self.factors)
         # In place, because at the sample rate the time is that of reading and writing memory.
-        return (x * inner[:, None]).sin_().square_().mul_(outer[:, None]).add_(x)
+        return torch.addcmul(x, (x * inner[:, None]).sin_().square_(), outer[:, None])
 
 
 class Snake(_Periodic):

@@ -69,9 +69,9 @@ class WindowLayer(nn.Module):
         self.mlp_layer_scale = LayerScale(config.hidden_size)
 
     def forward(self, x: Tensor, stream: ChunkPass, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
-        x = x + self.self_attn_layer_scale(stream(self.self_attn, self.input_layernorm(x), cos, sin, mask))
-        x = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
-        return x
+        heads = stream(self.self_attn, self.input_layernorm(x), cos, sin, mask)
+        x = self.self_attn_layer_scale.added(x, heads)
+        return self.mlp_layer_scale.added(x, self.mlp(self.post_attention_layernorm(x)))
 
 
 class WindowTransformer(nn.Module):

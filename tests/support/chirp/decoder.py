@@ -20,11 +20,14 @@ from tests.support.chirp.prompt import TIMBRE, check_timbre
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.fused import empty_table
+from voice_clone.layers.kept import KeptOnGpu
 from voice_clone.layers.streaming import ChunkPass, StreamState, streaming_slots
 
 
 class ChirpDecoder(nn.Module):
     """Codes [B, K, n] to a waveform [B, n * frame_samples]."""
+
+    padded = True
 
     def __init__(self, config: ChirpConfig) -> None:
         super().__init__()
@@ -38,6 +41,7 @@ class ChirpDecoder(nn.Module):
         )
         self.last = CausalConv1d(dim, 1, 7)
         self._first_rows = [0, *accumulate(sizes[:-1])]
+        self._first_row: KeptOnGpu[Tensor] = KeptOnGpu()
         self._slots = streaming_slots(self)
 
     @property
@@ -62,7 +66,7 @@ class ChirpDecoder(nn.Module):
     @torch.inference_mode()
     def decode_chunk(self, frames: Tensor, state: StreamState, lengths: Tensor | None = None) -> Tensor:
         stream = ChunkPass(self._slots, state.buffers, lengths, frames.shape[-1])
-        rows = frames + torch.tensor(self._first_rows, device=frames.device)[:, None]
+        rows = frames + self._first_row.get(self.timbre.weight, self._first_of_each)[:, None]
         x = self.codes(rows).sum(1).transpose(1, 2) + state.buffers[-1][..., None]  # [B, C, n]
         x = stream(self.first, x)
         for upsample in self.upsampling:
@@ -71,6 +75,9 @@ class ChirpDecoder(nn.Module):
         moved = frames.shape[-1] if lengths is None else lengths
         state.position, state.buffers = state.position + moved, stream.buffers
         return waveform
+
+    def _first_of_each(self) -> Tensor:
+        return torch.tensor(self._first_rows, device=self.device)
 
     def prime(self, frames: Tensor, state: StreamState) -> None:
         self.decode_chunk(frames, state)

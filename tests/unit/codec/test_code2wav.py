@@ -18,7 +18,8 @@ from tests.support.clock import Clock
 from tests.support.same_audio import assert_same_audio
 from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, random_codes, whole
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.code2wav import PIECE_FRAMES, Code2Wav
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.open_streams import PIECE_FRAMES
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.streaming import StreamState

@@ -23,7 +23,7 @@ from voice_clone import compute
 from voice_clone.autoregressive.steps import static_step
 from voice_clone.autoregressive.talker import MoreText
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.loading import load_code2wav
 from voice_clone.families.fish_speech import decoder_stage as fish_decoder
 from voice_clone.families.fish_speech import encoder_stage as fish_encoder
 from voice_clone.families.fish_speech import talker_stage as fish_talker
@@ -127,7 +127,7 @@ def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
 def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
     """Chunks of two streams in one batch, behind a reference where the family has one: [streams, samples]."""
     stage = family.decoder(given)
-    code2wav = Code2Wav(stage.decoder, stage.form)
+    code2wav = load_code2wav(given, stage.decoder, stage.form, (1, 2), 64)
     code2wav.warm_up((1,), (1, 2), 60.0)
     below = np.broadcast_to(np.array(stage.form.limits), stage.form.payload.width)
     codes = np.random.default_rng(1).integers(0, below, (2, 13, len(below))).astype(stage.form.payload.dtype)

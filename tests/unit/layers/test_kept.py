@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.support.pretend_gpu import pretend_gpu
+from voice_clone.families.fish_speech.config import CodecConfig
+from voice_clone.families.fish_speech.networks.codec_decoder import DecoderQuantizer
 from voice_clone.layers.attention import additive_mask
 from voice_clone.layers.kept import KeptOnGpu
-from voice_clone.layers.rvq import DecoderCodebook
+from voice_clone.layers.rvq import SplitResidualDecoder
 from voice_clone.layers.snake import Snake, SnakeBeta
 
-CHANNELS, CODES = 6, 5
-
-
-def codebook() -> DecoderCodebook:
-    return DecoderCodebook(CODES, CHANNELS)
+CHANNELS = 6
 
 
 def filled(make: Callable[[], nn.Module], device: str) -> nn.Module:
@@ -35,7 +35,6 @@ def filled(make: Callable[[], nn.Module], device: str) -> nn.Module:
     [
         (lambda: Snake(CHANNELS), torch.linspace(-2, 2, 4 * CHANNELS).view(1, CHANNELS, 4)),
         (lambda: SnakeBeta(CHANNELS), torch.linspace(-2, 2, 4 * CHANNELS).view(1, CHANNELS, 4)),
-        (codebook, torch.tensor([[0, 4, 4, 2]])),
     ],
 )
 def test_the_second_run_computes_less_and_gives_the_same(make: Callable[[], nn.Module], x: Tensor) -> None:
@@ -50,6 +49,47 @@ def test_the_second_run_computes_less_and_gives_the_same(make: Callable[[], nn.M
             assert torch.equal(got.cpu(), expected)
     assert sum(runs[1].values()) < sum(runs[0].values())
     assert not any("exp" in name or "reciprocal" in name or "div" in name for name in runs[1])
+
+
+def split_decoder() -> nn.Module:
+    return SplitResidualDecoder(5, 1, 7, 4, CHANNELS)
+
+
+def fish_quantizer() -> nn.Module:
+    sizes = SimpleNamespace(
+        latent_dim=64,
+        semantic_codes=9,
+        residual_books=4,
+        residual_codes=7,
+        codebook_dim=4,
+        quantizer_intermediate=32,
+        quantizer_layers=0,
+    )
+    return DecoderQuantizer(cast(CodecConfig, sizes))
+
+
+@pytest.mark.parametrize("make", [split_decoder, fish_quantizer])
+def test_codes_are_looked_up_in_one_table(make: Callable[[], Any]) -> None:
+    """Of both families: one look-up and one sum, within rounding of codebook by codebook."""
+    codes = torch.randint(7, (2, 5, 3), generator=torch.Generator().manual_seed(0))
+
+    def run(module: Any, codes: Tensor) -> Tensor:
+        if isinstance(module, SplitResidualDecoder):
+            return module.decode(codes)
+        latent: Tensor = module(codes, None, torch.zeros(2, dtype=torch.int64, device=codes.device))
+        return latent
+
+    with torch.inference_mode():
+        expected = run(filled(make, "cpu"), codes)
+    with pretend_gpu() as gpu, torch.inference_mode():
+        module, codes = filled(make, "cuda"), codes.to("cuda")
+        runs = []
+        for _ in range(2):
+            gpu.launches.clear()
+            torch.testing.assert_close(run(module, codes).cpu(), expected, rtol=1e-5, atol=1e-6)
+            runs.append(gpu.launches["aten.embedding.default"] + gpu.launches["aten.sum.dim_IntList"])
+            assert not gpu.launches["aten.linear.default"] or len(runs) == 1
+    assert runs == [2, 2]
 
 
 def test_weights_that_learn_and_those_of_a_cpu_are_not_kept() -> None:

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from voice_clone import compute
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
-from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
@@ -45,7 +43,7 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
 
 
 def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecConfig]:
-    """The decoder as torch's network, and its sizes; the graphed and the native decoder are made from it."""
+    """The decoder as torch's network, and its sizes; the native decoder is made from it."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     decoder = _empty_decoder(checkpoint)
     _fill(decoder, checkpoint, settings)
@@ -72,16 +70,10 @@ def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: Settings) -> 
 
 
 def load_decoder(settings: Settings) -> FishSpeechDecoder:
-    """The decoder stage as the settings ask for it: native code on a CPU, CUDA graphs on a GPU."""
+    """The decoder stage as the settings ask for it: native code on a CPU, torch on a GPU."""
     if compute.device(settings) == "cpu":
         native, codec = _load_native_decoder(settings)
         leave_threads_to_native_code()
         return FishSpeechDecoder(native, codec_format(codec))
     decoder, codec = load_torch_decoder(settings)
-    form = codec_format(codec)
-    if compute.wants_graphs(settings):
-        frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
-        return FishSpeechDecoder(
-            GraphedDecoder(decoder, form, compute.max_decode_batch(settings), frames, runner), form
-        )
-    return FishSpeechDecoder(decoder, form)
+    return FishSpeechDecoder(decoder, codec_format(codec))

@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 from voice_clone import compute
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
-from voice_clone.codec.graphed_decoder import GraphedDecoder
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, CodecConfig, Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
 from voice_clone.families.qwen3_tts.known_voices import known_references
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
-from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
@@ -50,7 +48,7 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
 
 
 def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfig]:
-    """The decoder on its engine, and the configuration. Engine torch: CUDA graphs on a GPU, native code on a CPU."""
+    """The decoder on its engine, and the configuration. Engine torch: torch on a GPU, native code on a CPU."""
     if settings.choice("engine", ("torch", "onnx")) == "onnx":
         checkpoint = Checkpoint(settings.checkpoint_dir)
         codec = checkpoint.config.codec
@@ -62,16 +60,11 @@ def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfi
         native, config = _load_native_decoder(settings)
         leave_threads_to_native_code()
         return native, config
-    decoder, config = load_torch_decoder(settings)
-    if compute.wants_graphs(settings):
-        frames, runner = settings.integers("chunk_frames", CHUNK_FRAMES), GraphRunner.on(decoder.device)
-        batch = compute.max_decode_batch(settings)
-        return GraphedDecoder(decoder, codec_format(config.codec), batch, frames, runner), config
-    return decoder, config
+    return load_torch_decoder(settings)
 
 
 def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
-    """The decoder as torch's network, and the configuration; the graphed and the native decoder are made from it."""
+    """The decoder as torch's network, and the configuration; the native decoder is made from it."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     decoder = _empty_decoder(checkpoint)
     _fill(decoder, checkpoint, settings)

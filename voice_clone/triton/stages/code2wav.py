@@ -24,6 +24,7 @@ from typing import Any
 from voice_clone import compute
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.loading import load_code2wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.gpu_memory import memory_bounded_by
@@ -59,23 +60,13 @@ class Code2WavModel(Model):
         compute.prepare(settings, share=2)
         stage = self.load_stage(settings)
         self._sample_rate = stage.form.sample_rate
-        code2wav = Code2Wav(
-            stage.decoder,
-            stage.form,
-            max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
-            max_chunk_frames=max_chunk_frames(settings),
-            idle_seconds=settings.number("stream_idle_seconds", 60.0),
-            primed_bytes=settings.integer("primed_bytes", 256 << 20),
-            primed_seconds=settings.number("primed_seconds", 600.0),
-        )
-        max_batch = compute.max_decode_batch(settings)
-        max_waiting = settings.integer("max_waiting_chunks", 4096)
-        log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
+        schedule = chunk_schedule(settings, stage.chunk_frames)
+        code2wav = load_code2wav(settings, stage.decoder, stage.form, schedule, max_chunk_frames(settings))
         self._observer = Code2WavObserver(self.family)
         self._worker = Code2WavWorker(
             code2wav,
-            max_batch,
-            max_waiting,
+            compute.max_decode_batch(settings),
+            settings.integer("max_waiting_chunks", 4096),
             stage.form.frame_seconds,
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings),

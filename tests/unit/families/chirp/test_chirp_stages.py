@@ -24,10 +24,9 @@ from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.codec.chunk import Chunk as CodecChunk
 from voice_clone.codec.chunk import Decoded
 from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.layers.streaming import StreamState
 from voice_clone.settings import Settings
 from voice_clone.stages import StreamPlan
 from voice_clone.triton.packing import pack, unpack
@@ -80,22 +79,21 @@ def test_chunks_joined_equal_the_whole(bare: BareChirp, lengths: list[int]) -> N
 
 
 def test_a_voice_goes_into_fixed_shapes(bare: BareChirp) -> None:
-    """The decoder in steps that CUDA graphs can hold: the voice is in its flat state, too."""
-    form, plain = bare.form, bare.decoder
-    graphed = GraphedDecoder(plain, form, 3, (1, 4), GraphRunner(Recorder()))
-    graphed.prepare()
-    streams = []
-    for decoder in (plain, graphed):
-        states = [decoder.new_state(1) for _ in range(3)]
-        for seed, state in enumerate(states):
-            decoder.condition(state, {"timbre": timbre(seed)})
-        together = StreamState.stack(states)
-        codes = form.batch([random_codes(9, seed) for seed in range(3)], torch.device("cpu"))
-        streams.append(
-            torch.cat([decoder.decode_chunk(part, together) for part in codes.split([2, 7], dim=-1)], dim=-1)
-        )
-    assert streams[0].std() > 0.01
-    torch.testing.assert_close(*streams, rtol=0, atol=1e-6)
+    """The decoder in steps that CUDA graphs can hold: the voice is in its stream's row of the table, too."""
+    form, asked = bare.form, [plan(bare, seed) for seed in range(3)]
+    codes = [random_codes(9, seed) for seed in range(3)]
+    heard = []
+    for graphs in (None, Graphs(GraphRunner(Recorder()), 3, (1, 4))):
+        code2wav, parts = Code2Wav(bare.decoder, form, graphs=graphs), []
+        for index, (begin, end) in enumerate([(0, 2), (2, 9)]):
+            chunks = [
+                CodecChunk(str(n), index, codes[n][begin:end], codes[n][:0], False, voice={} if index else each.voice)
+                for n, each in enumerate(asked)
+            ]
+            parts.append(np.stack([each.waveform for each in code2wav.decode(chunks) if isinstance(each, Decoded)]))
+        heard.append(np.concatenate(parts, axis=1))
+    assert heard[0].shape[0] == 3 and heard[0].std() > 0.01
+    np.testing.assert_allclose(*heard, rtol=0, atol=1e-6)
 
 
 def test_streams_in_one_batch_keep_their_own_voices(bare: BareChirp) -> None:

@@ -18,7 +18,7 @@ from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint_config import parse
-from voice_clone.codec.graphed_decoder import GraphedDecoder
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
@@ -119,10 +119,17 @@ def test_a_graphed_decoder_makes_the_same_samples(checkpoint: Checkpoint) -> Non
     _, decoder = load_codec(checkpoint)
     limits = torch.tensor(checkpoint.config.code_limits)
     codes = (torch.rand(2, 29, 10, generator=torch.Generator().manual_seed(0)) * limits).long().transpose(1, 2)
-    graphed = GraphedDecoder(decoder, codec_format(checkpoint.codec), 2, (1, 2, 4, 8, 16), GraphRunner())
-    state = graphed.new_state(2)
-    parts = [graphed.decode_chunk(part, state) for part in torch.split(codes, [1, 2, 4, 8, 14], dim=2)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), decoder(codes), atol=1e-5, rtol=1e-4)
+    graphs = Graphs(GraphRunner(), 2, (1, 2, 4, 8, 16))
+    graphed = GraphedStreams(decoder, codec_format(checkpoint.codec), graphs, most=2)
+    streams = [graphed.open(decoder.new_state(1)) for _ in range(2)]
+    pieces = torch.split(codes.transpose(1, 2), [1, 2, 4, 8, 14], dim=1)
+    parts = [graphed.decode(streams, list(piece.numpy())) for piece in pieces]
+    torch.testing.assert_close(
+        torch.from_numpy(np.concatenate([np.stack(part) for part in parts], axis=1)),
+        decoder(codes),
+        atol=1e-5,
+        rtol=1e-4,
+    )
 
 
 def test_streams_beyond_every_official_table(checkpoint: Checkpoint) -> None:

@@ -88,9 +88,9 @@ def _transform(transformer: Transformer, x: Tensor) -> Tensor:
         assert isinstance(layer, WindowLayer)
         attention = layer.self_attn
         read = norm(layer.input_layernorm, hidden)
-        q = apply_rotary(split_heads(attention.q_proj(read), config.head_dim), cos, sin)
-        k = apply_rotary(split_heads(attention.k_proj(read), config.head_dim), cos, sin)
-        v = split_heads(attention.v_proj(read), config.head_dim)
+        qkv = split_heads(attention.qkv_proj(read), config.head_dim)
+        turned = apply_rotary(qkv[:, : attention.heads + attention.kv_heads], cos, sin)
+        q, k, v = turned[:, : attention.heads], turned[:, attention.heads :], qkv[:, turned.shape[1] :]
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         hidden = hidden + layer.self_attn_layer_scale(attention.o_proj(seen.transpose(1, 2).flatten(2)))
         hidden = hidden + layer.mlp_layer_scale(layer.mlp(norm(layer.post_attention_layernorm, hidden)))

@@ -18,6 +18,7 @@ from voice_clone.families.fish_speech.networks.codec_parts import (
     residual_codebooks,
     semantic_codebooks,
 )
+from voice_clone.layers.code_vectors import CodeVectors
 from voice_clone.layers.convnext import Upsample
 from voice_clone.layers.snake import Snake
 from voice_clone.layers.streaming import ChunkPass
@@ -33,6 +34,7 @@ class DecoderQuantizer(nn.Module):
         self.semantic_quantizer = semantic_codebooks(config, Codebook)
         self.quantizer = residual_codebooks(config, Codebook)
         self.post_module = WindowTransformer(quantizer_transformer(config))
+        self._vectors = CodeVectors()
 
     @property
     def books(self) -> list[Codebook]:
@@ -41,10 +43,14 @@ class DecoderQuantizer(nn.Module):
         return [book for book in books if isinstance(book, Codebook)]
 
     def forward(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
-        first, second, *others = (book.decode(codes[:, place]) for place, book in enumerate(self.books))
-        for other in others:
-            second = second + other
-        latent: Tensor = self.post_module((first + second).transpose(1, 2), stream, position)
+        if codes.is_cuda:
+            total = self._vectors(codes, self.post_module.norm.weight, lambda: [book.vectors for book in self.books])
+        else:
+            first, second, *others = (book.decode(codes[:, place]) for place, book in enumerate(self.books))
+            for other in others:
+                second = second + other
+            total = (first + second).transpose(1, 2)
+        latent: Tensor = self.post_module(total, stream, position)
         return latent.transpose(1, 2)
 
 

@@ -51,6 +51,11 @@ class Codebook(nn.Module):
         out: Tensor = self.out_proj(self.codebook(codes).transpose(1, 2))
         return out
 
+    @property
+    def vectors(self) -> Tensor:
+        """What all codes stand for, projected: [size, C]."""
+        return F.linear(self.codebook.weight, self.out_proj.weight[..., 0], self.out_proj.bias)
+
 
 class Quantizer(Codebook):
     """Also finds the nearest code, by the angle between vectors (Yu et al. 2022)."""

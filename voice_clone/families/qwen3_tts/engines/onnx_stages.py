@@ -61,6 +61,8 @@ class OnnxCodecDecoder:
         decoder: says how far back the convolutions look; its weights are not used.
     """
 
+    padded = False
+
     def __init__(self, runtime: Runtime, fingerprint: str, decoder: CodecDecoder, codec: CodecConfig) -> None:
         self._session = Session(runtime, CODE2WAV_STEP, fingerprint)
         self._memory = decoder.memory

@@ -1,0 +1,45 @@
+"""The streams of a decoder as the settings of its model ask for them: alike for all families."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from voice_clone import compute
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.graphed_streams import Graphs
+from voice_clone.gpu_memory import memory_bounded_by
+from voice_clone.layers.graphs import GraphRunner
+from voice_clone.settings import Settings
+
+log = logging.getLogger("voice_clone.code2wav")
+
+
+def load_code2wav(
+    settings: Settings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int], max_chunk_frames: int
+) -> Code2Wav:
+    """The streams of a decoder: in CUDA graphs on a GPU, if it is a `PaddedDecoder`.
+
+    Args:
+        settings: cuda_graphs, max_state_bytes, max_decode_batch, stream_idle_seconds, primed_bytes, primed_seconds.
+        form: of the frames.
+        chunk_frames: of a stream's chunks.
+        max_chunk_frames: of a chunk, and of a reference.
+    """
+    graphs, max_batch = None, compute.max_decode_batch(settings)
+    if decoder.padded and compute.wants_graphs(settings):
+        graphs = Graphs(GraphRunner.on(decoder.device), max_batch, chunk_frames)
+    with memory_bounded_by("max_state_bytes"):
+        code2wav = Code2Wav(
+            decoder,
+            form,
+            graphs=graphs,
+            max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
+            max_chunk_frames=max_chunk_frames,
+            idle_seconds=settings.number("stream_idle_seconds", 60.0),
+            primed_bytes=settings.integer("primed_bytes", 256 << 20),
+            primed_seconds=settings.number("primed_seconds", 600.0),
+        )
+    log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
+    return code2wav

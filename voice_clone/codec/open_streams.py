@@ -1,0 +1,93 @@
+"""Where the states of open streams are, and how a batch of streams moves on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.layers.streaming import StreamState
+
+PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
+
+
+class OpenStreams(Protocol):
+    """The states of all open streams, which have numbers. For one thread."""
+
+    @property
+    def unequal(self) -> bool:
+        """Whether the streams of a batch may move on by different numbers of frames."""
+
+    def prepare(self) -> None:
+        """Do what must be done before there are streams, and takes long."""
+
+    def open(self, state: StreamState) -> int:
+        """A stream that goes on from the state of one stream. Returns its number."""
+
+    def decode(self, streams: Sequence[int], frames: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """The next frames [n, width] of different streams, n > 0 for one of them at least -> the samples of each.
+
+        If this raises, no stream has moved on.
+        """
+
+    def state(self, stream: int) -> StreamState:
+        """Where a stream is."""
+
+    def close(self, stream: int) -> None:
+        """Forget a stream."""
+
+
+def try_out(streams: OpenStreams, state: StreamState, count: int, frames: NDArray[Any]) -> None:
+    """Decode `frames` of `count` streams that begin at `state`, and forget them: the first time is slow."""
+    numbers = [streams.open(state.fork()) for _ in range(count)]
+    try:
+        streams.decode(numbers, [frames] * count)
+    finally:
+        for number in numbers:
+            streams.close(number)
+
+
+class SeparateStreams:
+    """`OpenStreams`, each with a state of its own. Any decoder serves.
+
+    Args:
+        decoder: of the family.
+        form: of its frames.
+    """
+
+    unequal = False
+
+    def __init__(self, decoder: StreamDecoder, form: CodecFormat) -> None:
+        self._decoder = decoder
+        self._form = form
+        self._states: dict[int, StreamState] = {}
+        self._numbers = count()
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def open(self, state: StreamState) -> int:
+        number = next(self._numbers)
+        self._states[number] = state
+        return number
+
+    def decode(self, streams: Sequence[int], frames: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
+        states = [self._states[stream] for stream in streams]
+        alone = len(states) == 1
+        state = states[0].fork() if alone else StreamState.stack(states)
+        pieces = torch.split(self._form.batch(frames, self._decoder.device), PIECE_FRAMES, dim=-1)
+        decoded = torch.cat([self._decoder.decode_chunk(piece, state) for piece in pieces], dim=-1)
+        waveforms: list[NDArray[np.float32]] = list(decoded.float().cpu().numpy())
+        self._states.update(zip(streams, [state] if alone else state.split(), strict=True))
+        return waveforms
+
+    def state(self, stream: int) -> StreamState:
+        return self._states[stream]
+
+    def close(self, stream: int) -> None:
+        del self._states[stream]
