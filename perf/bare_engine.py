@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perf.engines import SCHEDULE, TEXT
+from perf.reference import TEXT
 from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.autoregressive.warm_up import warm_up
@@ -23,7 +23,7 @@ from voice_clone.codec.chunk import Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.observer import Report
 from voice_clone.codec.worker import Code2WavWorker
-from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
 from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
@@ -72,10 +72,10 @@ class Bare:
         warm_up(self._generator, talker.example, prefill_chunk, 10.0)
         decoder = load_decoder(settings)
         decoding = Code2Wav(decoder.decoder, decoder.form)
-        decoding.warm_up(SCHEDULE, (1,), 20.0)
+        decoding.warm_up(CHUNK_FRAMES, (1,), 20.0)
         self._worker = Code2WavWorker(decoding, 1, 4096, decoder.form.frame_seconds, _Unobserved())
         self._engine: Engine[TalkerRequest[Prompt]] = Engine(
-            self._generator, schedule=SCHEDULE, max_queue=64, prefill_chunk=prefill_chunk
+            self._generator, schedule=CHUNK_FRAMES, max_queue=64, prefill_chunk=prefill_chunk
         )
 
     def speak(self, frames: int) -> Heard:

@@ -34,12 +34,12 @@ import soundfile
 import torch
 
 from perf import llama_cpp, report
-from perf.engines import TEXT, Ours
-from perf.reference import CLIP
+from perf.engines import Ours
+from perf.families.qwen3_tts import Qwen3TTS
+from perf.reference import CLIP, TEXT
 from tools import guard
 from voice_clone.audio import decode, resample
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.families.qwen3_tts.encoder_stages import load_speaker_stage
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.settings import Settings
@@ -119,12 +119,12 @@ def speak(given: argparse.Namespace) -> None:
     """Our part, in a process of its own: prints its times."""
     torch.set_num_threads(given.threads[0])
     folder = llama_cpp.checkpoint(given.shape)
-    ours = Ours(folder, given.speak)
+    ours = Ours(Qwen3TTS, folder, given.speak)
     prompt = Prompt(
-        role_ids=ours.tokenizer.role_ids,
-        text_ids=ours.tokenizer.text_ids(TEXT),
-        speaker_embedding=np.zeros(ours.config.talker.hidden_size, np.float32),
-        language_id=ours.config.talker.codec_language_id["english"],
+        role_ids=ours.model.tokenizer.role_ids,
+        text_ids=ours.model.tokenizer.text_ids(TEXT),
+        speaker_embedding=np.zeros(ours.model.config.talker.hidden_size, np.float32),
+        language_id=ours.model.config.talker.codec_language_id["english"],
         non_streaming_mode=True,
     )
     ours.speak(prompt, 2)
@@ -133,14 +133,14 @@ def speak(given: argparse.Namespace) -> None:
     voice = stage.encode(soundfile.read(given.clip, dtype="float32")[0], None)
     prompt = Prompt(**{**vars(prompt), **voice})
     codes, spent = ours.speak(prompt, given.frames)
-    soundfile.write(given.output, samples(ours, codes), ours.form.sample_rate)
+    soundfile.write(given.output, samples(ours, codes), ours.model.form.sample_rate)
     times = {"ready": ready, "prompt": spent.prefill, "frame": spent.frame}
     print(json.dumps({**times, "decoder": spent.code2wav / given.frames, "whole": spent.total}))
 
 
-def samples(ours: Ours, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+def samples(ours: Ours[Qwen3TTS], codes: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
     """The sound of a speech."""
-    [decoded] = Code2Wav(ours.decoder, ours.form).decode([Chunk("", 0, codes, codes[:0], final=True)])
+    [decoded] = ours.code2wav.decode([Chunk("", 0, codes, codes[:0], final=True)])
     assert isinstance(decoded, Decoded)
     return decoded.waveform
 

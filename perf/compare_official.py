@@ -32,14 +32,16 @@ import torch
 
 from perf import report
 from perf.deviation import compare, forced_logits
-from perf.engines import MEASURES, Official, Ours, Spent
+from perf.engines import Ours
+from perf.families.qwen3_tts import Qwen3TTS
 from perf.machine import bandwidth
+from perf.peers import FRAME_SECONDS, Official
+from perf.spent import MEASURES, Spent
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.native.matrix.weights import PRECISIONS
 
-FRAME_SECONDS = 0.08
 OFFICIAL = "official"
 RATIOS = ("prefill", "frame", "code2wav", "primed", "total", "first_audio")
 
@@ -57,11 +59,8 @@ def speak_once(folder: Path, name: str, frames: int) -> None:
     if name == OFFICIAL:
         Official(folder).speak(frames)
     else:
-        ours = Ours(folder, name)  # type: ignore[arg-type]
-        rng = np.random.default_rng(0)
-        codes = rng.integers(0, ours.config.codec.decoder_config.codebook_size, (65, 16), dtype=np.int32)
-        embedding = rng.standard_normal(ours.config.talker.hidden_size).astype(np.float32)
-        ours.speak(ours.prompt(embedding, codes), frames)
+        ours = Ours(Qwen3TTS, folder, name)  # type: ignore[arg-type]
+        ours.speak(ours.model.a_prompt(), frames)
     print(psutil.Process().memory_info().rss / 1e6)
 
 
@@ -95,19 +94,19 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     item = official.items[0]
     expected, _ = official.speak(given.frames)
     reference = item.ref_code.numpy().astype(np.int32), item.ref_spk_embedding.numpy()
-    exact = Ours(folder, "fp32")
-    prompt = exact.prompt(reference[1], reference[0])
-    forced = forced_logits(exact.talker, prompt, expected)
+    exact = Ours(Qwen3TTS, folder, "fp32")
+    prompt = exact.model.prompt(reference[1], reference[0])
+    forced = forced_logits(exact.model.talker, prompt, expected)
     figures: dict[str, Any] = {}
     for precision in given.precision:
-        ours = exact if precision == "fp32" else Ours(folder, precision)
+        ours = exact if precision == "fp32" else Ours(Qwen3TTS, folder, precision)
         codes, _ = ours.speak(prompt, given.frames)
         if precision == "fp32" and not np.array_equal(codes, expected):
             raise SystemExit("the fp32 codes are not the official ones: nothing was timed")
-        frame_bytes = ours.native.nbytes
+        frame_bytes = ours.model.native.nbytes
         figures[precision] = {
             "equal_frames": int((codes == expected).all(axis=1).cumprod().sum()),
-            "deviation": asdict(compare(forced, forced_logits(ours.talker, prompt, expected))),
+            "deviation": asdict(compare(forced, forced_logits(ours.model.talker, prompt, expected))),
             "bytes_a_frame": frame_bytes,
             **timed(rivals, partial(_spent, ours, prompt, given.frames), frame_bytes, given),
         }
@@ -121,7 +120,7 @@ def run(folder: Path, given: argparse.Namespace) -> None:
     report.write(given.json, {"frames": given.frames, "threads": given.threads, "figures": figures})
 
 
-def _spent(ours: Ours, prompt: Prompt, frames: int, streams: int) -> Spent:
+def _spent(ours: Ours[Qwen3TTS], prompt: Prompt, frames: int, streams: int) -> Spent:
     return ours.speak(prompt, frames, streams)[1]
 
 

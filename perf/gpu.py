@@ -11,13 +11,17 @@ Then come our engine on the GPU against the one on the CPU, compared likewise; t
 (perf/gpu_decoder.py); the whole through Triton (perf/gpu_server.py); a server on the GPU against one on the CPU
 (perf/gpu_against_cpu.py). `--phases` takes some of it; engines, cpu and decoder need neither a server nor its client.
 `--minutes M` adds minutes of load with the server's memory beside it; for it alone, give `--phases` without a phase.
-At the end stands a table of the marks that the project set itself. The result file is written after each phase, and
-with `--within` no phase begins after so many seconds: those that are left out are told.
+At the end stands a table of the marks that the project set itself for Qwen3-TTS. The result file is written after each
+phase, and with `--within` no phase begins after so many seconds: those that are left out are told.
 
-Speech is in-context cloning of a fixed number of frames, 80 ms each, greedy unless it is "as served": then with the
+`--family fish_speech` tries Fish Speech likewise; what it has not is left out, and told. Of its released shape, the
+default, the checkpoint takes 25 GB of disk and some minutes, and a GPU should have 80 GB; `--shape s2-pro-2` has the
+same widths and few layers.
+
+Speech is in-context cloning of a fixed number of frames, greedy unless it is "as served": then with the
 usual draws, and each step is begun before the frames of the one before are seen. The engines take turns. The precision
-is the talker's; our decoder is in fp32, as a server's. The official package, wholly in that precision, and
-faster-qwen3-tts, where it is installed, speak one stream at a time. They are in the same process and have the same
+is the talker's; our decoder is in fp32, as a server's. The official package of Qwen3-TTS, wholly in that precision,
+and faster-qwen3-tts, where it is installed, speak one stream at a time. They are in the same process and have the same
 switches of torch as ours: no TF32, no attention of cuDNN. Alone they may be faster.
 
 Exit status: 0; 1 if something is not equal or no graph could be recorded; 2 if there is no GPU. `--device cpu` runs the
@@ -34,9 +38,11 @@ from typing import Any
 import torch
 
 from perf import gpu_decoder, gpu_engines, marks, report
+from perf.families import FAMILIES
 from perf.gpu_phases import PHASES, SERVER, Phases
 from tools import guard
-from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
+
+SETTINGS = ("family", "device", "shape", "frames", "runs", "seconds", "minutes", "within")  # that the result file tells
 
 
 def main() -> int:
@@ -44,35 +50,40 @@ def main() -> int:
     if given.device == "cuda" and not torch.cuda.is_available():
         print("There is no CUDA device here; --device cpu runs the same code without graphs.", file=sys.stderr)
         return 2
+    family = FAMILIES[given.family]
     found: dict[str, Any] = {
-        **{
-            name: getattr(given, name) for name in ("device", "shape", "frames", "runs", "seconds", "minutes", "within")
-        },
+        **{name: getattr(given, name) for name in SETTINGS},
         "figures": {},
         "cpu": {},
         "decoder": {},
         "server": {},
         "codes": {},
         "failed": [],
+        "marks": [],
     }
     progress = Phases(given.json, found, given.within)
     with guard.temporary_folder() as scratch:
         progress.begin("checkpoint")
         folder = given.checkpoint or scratch / "checkpoint"
         if given.checkpoint is None:
-            make_checkpoint(given.shape, 0, folder)
-        measure(make_endless(folder, scratch / "endless"), scratch, given, found, progress)
+            family.make_checkpoint(given.shape, folder)
+        measure(family.make_endless(folder, scratch / "endless"), scratch, given, found, progress)
     found["failed"] = [*faults(found)]
-    found["marks"] = marks.of(found)
+    if given.family == marks.FAMILY:
+        found["marks"] = marks.of(found)
+    else:
+        progress.leave_out("the marks", f"they are those of {marks.FAMILY}")
     progress.begin("end")
     show(given, found)
     return 1 if found["failed"] else 0
 
 
 def arguments() -> argparse.Namespace:
+    shapes = "; ".join(f"{', '.join(family.shapes)} of {name}" for name, family in FAMILIES.items())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--shape", choices=("tiny", "0.6b", "1.7b"), default="0.6b", help="of a random checkpoint")
+    parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")
+    parser.add_argument("--shape", help=f"of a random checkpoint: {shapes}; by default 0.6b or s2-pro")
     parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead")
     parser.add_argument("--phases", nargs="*", choices=PHASES, default=list(PHASES), help="only these")
     parser.add_argument("--precision", nargs="+", choices=tuple(gpu_engines.DTYPES), default=["fp32", "bf16"])
@@ -87,7 +98,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0.0, help="of load by the most callers, with memory sampled")
     parser.add_argument("--within", type=float, help="seconds, after which no further phase begins")
     parser.add_argument("--json", type=Path, help="the result file")
-    return parser.parse_args()
+    given = parser.parse_args()
+    given.shape = FAMILIES[given.family].shape_of(given.shape, parser)
+    return given
 
 
 def measure(folder: Path, scratch: Path, given: argparse.Namespace, found: dict[str, Any], progress: Phases) -> None:
@@ -110,7 +123,7 @@ def measure(folder: Path, scratch: Path, given: argparse.Namespace, found: dict[
     if "codes" in given.phases and progress.begins("codes, of servers on the device and on the CPU"):
         from perf import gpu_against_cpu
 
-        found["codes"] = gpu_against_cpu.measure(folder, scratch, given.device, given.frames)
+        found["codes"] = gpu_against_cpu.measure(FAMILIES[given.family], folder, scratch, given.device, given.frames)
 
 
 def faults(found: dict[str, Any]) -> list[str]:
@@ -137,7 +150,7 @@ def show(given: argparse.Namespace, found: dict[str, Any]) -> None:
     if found["cpu"]:
         gpu_engines.show_cpu(found["cpu"])
     if found["decoder"]:
-        gpu_decoder.show(found["decoder"])
+        gpu_decoder.show(found["decoder"], FAMILIES[given.family].chunk_frames[-1])
     if found["server"]:
         from perf import gpu_server
 
@@ -146,7 +159,8 @@ def show(given: argparse.Namespace, found: dict[str, Any]) -> None:
         from perf import gpu_against_cpu
 
         gpu_against_cpu.show(found["codes"])
-    marks.show(found["marks"])
+    if found["marks"]:
+        marks.show(found["marks"])
     if found["left_out"]:
         print("\n" + report.table(["left out", "why"], [*found["left_out"].items()]))
     print("\n".join(f"FAILED: {fault}" for fault in found["failed"]) or "\nnothing failed")

@@ -24,10 +24,10 @@ from voice_clone_client.aio import AsyncClient
 from perf import gpu_equal, report
 from perf.cache_gain import TEXT
 from perf.engines import Ours
+from perf.families.family import Family
 from perf.reference import TRANSCRIPT, fresh_clip
 from perf.stage_inputs import Tensors, ask, tensor
 from tools.triton_server import TritonServer
-from voice_clone.families.qwen3_tts.talker_stage import read_prompt
 from voice_clone.speakers.disk.bundle import unpack_bundle
 
 VOICE = "measured"
@@ -36,7 +36,7 @@ STREAMS = "4"  # fewer graphs to record
 Codes = NDArray[np.int32]
 
 
-def measure(checkpoint: Path, scratch: Path, device: str, frames: int) -> dict[str, Any]:
+def measure(family: type[Family], checkpoint: Path, scratch: Path, device: str, frames: int) -> dict[str, Any]:
     """All of it. The servers start side by side."""
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         servers = []
@@ -53,14 +53,15 @@ def measure(checkpoint: Path, scratch: Path, device: str, frames: int) -> dict[s
         list(pool.map(lambda server: server.start(), servers))
         urls = [server.url for server in servers]
         voices = [asyncio.run(_registered(url)) for url in urls]
-        prompt = ask(urls[0], "qwen3_tts_prompt", {"text": tensor(TEXT), "voice": tensor(VOICE)})[0]
-        codes = [_spoken(url, prompt, frames) for url in urls]
-        samples = [_decoded(url, codes[1]) for url in urls]
+        prompt = ask(urls[0], f"{family.name}_prompt", {"text": tensor(TEXT), "voice": tensor(VOICE)})[0]
+        codes = [_spoken(family, url, prompt, frames) for url in urls]
+        samples = [_decoded(family, url, codes[1]) for url in urls]
     talkers = difference(codes[0], codes[1])
     first = talkers["first_difference"]
     if first is not None and first < min(map(len, codes)):
-        engine, whole = Ours(checkpoint, "fp32"), read_prompt(prompt)
+        engine, whole = Ours(family, checkpoint, "fp32"), family.read_prompt(prompt)
         talkers["margin"] = gpu_equal.margin_after(engine, whole, codes[1][: first + 1], codes[0][first])
+        talkers["tie"] = family.tie
     return {
         "encoders": {name: _compared(values, voices[1][name]) for name, values in voices[0].items()},
         "talkers": talkers,
@@ -89,7 +90,7 @@ def show(found: dict[str, Any]) -> None:
     rows = [[f"encoders: {name}", *_line(of)] for name, of in found["encoders"].items()]
     rows.append(["talkers: codes", *_line(found["talkers"])])
     if "margin" in found["talkers"]:
-        name = f"talkers: margin there, a tie up to {gpu_equal.TIE:g}"
+        name = f"talkers: margin there, a tie up to {found['talkers']['tie']:g}"
         rows.append([name, None, None, None, found["talkers"]["margin"]])
     rows.append(["decoders: samples", None, None, None, found["decoders"]])
     print(f"\nIn fp32, against a CPU; apart, at most {AS_A_CPU:g}\n")
@@ -107,7 +108,7 @@ def faults(found: dict[str, Any]) -> list[str]:
         if "apart" in of:
             if of["apart"] is None or not of["apart"] < AS_A_CPU:
                 wrong.append(f"{name} are not those of a CPU: apart {of['apart']}")
-        elif of["first_difference"] is not None and not of.get("margin", inf) <= gpu_equal.TIE:
+        elif of["first_difference"] is not None and not of.get("margin", inf) <= of.get("tie", 0.0):
             where = f"frame {of['first_difference']} of {of['frames']}"
             wrong.append(f"{name} differ from a CPU's from {where} on; {of['equal_before']:.1%} are equal before")
     return wrong
@@ -121,7 +122,7 @@ def _line(of: dict[str, Any]) -> list[Any]:
 
 
 def _compared(ours: NDArray[Any], cpu: NDArray[Any]) -> dict[str, Any]:
-    return difference(ours, cpu) if ours.dtype.kind == "i" else {"apart": apart(ours, cpu)}
+    return difference(ours, cpu) if ours.dtype.kind in "iu" else {"apart": apart(ours, cpu)}
 
 
 async def _registered(url: str) -> dict[str, NDArray[Any]]:
@@ -132,17 +133,17 @@ async def _registered(url: str) -> dict[str, NDArray[Any]]:
     return tensors
 
 
-def _spoken(url: str, prompt: Tensors, frames: int) -> Codes:
+def _spoken(family: type[Family], url: str, prompt: Tensors, frames: int) -> Codes:
     greedy = {
         "do_sample": tensor(False),
-        "options": tensor(json.dumps({"subtalker_do_sample": False})),
+        "options": tensor(json.dumps(family.greedy_options)),
         "max_frames": tensor(frames),
         "seed": np.array([1], np.uint64),
     }
-    return np.concatenate([answer["codes"] for answer in ask(url, "qwen3_tts_talker", {**prompt, **greedy})])
+    return np.concatenate([answer["codes"] for answer in ask(url, f"{family.name}_talker", {**prompt, **greedy})])
 
 
-def _decoded(url: str, codes: Codes) -> NDArray[np.float32]:
+def _decoded(family: type[Family], url: str, codes: Codes) -> NDArray[np.float32]:
     chunk = {
         "stream_id": tensor("measured"),
         "codes": codes,
@@ -151,4 +152,4 @@ def _decoded(url: str, codes: Codes) -> NDArray[np.float32]:
         "final": tensor(True),
         "info": tensor(""),
     }
-    return np.concatenate([answer["audio"] for answer in ask(url, "qwen3_tts_code2wav", chunk)])
+    return np.concatenate([answer["audio"] for answer in ask(url, f"{family.name}_code2wav", chunk)])

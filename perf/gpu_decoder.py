@@ -19,56 +19,56 @@ import numpy.typing as npt
 import torch
 
 from perf import report
+from perf.families import FAMILIES
 from voice_clone import compute
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
-from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_torch_decoder
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 
 WAYS = ("fp32", "tf32", "bf16")
 STREAMS = (1, 32)  # 32: as many as a server decodes together
 CHUNKS = 6  # of the longest usual length, one after the other
-FRAME_SECONDS = 0.08
 Waveforms = npt.NDArray[np.float32]
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """By precision and streams: seconds of a chunk, audio seconds a second, and the distance from fp32."""
+    family = FAMILIES[given.family]
+    length = family.chunk_frames[-1]
     found: dict[str, Any] = {}
     exact: dict[int, Waveforms] = {}
     compute.prepare(_settings(folder, given.device, "fp32"))  # the switches that a server sets, before TF32 is allowed
     for way in WAYS if given.device == "cuda" else ("fp32", "bf16"):
         with _tf32(way == "tf32"):
-            decoder, open_streams = _decoder(folder, given.device, "bf16" if way == "bf16" else "fp32")
+            decoder, form = family.torch_decoder(_settings(folder, given.device, "bf16" if way == "bf16" else "fp32"))
+            if way == "bf16":
+                decoder.bfloat16()  # a CPU would be given fp32
+            graphs = Graphs(GraphRunner.on(decoder.device), max(STREAMS), (length,))
+            open_streams = GraphedStreams(decoder, form, graphs, max(STREAMS))
             found[way] = {}
             for streams in STREAMS:
-                waveform, seconds = _decoded(decoder, open_streams, streams, given.runs)
+                codes = np.random.default_rng(0).integers(
+                    0, 32, (streams, CHUNKS * length, form.payload.width), np.int32
+                )
+                waveform, seconds = _decoded(decoder, open_streams, codes, given.runs)
                 reference = exact.setdefault(streams, waveform)
                 difference = float(np.sqrt(np.square(waveform - reference).mean() / np.square(reference).mean()))
-                audio = streams * CHUNK_FRAMES[-1] * FRAME_SECONDS
+                audio = streams * length * form.frame_seconds
                 rate = report.summary([audio / each for each in seconds])
                 found[way][streams] = {"chunk_s": report.summary(seconds), "audio_a_second": rate, "apart": difference}
     return found
 
 
-def show(found: dict[str, Any]) -> None:
+def show(found: dict[str, Any], frames: int) -> None:
+    """`frames` of a chunk."""
     rows = [
         [way, streams, 1e3 * of["chunk_s"]["p50"], of["audio_a_second"]["p50"], of["apart"]]
         for way, by_streams in found.items()
         for streams, of in by_streams.items()
     ]
-    print(f"\ncode2wav, chunks of {CHUNK_FRAMES[-1]} frames\n")
+    print(f"\ncode2wav, chunks of {frames} frames\n")
     print(report.table(["precision", "streams", "ms a chunk", "audio s a second", "apart from fp32"], rows))
-
-
-def _decoder(folder: Path, device: str, precision: str) -> tuple[CodecDecoder, GraphedStreams]:
-    decoder, config = load_torch_decoder(_settings(folder, device, precision))
-    if precision == "bf16":
-        decoder.bfloat16()  # a CPU would be given fp32
-    graphs = Graphs(GraphRunner.on(decoder.device), max(STREAMS), CHUNK_FRAMES[-1:])
-    return decoder, GraphedStreams(decoder, codec_format(config.codec), graphs, max(STREAMS))
 
 
 def _settings(folder: Path, device: str, precision: str) -> Settings:
@@ -77,14 +77,13 @@ def _settings(folder: Path, device: str, precision: str) -> Settings:
 
 
 def _decoded(
-    decoder: CodecDecoder, open_streams: GraphedStreams, streams: int, runs: int
+    decoder: WindowedDecoder, open_streams: GraphedStreams, codes: npt.NDArray[np.int32], runs: int
 ) -> tuple[Waveforms, list[float]]:
-    """The waveforms [B, samples] of random codes, and the seconds of each chunk; the first run warms up."""
-    codes = np.random.default_rng(0).integers(0, 32, (streams, CHUNKS * CHUNK_FRAMES[-1], 16), np.int32)
+    """The waveforms [B, samples] of codes [B, n, K], and the seconds of each chunk; the first run warms up."""
     seconds: list[float] = []
     pieces: list[Waveforms] = []
     for run in range(runs + 1):
-        numbers, pieces = [open_streams.open(decoder.new_state(1)) for _ in range(streams)], []
+        numbers, pieces = [open_streams.open(decoder.new_state(1)) for _ in codes], []
         for chunk in np.split(codes, CHUNKS, axis=1):
             began = time.perf_counter()
             pieces.append(np.stack(open_streams.decode(numbers, [*chunk])))

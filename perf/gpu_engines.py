@@ -6,60 +6,42 @@ import argparse
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from perf import gpu_equal, report
-from perf.engines import MEASURES, TEXT, Official, Ours, Spent
-from perf.reference import CLIP, TRANSCRIPT
+from perf.engines import Ours
+from perf.families import FAMILIES
+from perf.spent import MEASURES, Spent
+from voice_clone.autoregressive.loading import stream_bytes
 
-FRAME_SECONDS = 0.08
-MAX_LENGTH = 1024  # positions of a stream; two engines hold those of all streams in fp32 at once
 CPU_FRAMES = 12  # of each stream, against a CPU
 PATIENCE = 8.0  # seconds, after which an engine gets no further run of so many streams
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 BOUNDS = {"fp32": 1e-3, "bf16": 5e-2}  # of a difference's RMS, relative to the RMS of what it is a difference of
 EAGER, FIXED, SERVED = "ours, eager", "ours, graphs", "ours, as served"
-OFFICIAL, FASTER = "qwen-tts", "faster-qwen3-tts"
-
-
-class Faster:
-    """faster-qwen3-tts, as its README uses it: CUDA graphs, one stream, chunks of 8 frames."""
-
-    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
-        from faster_qwen3_tts import FasterQwen3TTS  # type: ignore[import-not-found]
-
-        self.model = FasterQwen3TTS.from_pretrained(str(folder), device="cuda", dtype=dtype)
-
-    def speak(self, frames: int) -> Spent:
-        began, first, seconds = time.perf_counter(), 0.0, 0.0
-        for chunk, rate, _ in self.model.generate_voice_clone_streaming(
-            text=TEXT,
-            language="English",
-            ref_audio=str(CLIP),
-            ref_text=TRANSCRIPT,
-            chunk_size=8,
-            max_new_tokens=frames,
-            do_sample=False,
-        ):
-            seconds += len(chunk) / rate
-            first = first or time.perf_counter() - began
-        total = time.perf_counter() - began
-        total *= frames * FRAME_SECONDS / seconds  # it may make a frame less
-        return Spent(first, 0.0, total / frames, 0.0, total, frames)  # it tells no parts: all counts as frames
+SHARE = 0.8  # of the memory behind the weights; the rest is for graphs and prompts
 
 
 def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str, Any]:
     """Equality at one precision, and times if it is one of `given.timed`."""
-    eager = Ours(folder, precision, given.device, max_length=MAX_LENGTH)
+    family, batches = FAMILIES[given.family], given.batches
+    before = free_memory(given.device)
+    eager = Ours(family, folder, precision, given.device, max_length=family.max_length)
+    missing: dict[str, str] = {}
+    if given.device == "cuda":
+        left = free_memory(given.device)  # the weights of the second engine take as much as those of the first
+        stream = 2 * stream_bytes(eager.model.talker, family.max_length)
+        batches, missing = that_fit(batches, stream, 2 * left - before)
     began = time.perf_counter()
-    graphs = Ours(folder, precision, given.device, max(given.batches), MAX_LENGTH)
+    graphs = Ours(family, folder, precision, given.device, max(batches), family.max_length)
     loading = time.perf_counter() - began
-    prompt = gpu_equal.a_prompt(eager)
-    equal = gpu_equal.compare(eager, graphs, max(given.batches), min(given.frames, 50))
+    prompt = eager.model.a_prompt()
+    equal = gpu_equal.compare(eager, graphs, max(batches), min(given.frames, 50))
     recorded = sum(runner.recorded for runner in graphs.runners)
     passed = as_good_as_equal(equal, precision)
     passed &= given.device == "cpu" or recorded > 0
@@ -69,24 +51,28 @@ def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str
         SERVED: lambda streams: graphs.speak(prompt, given.frames, streams, served=True)[1],
     }
     timed = precision in given.timed
-    missing: dict[str, str] = {}
+    alone: list[str] = []
     if timed and not given.no_peers:
-        others, missing = peers(folder, DTYPES[precision], given)
+        others, why = peers(folder, DTYPES[precision], given)
         engines |= others
+        missing |= why
+        alone = [*others]
     return {
         "passed": passed,
         "equal": equal,
         "graphs": {"recorded": recorded, "load_seconds": loading},
         "missing": missing,
-        "times": times(engines, given) if timed else {},
+        "times": times(engines, alone, batches, given, eager.model.form.frame_seconds) if timed else {},
     }
 
 
 def against_cpu(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """The eager steps of the device against the server's engine on a CPU, in fp32, from the same codes."""
-    cpu = Ours(folder, "fp32", "cpu", max_length=MAX_LENGTH)
-    eager = Ours(folder, "fp32", given.device, max_length=MAX_LENGTH)
-    equal = gpu_equal.compare(cpu, eager, max(given.batches), min(given.frames, CPU_FRAMES))
+    family = FAMILIES[given.family]
+    cpu = Ours(family, folder, "fp32", "cpu", max_length=family.max_length)
+    eager = Ours(family, folder, "fp32", given.device, max_length=family.max_length)
+    streams = min(max(given.batches), family.cpu_streams)
+    equal = gpu_equal.compare(cpu, eager, streams, min(given.frames, CPU_FRAMES))
     return {"passed": as_good_as_equal(equal, "fp32"), "equal": equal}
 
 
@@ -98,6 +84,11 @@ def as_good_as_equal(equal: dict[str, Any], precision: str) -> bool:
     return bool(close) and (precision != "fp32" or equal["parted"] == 0)
 
 
+def free_memory(device: str) -> int:
+    """Bytes that are free on a GPU."""
+    return torch.cuda.mem_get_info()[0] if device == "cuda" else 0
+
+
 def leave_the_gpu() -> None:
     """Give back the memory of engines that are not used any more: a server takes a share of what is free."""
     gc.collect()
@@ -105,43 +96,67 @@ def leave_the_gpu() -> None:
         torch.cuda.empty_cache()
 
 
+def that_fit(batches: Sequence[int], stream: int, free: int) -> tuple[list[int], dict[str, str]]:
+    """The numbers of streams that there is memory for, the smallest in any case; the others, and why not.
+
+    Args:
+        stream: bytes of a stream in all engines.
+        free: bytes.
+    """
+    fitting = [each for each in batches if each * stream <= SHARE * free or each == min(batches)]
+    left = f"GB, and {free / 1e9:.0f} GB are free behind the weights, of which {SHARE:.0%} are for streams"
+    return fitting, {
+        f"{each} streams": f"they take {each * stream / 1e9:.0f} {left}" for each in batches if each not in fitting
+    }
+
+
 def peers(
     folder: Path, dtype: torch.dtype, given: argparse.Namespace
 ) -> tuple[dict[str, Callable[[int], Spent]], dict[str, str]]:
-    """Other implementations, each of which speaks one stream; and those that cannot be imported, with the reason."""
+    """Other implementations, each of which speaks one stream; and those that are left out, with the reason."""
+    family = FAMILIES[given.family]
     found: dict[str, Callable[[int], Spent]] = {}
-    missing: dict[str, str] = {}
-    try:
-        official = Official(folder, given.device, dtype)
-        found[OFFICIAL] = lambda streams: official.speak(given.frames)[1]
-    except ImportError as error:
-        missing[OFFICIAL] = str(error)
-    if given.device == "cuda":
+    missing = dict(family.without_peers)
+    for name, load in family.peers.items():
         try:
-            faster = Faster(folder, dtype)
-            found[FASTER] = lambda streams: faster.speak(given.frames)
+            found[name] = partial(_alone, load(folder, given.device, dtype), given.frames)
         except ImportError as error:
-            missing[FASTER] = str(error)
+            missing[name] = str(error)
     return found, missing
 
 
-def times(engines: dict[str, Callable[[int], Spent]], given: argparse.Namespace) -> dict[str, Any]:
+def _alone(speak: Callable[[int], Spent], frames: int, streams: int) -> Spent:
+    return speak(frames)
+
+
+def times(
+    engines: dict[str, Callable[[int], Spent]],
+    alone: Collection[str],
+    batches: Sequence[int],
+    given: argparse.Namespace,
+    frame_seconds: float,
+) -> dict[str, Any]:
     """By engine and number of streams, the engines in turns; one run of each goes before and does not count.
 
     An engine that is out of `PATIENCE` has one run that counts.
+
+    Args:
+        alone: those that speak one stream.
+        batches: numbers of streams.
+        frame_seconds: how long a frame is heard.
     """
     spent: dict[str, dict[int, list[Spent]]] = {name: {} for name in engines}
-    for streams in given.batches:
+    for streams in batches:
         used: defaultdict[str, float] = defaultdict(float)
         for run in range(given.runs + 1):
             for name, speak in engines.items():
-                if (streams > 1 and name in (OFFICIAL, FASTER)) or (run > 1 and used[name] > PATIENCE):
+                if (streams > 1 and name in alone) or (run > 1 and used[name] > PATIENCE):
                     continue
                 took = speak(streams)
                 used[name] += took.total
                 if run:
                     spent[name].setdefault(streams, []).append(took)
-    speech = given.frames * FRAME_SECONDS
+    speech = given.frames * frame_seconds
     return {
         name: {
             streams: {

@@ -5,14 +5,15 @@ given the codes of the reference: one difference does not make the next.
 
 Two devices add in different orders, so one of two codes that are almost equally likely may win on one and lose on the
 other. That is no fault. At the first difference of a stream the reference's logits tell the margin of its code over
-the other one, in standard deviations of the logits of that codebook. Up to `TIE` it is a tie. Later codes of that
-stream are not judged; nor are its later ones of the same frame, which hear another past.
+the other one, in standard deviations of the logits of that codebook. Up to the family's `tie` it is a tie. Later codes
+of that stream are not judged; nor are its later ones of the same frame, which hear another past.
 
-`TIE` for fp32, a model and no measurement: fp32 rounds by 6e-8 at most. A logit lies behind the layers of talker and
-code predictor (28 + 5), each of four products one after the other, of sums of up to 3072 terms. Independent roundings
-on two devices then make sqrt(2 * 33 * 4 * 3072) * 6e-8 = 5e-5 of the hidden state, and 8e-5 of a standard deviation in
-the difference of two logits. Six times that, for many draws, twice for what attention and norms amplify: 1e-3. Of
-random logits, 2048 of them, the best two are closer than that in one draw of 250, so that a fault shows itself soon.
+`tie` of Qwen3-TTS, for fp32, a model and no measurement: fp32 rounds by 6e-8 at most. A logit lies behind the layers of
+talker and code predictor (28 + 5), each of four products one after the other, of sums of up to 3072 terms. Independent
+roundings on two devices then make sqrt(2 * 33 * 4 * 3072) * 6e-8 = 5e-5 of the hidden state, and 8e-5 of a standard
+deviation in the difference of two logits. Six times that, for many draws, twice for what attention and norms amplify:
+1e-3. Of random logits, 2048 of them, the best two are closer than that in one draw of 250, so that a fault shows itself
+soon. Fish Speech has 36 + 4 layers with sums of up to 9728 terms: twice that.
 """
 
 from __future__ import annotations
@@ -31,11 +32,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import penalise
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
-TIE = 1e-3  # standard deviations of the logits
-GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
 LOST = -1  # the code of a stream that ended, or whose values were not finite
 
 Codes = npt.NDArray[np.int32]
@@ -47,41 +44,33 @@ class Difference:
 
     Attributes:
         margin: of the reference's code over the other; None: one of the engines gave no codes.
+        tie: whether rounding explains it, in fp32.
     """
 
     stream: int
     frame: int
     book: int
     margin: float | None
-
-    @property
-    def tie(self) -> bool:
-        """Whether rounding explains it, in fp32."""
-        return self.margin is not None and self.margin <= TIE
-
-
-def a_prompt(ours: Ours, seed: int = 0) -> Prompt:
-    """A voice of 50 to 65 frames; the shipped clip has 65."""
-    rng = np.random.default_rng(seed)
-    shape = 65 - seed % 16, ours.config.talker.num_code_groups
-    codes = rng.integers(0, ours.config.codec.decoder_config.codebook_size, shape, dtype=np.int32)
-    return ours.prompt(rng.standard_normal(ours.config.talker.hidden_size).astype(np.float32), codes)
+    tie: bool
 
 
 @torch.inference_mode()
-def compare(reference: Ours, tested: Ours, streams: int, frames: int, waveforms: bool = True) -> dict[str, Any]:
+def compare(
+    reference: Ours[Any], tested: Ours[Any], streams: int, frames: int, waveforms: bool = True
+) -> dict[str, Any]:
     """Speak `frames` in `streams` by both, greedily.
 
     Returns: the share of equal codes; how many streams were `equal` throughout, `tied` and `parted` by more than a tie;
-        the worst margin; the first difference of each stream; the largest relative difference of hidden states and of
-        waveforms.
+        the worst margin, and the most that is a `tie`; the first difference of each stream; the largest relative
+        difference of hidden states and of waveforms.
     """
-    engines = reference, tested
+    engines, model = (reference, tested), reference.model
+    greedy = model.sampling(drawn=False)
     pair = [engine.generator(streams) for engine in engines]
     for stream in range(streams):
-        prompt = a_prompt(reference, stream)
+        prompt = model.a_prompt(stream)
         for generator in pair:
-            generator.start(stream, TalkerRequest(prompt, GREEDY, frames + 1))  # one more: no frame is the last
+            generator.start(stream, TalkerRequest(prompt, greedy, frames + 1))  # one more: no frame is the last
     found: dict[int, Difference] = {}
     made: list[Codes] = []
     same, hidden = 0, 0.0
@@ -93,7 +82,8 @@ def compare(reference: Ours, tested: Ours, streams: int, frames: int, waveforms:
             if stream not in found:
                 book = int((ours[stream] != others[stream]).argmax())
                 margin = None if lost[stream] else _margin(reference, pair[0], stream, ours[stream], others[stream])
-                found[stream] = Difference(int(stream), number, book, margin)
+                tie = margin is not None and margin <= model.tie
+                found[stream] = Difference(int(stream), number, book, margin, tie)
         if lost.any():  # such a stream makes no further step
             break
         hidden = max(hidden, apart(*(generator._model.hidden[:streams] for generator in pair)))
@@ -102,9 +92,10 @@ def compare(reference: Ours, tested: Ours, streams: int, frames: int, waveforms:
     for generator in pair:
         generator.reset()
     return {
-        "codes": same / (frames * streams * reference.talker.codebooks),
+        "codes": same / (frames * streams * model.talker.codebooks),
         "hidden": hidden,
         "waveform": _waveforms_apart(engines, made) if made and waveforms else None,
+        "tie": model.tie,
         **summary(streams, [*found.values()]),
     }
 
@@ -125,17 +116,17 @@ def summary(streams: int, found: Sequence[Difference]) -> dict[str, Any]:
 def told(of: dict[str, Any]) -> str:
     """The counts in words."""
     counts = f"{of['equal']} of {of['streams']} streams equal throughout, {of['tied']} parted at a tie"
-    return f"{counts}, {of['parted']} by more; worst margin {of['worst_margin']:.1e}, allowed in fp32 {TIE:.0e}"
+    return f"{counts}, {of['parted']} by more; worst margin {of['worst_margin']:.1e}, allowed in fp32 {of['tie']:.0e}"
 
 
 @torch.inference_mode()
-def margin_after(engine: Ours, prompt: Prompt, past: Codes, other: Codes) -> float:
+def margin_after(engine: Ours[Any], prompt: Any, past: Codes, other: Codes) -> float:
     """The margin where a stream that has spoken `past` [frames, K] by this engine has `other` [K] as its last frame.
 
     Needed where the other engine is out of reach.
     """
     generator = engine.generator(1)
-    generator.start(0, TalkerRequest(prompt, GREEDY, len(past) + 1))
+    generator.start(0, TalkerRequest(prompt, engine.model.sampling(drawn=False), len(past) + 1))
     for codes in past:
         generator.step([0])
         generator._model.newest[0] = torch.from_numpy(codes)
@@ -157,15 +148,15 @@ def _codes(frames: Sequence[Frame]) -> Codes:
     return np.stack([lost if row is None else row for row in rows])
 
 
-def _margin(engine: Ours, generator: Generator[Prompt], slot: int, codes: Codes, other: Codes) -> float:
+def _margin(engine: Ours[Any], generator: Generator[Any], slot: int, codes: Codes, other: Codes) -> float:
     """Of the frame that `generator` has just made: in the first codebook where `other` is not `codes`."""
-    talker, model = engine.talker, generator._model
+    family, model = engine.model, generator._model
     book = int((codes != other).argmax())
     hidden = model.hidden[slot : slot + 1]
     chosen = torch.from_numpy(codes[None].astype(np.int64)).to(hidden.device)
     if book == 0:
-        penalty = torch.tensor([[GREEDY.repetition_penalty]], device=hidden.device)
-        logits = penalise(talker.head(hidden).float(), model.used[slot : slot + 1], penalty)
+        penalty = torch.tensor([[family.sampling(drawn=False).repetition_penalty]], device=hidden.device)
+        logits = penalise(family.talker.head(hidden).float(), model.used[slot : slot + 1], penalty)
     else:
         seen: list[torch.Tensor] = []
 
@@ -173,13 +164,13 @@ def _margin(engine: Ours, generator: Generator[Prompt], slot: int, codes: Codes,
             seen.append(logits.float())
             return chosen[:, at]
 
-        cache, first = talker.new_frame_cache(1), chosen[:, 0]
-        complete_by_steps(talker.code_predictor, cache, hidden, first, talker.embed_codec_tokens(first), choose)
+        cache, first = family.talker.new_frame_cache(1), chosen[:, 0]
+        complete_by_steps(family.predictor, cache, hidden, first, family.embed_first(first), choose)
         logits = seen[book - 1]
     return float((logits[0, codes[book]] - logits[0, other[book]]).abs() / logits.std())
 
 
-def _waveforms_apart(engines: Sequence[Ours], made: Sequence[Codes]) -> float:
+def _waveforms_apart(engines: Sequence[Ours[Any]], made: Sequence[Codes]) -> float:
     """What the engines make of codes [B, K] of each frame."""
     codes = np.stack(made, axis=1)
     return apart(*(torch.from_numpy(engine.sound(codes)) for engine in engines))

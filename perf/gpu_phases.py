@@ -28,12 +28,16 @@ class Phases(Progress):
         self._within = within
         self._start = time.perf_counter()
 
+    def leave_out(self, what: str, why: str) -> None:
+        """Tell what is not measured."""
+        self._left_out[what] = why
+        self.keep()
+
     def begins(self, phase: str) -> bool:
         """Begin a phase, if there is time. A phase that has begun is not stopped."""
         spent = time.perf_counter() - self._start
         if self._within is not None and spent >= self._within:
-            self._left_out[phase] = f"{spent:.0f} s had passed; {self._within:g} were given"
-            self.keep()
+            self.leave_out(phase, f"{spent:.0f} s had passed; {self._within:g} were given")
             return False
         self.begin(phase)
         return True

@@ -1,7 +1,7 @@
 """The whole server on a GPU: it registers a voice, speaks in every way, is left, and restarts.
 
-voices      first audio of a voice by its name: in context, and by the speaker embedding alone; of a clip that the
-            server has never seen, sent with its transcript (`cold`)
+voices      first audio of a voice by its name: in context, and by the speaker embedding alone, where the family has
+            one; of a clip that the server has never seen, sent with its transcript (`cold`)
 load        so many callers at once, again and again, and requests at random times: perf/load's figures
 leaving     callers that hang up after a few chunks: each speech ends as cancelled, and the next one is whole
 minutes     of load, with the memory of the server's processes and of the GPU beside it: perf/gpu_minutes.py
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from voice_clone_client.aio import AsyncClient
 
 from perf import gpu_minutes, load, report
 from perf.cache_gain import first_audio
+from perf.families import FAMILIES
 from perf.gpu_phases import SERVER, Phases
 from perf.reference import TRANSCRIPT, fresh_clip
 from tools.triton_server import TritonServer
@@ -44,7 +46,10 @@ def measure(
         metrics = f"localhost:{server.metrics_port}"
         found["registered_ms"] = asyncio.run(_register(server.url))
         if "voices" in phases and progress.begins("voices in every way"):
-            found["first_audio_ms"] = asyncio.run(_voices(server.url, given.runs, given.frames))
+            embeddings = FAMILIES[given.family].embeddings
+            if not embeddings:
+                progress.leave_out("a voice by its embedding", f"{given.family} has no speaker embedding")
+            found["first_audio_ms"] = asyncio.run(_voices(server.url, given.runs, given.frames, embeddings))
         if "load" in phases:
             found["load"] = []
             levels = {f"{each:g} callers": _level(given, [each], []) for each in given.callers}
@@ -120,16 +125,14 @@ async def _register(url: str) -> float:
         return round(1e3 * (time.perf_counter() - began), 1)
 
 
-async def _voices(url: str, runs: int, frames: int) -> dict[str, Any]:
-    times: dict[str, list[float]] = {"in context": [], "x-vector": [], "cold": []}
+async def _voices(url: str, runs: int, frames: int, embeddings: bool) -> dict[str, Any]:
+    times: defaultdict[str, list[float]] = defaultdict(list)
     async with AsyncClient(url, timeout=600.0) as client:
         for run in range(runs + 1):
             sent = {"reference_audio": fresh_clip(10**3 + run), "reference_text": TRANSCRIPT}
-            ways: dict[str, dict[str, Any]] = {
-                "in context": {"voice": VOICE},
-                "x-vector": {"voice": VOICE, "x_vector_only": True},
-                "cold": sent,
-            }
+            ways: dict[str, dict[str, Any]] = {"in context": {"voice": VOICE}, "cold": sent}
+            if embeddings:
+                ways["x-vector"] = {"voice": VOICE, "x_vector_only": True}
             for kind, voice in ways.items():
                 spent, _ = await first_audio(client, frames, **voice)
                 if run:  # the first of each does not count

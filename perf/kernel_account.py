@@ -16,6 +16,7 @@ ATTENTION = "scaled_dot_product_attention"
 # A guess: one block of threads goes through all keys of a head, which takes about 8 microseconds at 512 positions and
 # 27 at 2048, however few streams there are. torch's kernels for masks do not split the keys.
 ATTENTION_START, ATTENTION_POSITION = 1.7e-6, 12.4e-9  # seconds
+FLASH = "_flash_attention_forward"  # each stream over its own length
 COPY, MASK = "copy for rms_norm", "mask for attention"
 
 
@@ -43,6 +44,8 @@ class Account:
 class Counting:
     """Observes kernels; `account` begins anew with each step.
 
+    Attribute `positions`: that each stream's attention over its own length reads.
+
     Args:
         floor: seconds that a small kernel takes.
         bandwidth: bytes a second.
@@ -53,6 +56,7 @@ class Counting:
         self._floor, self._bandwidth = floor, bandwidth
         self.rates = dict(rates)
         self.account = Account()
+        self.positions = 0
 
     def __call__(self, operator: Any, read: list[torch.Tensor], written: list[torch.Tensor]) -> None:
         name = operator.overloadpacket.__name__
@@ -60,6 +64,9 @@ class Counting:
             return
         if name == "rms_norm" and not read[0].is_contiguous():  # its kernel wants whole rows, one after the other
             self._add(COPY, 1, 2 * read[0].nbytes)
+        if name == FLASH:
+            self._add(*self._over_own_length(read, written))
+            return
         least = 0.0
         if name == ATTENTION:
             least = ATTENTION_START + ATTENTION_POSITION * read[1].shape[-2]
@@ -70,6 +77,16 @@ class Counting:
         if operations:
             least = max(least, operations / self.rates[read[0].dtype])
         self._add(name, count, _size(name, read, written), operations, least)
+
+    def _over_own_length(
+        self, read: list[torch.Tensor], written: list[torch.Tensor]
+    ) -> tuple[str, int, int, int, float]:
+        """Of attention over each stream's own length: as `_add` takes it."""
+        queries, groups = read[0], len(read[-1])
+        seen = 2 * groups * self.positions * queries.shape[-1] * queries.element_size()
+        operations = 4 * queries.numel() * self.positions
+        least = ATTENTION_START + ATTENTION_POSITION * self.positions
+        return FLASH, 1, queries.nbytes + written[0].nbytes + seen, operations, least
 
     def _add(self, name: str, count: int, size: int, operations: int = 0, least: float = 0.0) -> None:
         if count:

@@ -26,32 +26,29 @@ import numpy as np
 import torch
 
 from perf import report
+from perf.families import FAMILIES
+from perf.families.family import Family, Networks
 from perf.kernel_account import Account, Counting
 from tests.support.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
-from tools.families.qwen3_tts.checkpoint_config import SHAPES
-from tools.families.qwen3_tts.checkpoint_maker import write_configuration
+from voice_clone.autoregressive.sampling import Filters
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.rows import Row, knobs_of
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
-from voice_clone.autoregressive.steps.static_step import USUAL, StaticStep
+from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig, load_config
-from voice_clone.families.qwen3_tts.decoder_stage import codec_format
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256
 TOGETHER = 32  # chunks that code2wav decodes at once
-FRAME_SECONDS = 0.08
 WAYS = ("fp32", "tf32", "bf16")  # of the decoder
+SETTINGS = ("family", "shape", "length", "kernel_us", "bandwidth", "share")  # that the result file tells
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=tuple(SHAPES), default="0.6b")
+    parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")
+    parser.add_argument("--shape", help="by default the released one: 0.6b, s2-pro")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--length", type=int, default=512, help="positions that the talker's attention reads")
     parser.add_argument("--kernel-us", type=float, default=2.6, help="that a small kernel of a graph takes")
@@ -61,28 +58,30 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=0.7, help="of the peaks that kernels reach")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    family = FAMILIES[given.family]
+    given.shape = family.shape_of(given.shape, parser)
     with guard.temporary_folder() as scratch:
-        folder = scratch / "checkpoint"
-        folder.mkdir()
-        write_configuration(SHAPES[given.shape], folder)
-        config = load_config(folder)
+        networks = family.networks(given.shape, scratch)
     rates = {way: 1e12 * given.share * getattr(given, way) for way in WAYS}
     dtypes = {torch.bfloat16: rates["bf16"], torch.float32: rates["fp32"], torch.float64: rates["fp32"]}
     counting = Counting(1e-6 * given.kernel_us, 1e12 * given.share * given.bandwidth, dtypes)
     with pretend_gpu(empty=True, observer=counting) as gpu, torch.inference_mode():
-        frames = {batch: frame(config, batch, given.length, counting) for batch in given.batches}
+        frames = {batch: frame(family, networks, batch, given.length, counting) for batch in given.batches}
         sizes = sorted({min(batch, TOGETHER) for batch in given.batches})
-        chunks = {way: {batch: chunk(config, batch, counting, way, rates[way]) for batch in sizes} for way in WAYS}
-        launched = {batch: launches(config, batch, gpu) for batch in sizes}
-    sums = together(frames, chunks)
-    show(given, frames, chunks, sums)
+        chunks = {
+            way: {batch: chunk(family, networks, batch, counting, way, rates[way]) for batch in sizes} for way in WAYS
+        }
+        launched = {batch: launches(family, networks, batch, gpu) for batch in sizes}
+    seconds = networks.form.frame_seconds
+    sums = together(frames, chunks, seconds)
+    show(given, seconds, frames, chunks, sums)
     print("\nWhat the host launches, graphs included\n")
     columns = ["streams", "a frame of the talker", "a chunk of code2wav", "one more stream in code2wav"]
     print(report.table(columns, [[batch, *each.values()] for batch, each in launched.items()]))
     report.write(
         given.json,
         {
-            **{name: getattr(given, name) for name in ("shape", "length", "kernel_us", "bandwidth", "share", *WAYS)},
+            **{name: getattr(given, name) for name in (*SETTINGS, *WAYS)},
             "estimated": True,
             "frames": {batch: {part: facts(each) for part, each in parts.items()} for batch, parts in frames.items()},
             "code2wav": {
@@ -96,21 +95,27 @@ def main() -> int:
     return 0
 
 
-def frame(config: Qwen3TTSConfig, batch: int, length: int, counting: Counting) -> dict[str, Account]:
+def frame(family: type[Family], networks: Networks, batch: int, length: int, counting: Counting) -> dict[str, Account]:
     """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
-    talker = on_gpu(Talker, torch.bfloat16, config)
+    talker = on_gpu(networks.talker, torch.bfloat16)
+    usual = family.sampling(drawn=True)
+    drawn = Filters.of(np.array([usual.first, usual.others]))
+    talker.stack.own_lengths = True  # as a server finds it where torch has that
+    counting.positions = length
     runner = GraphRunner()
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)
     StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK).prepare()
     keys = {
-        "talker": ("talker", batch, length),
-        "predictor": ("codes", batch, USUAL),
+        "talker": ("talker", batch, MAX_LENGTH),
+        "predictor": ("codes", batch, next(kind for kind in DRAWS if kind.covers(drawn))),
         "prompt": ("prompt", PREFILL_CHUNK, min(batch, MOST_STREAMS), length),
     }
     return {part: counted(runner, key, counting) for part, key in keys.items()}
 
 
-def chunk(config: Qwen3TTSConfig, batch: int, counting: Counting, way: str, rate: float) -> dict[int, Account]:
+def chunk(
+    family: type[Family], networks: Networks, batch: int, counting: Counting, way: str, rate: float
+) -> dict[int, Account]:
     """The graphs that decode one chunk each of `batch` streams, by the frames of the chunk.
 
     Args:
@@ -118,33 +123,31 @@ def chunk(config: Qwen3TTSConfig, batch: int, counting: Counting, way: str, rate
         rate: of its arithmetic.
     """
     dtype = torch.bfloat16 if way == "bf16" else torch.float32
-    decoder = on_gpu(CodecDecoder, dtype, config.codec.decoder_config)
+    decoder = on_gpu(networks.decoder, dtype)
     runner = GraphRunner()
-    GraphedStreams(decoder, codec_format(config.codec), Graphs(runner, batch, CHUNK_FRAMES), most=batch).prepare()
+    GraphedStreams(decoder, networks.form, Graphs(runner, batch, family.chunk_frames), most=batch).prepare()
     before, counting.rates[dtype] = counting.rates[dtype], rate
-    found = {frames: counted(runner, (batch, frames), counting) for frames in CHUNK_FRAMES}
+    found = {frames: counted(runner, (batch, frames), counting) for frames in family.chunk_frames}
     counting.rates[dtype] = before
     return found
 
 
-def launches(config: Qwen3TTSConfig, batch: int, gpu: PretendGPU) -> dict[str, int]:
+def launches(family: type[Family], networks: Networks, batch: int, gpu: PretendGPU) -> dict[str, int]:
     """How often the host starts something: a frame, a chunk in one piece, and what a stream begins with."""
     runner = GraphRunner(lambda step: lambda: None)  # a graph is one launch, and starts its kernels itself
-    talker = on_gpu(Talker, torch.bfloat16, config)
+    talker, decoder = on_gpu(networks.talker, torch.bfloat16), on_gpu(networks.decoder, torch.float32)
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)
     step = StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK)
     step.prepare()
-    knobs, draws = knobs_of(SamplingParameters(seed=0)), np.zeros(talker.draws)
+    knobs, draws = knobs_of(family.sampling(drawn=True)), np.zeros(talker.draws)
     rows = [Row(slot, knobs, draws, False, 1, 300, model.no_text) for slot in range(batch)]
-    decoder = on_gpu(CodecDecoder, torch.float32, config.codec.decoder_config)
-    form = codec_format(config.codec)
-    streams = GraphedStreams(decoder, form, Graphs(runner, batch, CHUNK_FRAMES), most=batch)
+    streams = GraphedStreams(decoder, networks.form, Graphs(runner, batch, family.chunk_frames), most=batch)
     streams.prepare()
     fresh = decoder.new_state(1)
     numbers = [streams.open(fresh.fork()) for _ in range(batch - 1)]
     found = {"frame": 2 + started(gpu, lambda: step.begin(rows))}
     began = started(gpu, lambda: numbers.append(streams.open(fresh.fork())))
-    chunks = [form.payload.zeros(CHUNK_FRAMES[-1])] * batch
+    chunks = [networks.form.payload.zeros(family.chunk_frames[-1])] * batch
     return {**found, "chunk": 1 + started(gpu, lambda: streams.decode(numbers, chunks)), "stream": began}
 
 
@@ -157,7 +160,7 @@ def started(gpu: PretendGPU, work: Callable[[], object]) -> int:
 
 
 def together(
-    frames: dict[int, dict[str, Account]], chunks: dict[str, dict[int, dict[int, Account]]]
+    frames: dict[int, dict[str, Account]], chunks: dict[str, dict[int, dict[int, Account]]], frame_seconds: float
 ) -> list[dict[str, Any]]:
     """What a frame of so many streams takes in talker and code2wav, in chunks of the longest usual length."""
     found = []
@@ -165,7 +168,8 @@ def together(
         talker = parts["talker"].seconds + parts["predictor"].seconds
         for way, batches in chunks.items():
             batch = min(streams, TOGETHER)
-            decoder = math.ceil(streams / batch) * batches[batch][CHUNK_FRAMES[-1]].seconds / CHUNK_FRAMES[-1]
+            longest = max(batches[batch])
+            decoder = math.ceil(streams / batch) * batches[batch][longest].seconds / longest
             found.append(
                 {
                     "streams": streams,
@@ -173,18 +177,18 @@ def together(
                     "talker_ms": 1e3 * talker,
                     "code2wav_ms": 1e3 * decoder,
                     "frame_ms": 1e3 * (talker + decoder),
-                    "audio_a_second": streams * FRAME_SECONDS / (talker + decoder),
+                    "audio_a_second": streams * frame_seconds / (talker + decoder),
                 }
             )
     return found
 
 
-def on_gpu(kind: Any, dtype: torch.dtype, *arguments: Any) -> Any:
+def on_gpu(make: Callable[[], Any], dtype: torch.dtype) -> Any:
     """A network of any weights."""
     torch.set_default_dtype(dtype)
     try:
         with torch.device("cuda"):
-            return kind(*arguments).requires_grad_(False)
+            return make().requires_grad_(False)
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -211,6 +215,7 @@ def facts(account: Account) -> dict[str, Any]:
 
 def show(
     given: Any,
+    frame_seconds: float,
     frames: dict[int, dict[str, Account]],
     chunks: dict[str, dict[int, dict[int, Account]]],
     sums: list[dict[str, Any]],
@@ -218,7 +223,7 @@ def show(
     print(f"\n{given.shape}, {given.length} positions; estimated from {given.kernel_us} us a kernel and ", end="")
     print(f"{given.share:.0%} of {given.bandwidth:g} TB/s and {given.fp32:g}, {given.tf32:g}, {given.bf16:g} ", end="")
     print("TFLOP/s in fp32, TF32, bf16; not measured\n")
-    show_frames(frames)
+    show_frames(frames, frame_seconds)
     lines = [
         [way, batch, size, each.count, each.bytes / 1e9, each.flops / 1e9, 1e3 * each.seconds]
         for way, batches in chunks.items()
@@ -230,21 +235,22 @@ def show(
     print("\nTalker and code2wav together, in turns on one GPU\n")
     columns = ["streams", "decoder", "ms a frame: talker", "code2wav", "sum", "audio s a second"]
     print(report.table(columns, [list(each.values()) for each in sums]))
-    show_arithmetic(given, *next(iter(chunks["fp32"].items())))
+    show_arithmetic(given, frame_seconds, *next(iter(chunks["fp32"].items())))
 
 
-def show_arithmetic(given: Any, streams: int, of: dict[int, Account]) -> None:
+def show_arithmetic(given: Any, frame_seconds: float, streams: int, of: dict[int, Account]) -> None:
     """What the decoder's arithmetic alone allows, from its chunks of so many streams."""
-    frame = of[CHUNK_FRAMES[-1]].flops / CHUNK_FRAMES[-1] / streams
+    longest = max(of)
+    frame = of[longest].flops / longest / streams
     print(f"\nA frame of code2wav takes {frame / 1e9:.2f} GFLOP, so that its arithmetic alone allows\n")
     rows = []
     for way in WAYS:
-        most = FRAME_SECONDS * 1e12 * getattr(given, way) / frame
+        most = frame_seconds * 1e12 * getattr(given, way) / frame
         rows.append([way, most, given.share * most])
     print(report.table(["decoder", "audio s a second at the peak", f"at {given.share:.0%}"], rows))
 
 
-def show_frames(frames: dict[int, dict[str, Account]]) -> None:
+def show_frames(frames: dict[int, dict[str, Account]], frame_seconds: float) -> None:
     rows: list[list[Any]] = []
     for batch, parts in frames.items():
         talker, predictor, prompt = parts["talker"], parts["predictor"], parts["prompt"]
@@ -252,7 +258,7 @@ def show_frames(frames: dict[int, dict[str, Account]]) -> None:
         rows.append(
             [
                 *(batch, talker.count, predictor.count, (talker.bytes + predictor.bytes) / 1e9),
-                *(1e3 * talker.seconds, 1e3 * predictor.seconds, 1e3 * seconds, batch * FRAME_SECONDS / seconds),
+                *(1e3 * talker.seconds, 1e3 * predictor.seconds, 1e3 * seconds, batch * frame_seconds / seconds),
                 *(prompt.count, 1e3 * prompt.seconds),
             ]
         )

@@ -11,6 +11,8 @@ from perf.gpu_engines import SERVED
 
 Found = dict[str, Any]
 
+FAMILY = "qwen3_tts"
+
 
 @dataclass(frozen=True)
 class Mark:

@@ -29,8 +29,7 @@ from safetensors import safe_open
 from voice_clone_client import Client
 
 from perf import report
-from perf.engines import TEXT
-from perf.reference import TRANSCRIPT, fresh_clip
+from perf.reference import TEXT, TRANSCRIPT, fresh_clip
 from tools import guard
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config

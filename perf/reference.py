@@ -1,4 +1,4 @@
-"""Reference clips for measurements: the shipped one and any number of variants."""
+"""What is spoken in measurements, and reference clips: the shipped one and any number of variants."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import soundfile
 DATA = Path(__file__).resolve().parent.parent / "tools" / "data"
 CLIP = DATA / "reference.wav"
 TRANSCRIPT = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
+TEXT = "The boats lay still on the silver water, and nobody said a word until the lamp went out."
 
 
 def fresh_clip(seed: int, seconds: float | None = None) -> bytes:

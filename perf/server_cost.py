@@ -36,8 +36,7 @@ from voice_clone_client import Client, pcm16
 
 from perf import empty_models, report
 from perf.bare_engine import GREEDY_OPTIONS, PARTS, Bare, Heard
-from perf.engines import TEXT
-from perf.reference import TRANSCRIPT, fresh_clip
+from perf.reference import TEXT, TRANSCRIPT, fresh_clip
 from tests.support.gateway_process import Gateway
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_endless

@@ -29,7 +29,7 @@ from voice_clone_client.errors import VoiceNotFound
 from perf.reference import CLIP, TRANSCRIPT
 
 VOICE, TEXT, FRAMES = "Ada", "The boats lay still on the silver water.", 12
-TYPES = {"int32": "INT32", "float32": "FP32", "bool": "BOOL", "uint64": "UINT64", "object": "BYTES"}
+TYPES = {"int32": "INT32", "float32": "FP32", "uint16": "UINT16", "bool": "BOOL", "uint64": "UINT64", "object": "BYTES"}
 
 Tensors = dict[str, NDArray[Any]]
 

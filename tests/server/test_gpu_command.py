@@ -8,34 +8,38 @@ from pathlib import Path
 import pytest
 
 from perf import gpu
-from tests.support.factories import CheckpointFactory
+from perf.families import FAMILIES
 
-KINDS = ("in context", "x-vector", "cold")
+KINDS = ("in context", "cold", "x-vector")
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_whole_command(
-    checkpoint_folder: CheckpointFactory,
+    family: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = tmp_path / "figures.json"
     small = ["--precision", "fp32", "--frames", "6", "--runs", "1", "--batches", "1", "--no-peers", "--minutes", "0.1"]
-    given = ["--device", "cpu", "--checkpoint", str(checkpoint_folder("tiny", 0)), "--json", str(target)]
+    given = ["--device", "cpu", "--family", family, "--shape", "tiny", "--json", str(target)]
     load = ["--callers", "1", "3", "--rates", "2", "--seconds", "2"]
     monkeypatch.setattr("sys.argv", ["gpu", *given, *small, *load])
     assert gpu.main() == 0
     whole = json.loads(target.read_text())
     found, pair = whole["server"], whole["codes"]
-    assert not whole["failed"] and not whole["left_out"] and whole["cpu"]["passed"]
+    assert not whole["failed"] and whole["cpu"]["passed"]
+    embeddings = FAMILIES[family].embeddings
+    kinds = KINDS if embeddings else KINDS[:2]
+    assert [*whole["left_out"]] == ([] if embeddings else ["a voice by its embedding", "the marks"])
     assert found["restored"] == "restored"
-    assert {kind: of["n"] for kind, of in found["first_audio_ms"].items()} == dict.fromkeys(KINDS, 1)
+    assert {kind: of["n"] for kind, of in found["first_audio_ms"].items()} == dict.fromkeys(kinds, 1)
     assert [level["load"] for level in found["load"]] == ["1 callers", "3 callers", "2/s"]
     assert set(found["left"][0]["errors"]) == {"cancelled"}
     assert len(found["minutes"]["samples"]) > 4 and found["minutes"]["growth"] < 0.5
     assert pair["talkers"] == {"frames": 6, "first_difference": None, "equal_before": 1.0} and pair["decoders"] == 0
-    assert pair["encoders"]["qwen3_tts/icl/codec_codes"]["first_difference"] is None
-    assert any("embedding" in name and of["apart"] == 0 for name, of in pair["encoders"].items())
+    assert pair["encoders"][f"{family}/icl/codec_codes"]["first_difference"] is None
+    assert embeddings == any("embedding" in name and of["apart"] == 0 for name, of in pair["encoders"].items())
     phases = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert phases[0] == "checkpoint" and phases[-1] == "end" and len(phases) == 14

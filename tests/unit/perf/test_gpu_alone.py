@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perf import gpu
+from perf.families.fish_speech import FishSpeech
 from perf.gpu_phases import Phases
 from tests.support.factories import CheckpointFactory
 
@@ -39,9 +40,16 @@ runpy.run_module("perf.gpu", run_name="__main__", alter_sys=True)
 SMALL = ["--device", "cpu", "--frames", "3", "--runs", "1", "--batches", "1", "2", "--precision", "fp32"]
 
 
-def test_without_server_client_and_rivals(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "told"),
+    [
+        ("qwen3_tts", {"qwen-tts": "No module named 'transformers'", "faster-qwen3-tts": "it needs a GPU"}),
+        ("fish_speech", FishSpeech.without_peers),
+    ],
+)
+def test_without_server_client_and_rivals(family: str, told: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
-    arguments = [*SMALL, "--timed", "fp32", "--checkpoint", str(checkpoint_folder("tiny", 0)), "--json", str(target)]
+    arguments = [*SMALL, "--timed", "fp32", "--family", family, "--shape", "tiny", "--json", str(target)]
     ran = subprocess.run(
         [sys.executable, "-c", ALONE, ",".join(ABSENT), "--phases", "engines", "cpu", "decoder", *arguments],
         cwd=ROOT,
@@ -53,8 +61,10 @@ def test_without_server_client_and_rivals(checkpoint_folder: CheckpointFactory, 
     assert ran.returncode == 0, ran.stderr
     whole = json.loads(target.read_text())
     assert whole["figures"]["fp32"]["passed"] and whole["cpu"]["passed"] and whole["decoder"]["bf16"]
-    assert whole["figures"]["fp32"]["missing"] == {"qwen-tts": "No module named 'transformers'"}
-    assert "qwen-tts is left out: No module named 'transformers'" in ran.stdout
+    assert whole["figures"]["fp32"]["missing"] == told
+    assert all(f"{name} is left out: {why}" in ran.stdout for name, why in told.items())
+    assert whole["figures"]["fp32"]["times"]["ours, as served"]["2"]["frame"]["n"] == 1
+    assert bool(whole["marks"]) == ("the marks" not in whole["left_out"]) == (family == "qwen3_tts")
     assert "fp32 against a CPU: passed. 2 of 2 streams equal throughout" in ran.stdout
 
 

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from perf import engines, gpu, gpu_decoder, gpu_engines, gpu_equal
+from perf import engines, gpu, gpu_decoder, gpu_engines
+from perf.families import qwen3_tts
+from perf.families.qwen3_tts import Qwen3TTS
+from perf.spent import Spent
 from tests.support.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.native_stack import NativeStack
@@ -51,17 +54,17 @@ def test_a_server_sets_the_process_up(tmp_path: Path, monkeypatch: pytest.Monkey
         done.append(settings.text("precision"))
         raise SystemExit
 
-    monkeypatch.setattr(engines, "load_network", load)
+    monkeypatch.setattr(qwen3_tts, "load_network", load)
     with pytest.raises(SystemExit):
-        engines.Ours(tmp_path, "bf16", "cuda")
+        engines.Ours(Qwen3TTS, tmp_path, "bf16", "cuda")
     assert done == ["cuda", "bf16"]
 
 
 def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
     """Its codes are those of steps in turn; the first frame is not among the times of the others."""
     folder = make_endless(checkpoint_folder("tiny", 0), tmp_path / "endless")
-    in_turn, ahead = engines.Ours(folder, "fp32"), engines.Ours(folder, "fp32", slots=2)
-    prompt = gpu_equal.a_prompt(in_turn)
+    in_turn, ahead = engines.Ours(Qwen3TTS, folder, "fp32"), engines.Ours(Qwen3TTS, folder, "fp32", slots=2)
+    prompt = in_turn.model.a_prompt()
     codes = [engine.speak(prompt, 5, 2, served=True)[0] for engine in (in_turn, ahead)]
     assert ahead.generator(2).ahead and not in_turn.generator(2).ahead
     assert codes[0].shape == (5, 16) and np.array_equal(*codes)
@@ -69,19 +72,23 @@ def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp
 
 
 def test_what_is_slow_runs_less_often() -> None:
-    given = Namespace(batches=[1, 8], runs=3, frames=10)
+    given = Namespace(runs=3, frames=10)
     slow, fast = gpu_engines.PATIENCE / 1.5, 0.5
     ran: list[tuple[str, int]] = []
 
-    def engine(name: str, total: float) -> Callable[[int], engines.Spent]:
-        def speak(streams: int) -> engines.Spent:
+    def engine(name: str, total: float) -> Callable[[int], Spent]:
+        def speak(streams: int) -> Spent:
             ran.append((name, streams))
-            return engines.Spent(0.1, 0.1, 0.1, 0.1, total, 10)
+            return Spent(0.1, 0.1, 0.1, 0.1, total, 10)
 
         return speak
 
     found = gpu_engines.times(
-        {"slow": engine("slow", slow), "fast": engine("fast", fast), gpu_engines.OFFICIAL: engine("peer", fast)}, given
+        {"slow": engine("slow", slow), "fast": engine("fast", fast), "peer": engine("peer", fast)},
+        ["peer"],
+        [1, 8],
+        given,
+        0.08,
     )
     assert Counter(ran) == {("slow", 1): 2, ("slow", 8): 2, ("fast", 1): 4, ("fast", 8): 4, ("peer", 1): 4}
     assert found["slow"][8]["frame"]["n"] == 1 and found["fast"][8]["frame"]["n"] == 3
@@ -91,7 +98,7 @@ def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory, m
     """With a server's switches, and TF32 not left on."""
     before, prepared = torch.backends.cudnn.allow_tf32, []
     monkeypatch.setattr(gpu_decoder.compute, "prepare", lambda settings: prepared.append(settings.text("device")))
-    found = gpu_decoder.measure(checkpoint_folder("tiny", 0), Namespace(device="cpu", runs=1))
+    found = gpu_decoder.measure(checkpoint_folder("tiny", 0), Namespace(family="qwen3_tts", device="cpu", runs=1))
     assert found["fp32"][1]["apart"] == found["fp32"][32]["apart"] == 0
     assert 1e-4 < found["bf16"][32]["apart"] < 0.5 and found["bf16"][1]["chunk_s"]["n"] == gpu_decoder.CHUNKS
     assert torch.backends.cudnn.allow_tf32 == before and prepared == ["cpu"]
@@ -109,6 +116,23 @@ def test_a_difference_does_not_pass(
     folder = str(checkpoint_folder("tiny", 0))
     assert run(monkeypatch, "--device", "cpu", "--checkpoint", folder, "--precision", "fp32", *SHORT) == 1
     assert "fp32: FAILED" in capsys.readouterr().out
+
+
+def test_what_a_gpu_has_no_memory_for() -> None:
+    """It is left out and told; the smallest number of streams is tried in any case."""
+    fitting, missing = gpu_engines.that_fit([1, 8, 64], 10**9, 20 * 10**9)
+    assert fitting == [1, 8]
+    assert missing == {
+        "64 streams": "they take 64 GB, and 20 GB are free behind the weights, of which 80% are for streams"
+    }
+    assert gpu_engines.that_fit([8, 64], 10**9, 10**9)[0] == [8]
+    assert gpu_engines.that_fit([1, 8, 64], 10**9, 80 * 10**9) == ([1, 8, 64], {})
+
+
+def test_a_shape_of_another_family(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--family", "fish_speech", "--shape", "0.6b", "--device", "cpu")
+    assert "fish_speech has tiny, s2-pro, s2-pro-2" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

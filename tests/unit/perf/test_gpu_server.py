@@ -45,8 +45,8 @@ FLIPPED = {"frames": 8, "first_difference": 6, "equal_before": 0.75}
     [
         ({}, []),
         ({"talkers": FLIPPED}, ["the talkers' codes differ from a CPU's from frame 6 of 8 on; 75.0% are equal before"]),
-        ({"talkers": {**FLIPPED, "margin": 1e-4}}, []),  # a tie
-        ({"talkers": {**FLIPPED, "margin": 0.1}}, ["the talkers' codes differ"]),
+        ({"talkers": {**FLIPPED, "margin": 1e-4, "tie": 1e-3}}, []),  # a tie
+        ({"talkers": {**FLIPPED, "margin": 0.1, "tie": 1e-3}}, ["the talkers' codes differ"]),
         ({"encoders": {"codes": FLIPPED}}, ["the encoders' codes differ"]),
         ({"encoders": {"embedding": {"apart": 0.1}}}, ["the encoders' embedding are not those of a CPU"]),
         ({"decoders": 0.2}, ["samples are not those of a CPU: apart 0.2"]),
@@ -68,6 +68,16 @@ def test_the_first_frame_that_differs() -> None:
     assert difference(other, codes) == FLIPPED
     assert difference(codes[:6], codes) == FLIPPED  # it ended there
     assert difference(codes, codes[:6]) == {"frames": 6, "first_difference": 6, "equal_before": 1.0}
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint16])
+def test_codes_are_compared_by_frame(kind: Any) -> None:
+    """Of any type: how far apart two codes are says nothing."""
+    codes = np.ones((8, 4), kind)
+    other = codes.copy()
+    other[6:] = 0
+    assert gpu_against_cpu._compared(other, codes) == FLIPPED
+    assert gpu_against_cpu._compared(codes / 2, codes / 1) == {"apart": 0.5}
 
 
 @pytest.mark.parametrize(("sent", "language"), [(-1, None), (2050, 2050)])

@@ -10,18 +10,19 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perf import kernels
-from perf.kernel_account import ATTENTION, ATTENTION_POSITION, ATTENTION_START, COPY, MASK, Account, Counting
+from perf.families import FAMILIES
+from perf.kernel_account import ATTENTION, ATTENTION_POSITION, ATTENTION_START, COPY, FLASH, MASK, Account, Counting
 from perf.kernels import chunk, frame, on_gpu
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.small_codec import SMALL
-from tools.families.qwen3_tts.checkpoint_config import SHAPES
-from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
+from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.own_lengths import Starts, attend_to_own, used_positions
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.attention import additive_mask
 
-MOST = 1605  # kernels of a frame of the 0.6B shape
-MOST_OF_A_CHUNK = 440  # at any usual length, fp32
+MOST = {"qwen3_tts": 1605, "fish_speech": 1275}  # kernels of a frame of the 0.6B and the S2 Pro shape
+MOST_OF_A_CHUNK = {"qwen3_tts": 440, "fish_speech": 440}  # at any usual length, fp32
+ATTENTIONS = {"qwen3_tts": (28, 5 * 15), "fish_speech": (36, 4 * 9)}  # of talker and code predictor
 RATES = {torch.float32: 1e30, torch.bfloat16: 1e30}  # arithmetic takes no time
 
 
@@ -63,7 +64,7 @@ def test_arithmetic_of_the_decoder_is_what_torch_counts() -> None:
         empty.quantizer.decode(codes)
     counting = Counting(1e-6, 1e12, RATES)
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
-        decoder = on_gpu(CodecDecoder, torch.float32, SMALL)
+        decoder = on_gpu(lambda: CodecDecoder(SMALL), torch.float32)
         codes = torch.zeros(3, SMALL.num_quantizers, 5, dtype=torch.int64, device="cuda")
         for _ in range(2):  # the first keeps what the weights alone decide
             counting.account = Account()
@@ -71,13 +72,33 @@ def test_arithmetic_of_the_decoder_is_what_torch_counts() -> None:
     assert counting.account.flops == whole.get_total_flops() - projections.get_total_flops() > 0
 
 
-def test_what_the_host_launches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_the_host_launches(name: str, tmp_path: Path) -> None:
     """A frame: two graphs, a copy each way, a kernel for the texts. A chunk: one graph, three copies."""
-    write_configuration(SHAPES["0.6b"], tmp_path)
-    config = load_config(tmp_path)
+    family = FAMILIES[name]
+    networks = family.networks(family.shape, tmp_path)
     with pretend_gpu(empty=True) as gpu, torch.inference_mode():
         for batch in (1, 3):
-            assert kernels.launches(config, batch, gpu) == {"frame": 5, "chunk": 4, "stream": 3}
+            assert kernels.launches(family, networks, batch, gpu) == {"frame": 5, "chunk": 4, "stream": 3}
+
+
+def test_attention_over_each_streams_own_length() -> None:
+    """Counted are the positions that are told, whatever the cache has room for."""
+    counting, config = Counting(1e-9, 100.0, RATES), StackConfig(24, 40, 1, 4, 2, 16, 1e-5, 100.0)
+    counting.positions = 50
+    with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
+        device = torch.device("cuda")
+        projected, cache = (
+            torch.zeros(*shape, dtype=torch.bfloat16, device=device) for shape in ((3, 8, 16), (5, 4, 999, 16))
+        )
+        starts = Starts.of(3, config, 999, device)
+        used = used_positions(torch.zeros(3, dtype=torch.int64, device=device), 2, 998)
+        counting.account = Account()
+        attend_to_own(projected, cache, starts, used)
+    account = counting.account
+    assert account.kernels == {FLASH: 1}
+    assert account.bytes == 2 * (2 * 3 * 8 * 16 + 2 * 3 * 2 * 50 * 16)
+    assert account.seconds == pytest.approx(account.bytes / 100)
 
 
 def test_what_torch_does_on_a_gpu_of_its_own_accord() -> None:
@@ -120,27 +141,28 @@ def test_the_order_of_attentions_results(dtype: torch.dtype, masked: bool) -> No
     assert copies == ((0, 1) if masked or dtype == torch.float32 else (1, 0))
 
 
-def test_a_chunk_of_the_released_shape(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_chunk_of_the_released_shape(name: str, tmp_path: Path) -> None:
     """What the weights alone decide, and what is the same in all layers, is not computed at each replay."""
-    write_configuration(SHAPES["0.6b"], tmp_path)
+    family = FAMILIES[name]
+    networks = family.networks(family.shape, tmp_path)
     counting = Counting(1e-6, 1e12, RATES)
-    config = load_config(tmp_path)
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
-        found = chunk(config, 2, counting, "fp32", 1e30)
-    assert set(found) == set(CHUNK_FRAMES)
+        found = chunk(family, networks, 2, counting, "fp32", 1e30)
+    assert set(found) == set(family.chunk_frames)
     for account in found.values():
-        assert 400 < account.count <= MOST_OF_A_CHUNK
-        for name in ("exp", "reciprocal", "div", "pow", MASK):
-            assert name not in account.kernels
+        assert 400 < account.count <= MOST_OF_A_CHUNK[name]
+        for operator in ("exp", "reciprocal", "div", "pow", MASK):
+            assert operator not in account.kernels
         assert account.kernels["index"] == account.kernels["index_put_"] == 2  # the streams' states and positions
-        assert account.kernels["clamp"] == 1, "that of the samples"
+        assert account.kernels["clamp"] + account.kernels["tanh"] == 1, "that of the samples"
         assert account.kernels["arange"] <= 4
 
 
 def test_of_half_precision_no_layer_converts_tables() -> None:
     counting = Counting(1e-6, 1e12, RATES)
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
-        decoder = on_gpu(CodecDecoder, torch.bfloat16, SMALL)
+        decoder = on_gpu(lambda: CodecDecoder(SMALL), torch.bfloat16)
         codes, state = torch.zeros(1, SMALL.num_quantizers, 2, dtype=torch.int64, device="cuda"), decoder.new_state(1)
         decoder.decode_chunk(codes, state)
         counting.account = Account()
@@ -148,19 +170,26 @@ def test_of_half_precision_no_layer_converts_tables() -> None:
     assert counting.account.kernels["_to_copy"] == 3, "positions, cosine and sine"
 
 
-def test_a_frame_of_the_released_shape(tmp_path: Path) -> None:
-    write_configuration(SHAPES["0.6b"], tmp_path)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_frame_of_the_released_shape(name: str, tmp_path: Path) -> None:
+    """With the usual sampling of the family."""
+    family = FAMILIES[name]
+    networks = family.networks(family.shape, tmp_path)
     counting = Counting(1e-6, 1e12, RATES)
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
-        parts = frame(load_config(tmp_path), 2, 512, counting)
-    assert parts["talker"].kernels["scaled_dot_product_attention"] == 28
-    assert parts["predictor"].kernels["scaled_dot_product_attention"] == 5 * 15
-    assert 1000 < parts["talker"].count + parts["predictor"].count <= MOST
+        parts = frame(family, networks, 2, 512, counting)
+    assert (parts["talker"].kernels[FLASH], parts["predictor"].kernels[ATTENTION]) == ATTENTIONS[name]
+    assert parts["predictor"].kernels["searchsorted"] >= networks.form.payload.width, "each codebook is drawn"
+    count = parts["talker"].count + parts["predictor"].count
+    assert 0.6 * MOST[name] < count <= MOST[name]
 
 
-def test_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "figures.json"
-    monkeypatch.setattr("sys.argv", ["kernels", "--shape", "tiny", "--batches", "1", "4", "--json", str(target)])
+@pytest.mark.parametrize(("family", "longest"), [("qwen3_tts", "12"), ("fish_speech", "16")])
+def test_the_whole(
+    family: str, longest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, small = tmp_path / "figures.json", ["--shape", "tiny", "--batches", "1", "4"]
+    monkeypatch.setattr("sys.argv", ["kernels", "--family", family, *small, "--json", str(target)])
     assert kernels.main() == 0
     figures = json.loads(target.read_text())
     one, four = (figures["frames"][batch] for batch in ("1", "4"))
@@ -168,9 +197,10 @@ def test_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert one["talker"]["bytes"] < four["talker"]["bytes"]
     assert set(figures["code2wav"]) == {"fp32", "tf32", "bf16"}
     fp32, tf32 = (figures["code2wav"][way]["4"] for way in ("fp32", "tf32"))
-    assert set(fp32) == {"1", "2", "4", "8", "12"}
-    assert fp32["12"]["flops"] == pytest.approx(12 * fp32["1"]["flops"], rel=0.01)  # attention sees a few keys more
-    assert tf32["12"]["estimated_ms"] <= fp32["12"]["estimated_ms"] and tf32["12"]["flops"] == fp32["12"]["flops"]
+    assert set(fp32) == {"1", "2", "4", "8", longest}
+    assert fp32[longest]["flops"] == pytest.approx(int(longest) * fp32["1"]["flops"], rel=0.01)  # but for a few keys
+    assert tf32[longest]["estimated_ms"] <= fp32[longest]["estimated_ms"]
+    assert tf32[longest]["flops"] == fp32[longest]["flops"]
     assert [(each["streams"], each["decoder"]) for each in figures["together"]][:3] == [
         (1, way) for way in ("fp32", "tf32", "bf16")
     ]
@@ -183,6 +213,6 @@ def test_more_streams_than_are_decoded_together() -> None:
     """They are decoded one batch after the other, in chunks of 12 frames."""
     parts = {"talker": Account(seconds=0.003), "predictor": Account(seconds=0.002)}
     chunks = {"fp32": {1: {12: Account(seconds=0.012)}, kernels.TOGETHER: {12: Account(seconds=0.12)}}}
-    one, many = kernels.together({1: parts, 65: parts}, chunks)
+    one, many = kernels.together({1: parts, 65: parts}, chunks, 0.08)
     assert one["code2wav_ms"] == pytest.approx(1) and one["frame_ms"] == pytest.approx(6)
     assert many["code2wav_ms"] == pytest.approx(30) and many["audio_a_second"] == pytest.approx(65 * 0.08 / 0.035)

@@ -6,6 +6,7 @@ released widths and 2 + 1 layers. Same arguments, same bytes. codec.pth is writt
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -20,11 +21,11 @@ from tools.families.fish_speech.codec_converter import SOURCE, convert
 from tools.families.weight_files import DTYPES, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.fish_speech.checkpoint import MODEL, SLOW, Checkpoint
-from voice_clone.families.fish_speech.config import HEAD_DIM
-from voice_clone.families.fish_speech.text import END, Tokenizer
+from voice_clone.families.fish_speech.config import HEAD_DIM, FishSpeechConfig, load_config
+from voice_clone.families.fish_speech.text import Tokenizer
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint", "write_configuration"]
 
 
 def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
@@ -49,15 +50,13 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
 
 def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: int) -> None:
     """Fill an empty folder; arguments as of `make_checkpoint`."""
-    ids = write_tokenizer(folder, sizes.text_tokens)
-    vocabulary = RELEASED_VOCABULARY if sizes.text_tokens else ids[SPECIAL_TOKENS[-1]] + 1
-    write_json(folder / "config.json", model_config(sizes, ids, vocabulary))
+    end = write_configuration(sizes, folder).eos_token_id
     checkpoint = Checkpoint(folder)
 
     def tensor(name: str, size: tuple[int, ...]) -> Tensor:
         made = random_tensor(name, size, seed)
         if name == EMBEDDINGS:
-            made[ids[END]] *= 0.85  # speech ends about once in some thousand frames
+            made[end] *= 0.85  # speech ends about once in some thousand frames
         return made
 
     write_weights(folder, model_shapes(checkpoint), tensor, dtype, shards)
@@ -70,14 +69,24 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 
     It links to the files of `checkpoint`, and needs them.
     """
+    index = checkpoint / f"{MODEL}.safetensors.index.json"
+    changed = json.loads(index.read_text())["weight_map"][EMBEDDINGS] if index.is_file() else f"{MODEL}.safetensors"
     folder.mkdir()
     for file in checkpoint.iterdir():
-        if file.name != f"{MODEL}.safetensors":
+        if file.name != changed:
             (folder / file.name).symlink_to(file.resolve())
-    tensors = load_file(checkpoint / f"{MODEL}.safetensors")
+    tensors = load_file(checkpoint / changed)
     tensors[EMBEDDINGS][Tokenizer(checkpoint, Checkpoint(checkpoint).config).end_token] = 0  # far from the largest
-    save_file(tensors, folder / f"{MODEL}.safetensors", metadata={"format": "pt"})
+    save_file(tensors, folder / changed, metadata={"format": "pt"})
     return folder
+
+
+def write_configuration(sizes: Shape, folder: Path) -> FishSpeechConfig:
+    """Write all but the weights to the existing `folder`, and read it back."""
+    ids = write_tokenizer(folder, sizes.text_tokens)
+    vocabulary = RELEASED_VOCABULARY if sizes.text_tokens else ids[SPECIAL_TOKENS[-1]] + 1
+    write_json(folder / "config.json", model_config(sizes, ids, vocabulary))
+    return load_config(folder)
 
 
 def _write_codec(folder: Path, checkpoint: Checkpoint, sizes: Shape, seed: int) -> None:
