@@ -16,6 +16,8 @@ from perf.machine import give_threads, keep_threads
 from perf.spent import Spent, clock
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.own_lengths import reads_own_lengths
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.steps import Steps
@@ -40,6 +42,8 @@ class Ours(Generic[F]):
         precision: of the talker. The decoder has that of the server, fp32.
         slots: streams of steps with fixed shapes, which are CUDA graphs on a GPU. 0: shapes follow the streams.
         max_length: positions of a stream.
+        masked: in steps with fixed shapes all streams read as far as the longest, as where attention over each stream's
+            own length cannot be had.
 
     Attributes:
         model: what is loaded of the family.
@@ -55,6 +59,7 @@ class Ours(Generic[F]):
         device: str = "cpu",
         slots: int = 0,
         max_length: int = MAX_LENGTH,
+        masked: bool = False,
     ) -> None:
         give_threads()
         environ = {
@@ -71,6 +76,8 @@ class Ours(Generic[F]):
         graphs: Graphs | None = None
         if slots:
             talker = self.model.talker
+            if isinstance(talker.stack, DecoderStack) and not masked:
+                talker.stack.own_lengths = reads_own_lengths(talker.stack.config, talker.stack.like)
             self.runners = [GraphRunner.on(talker.stack.like.device) for _ in range(2)]
             self._fixed = Generator(talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()

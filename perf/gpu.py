@@ -91,6 +91,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--frames", type=int, default=100, help="of a speech")
     parser.add_argument("--runs", type=int, default=5, help="at most, of each engine and number of streams")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64], help="streams in this process")
+    parser.add_argument("--masked", action="store_true", help="engines: attention under masks, not by own lengths")
     parser.add_argument("--no-peers", action="store_true", help="only ours")
     parser.add_argument("--callers", nargs="+", type=int, default=[1, 64], help="at once, through Triton")
     parser.add_argument("--rates", nargs="*", type=float, default=[1.0, 20.0], help="requests a second, through Triton")

@@ -38,7 +38,7 @@ def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str
         stream = 2 * stream_bytes(eager.model.talker, family.max_length)
         batches, missing = that_fit(batches, stream, 2 * left - before)
     began = time.perf_counter()
-    graphs = Ours(family, folder, precision, given.device, max(batches), family.max_length)
+    graphs = Ours(family, folder, precision, given.device, max(batches), family.max_length, given.masked)
     loading = time.perf_counter() - began
     prompt = eager.model.a_prompt()
     equal = gpu_equal.compare(eager, graphs, max(batches), min(given.frames, 50))
@@ -60,7 +60,11 @@ def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str
     return {
         "passed": passed,
         "equal": equal,
-        "graphs": {"recorded": recorded, "load_seconds": loading},
+        "graphs": {
+            "recorded": recorded,
+            "load_seconds": loading,
+            "own_lengths": graphs.model.talker.stack.own_lengths,
+        },
         "missing": missing,
         "times": times(engines, alone, batches, given, eager.model.form.frame_seconds) if timed else {},
     }
@@ -184,7 +188,8 @@ def show(precision: str, figures: dict[str, Any]) -> None:
     print(f"{gpu_equal.told(equal)}. Apart:", end=" ")
     waveform = "not compared" if equal["waveform"] is None else f"{equal['waveform']:.1e}"
     print(f"hidden states {equal['hidden']:.1e}, waveforms {waveform}, allowed {bound:.0e}.", end=" ")
-    print(f"{graphs['recorded']} graphs; loading took {graphs['load_seconds']:.1f} s.\n")
+    print(f"{graphs['recorded']} graphs; loading took {graphs['load_seconds']:.1f} s.", end=" ")
+    print(f"Attention of frames: {'over own lengths' if graphs['own_lengths'] else 'under masks'}.\n")
     for name, why in figures["missing"].items():
         print(f"{name} is left out: {why}\n")
     rows = []

@@ -16,7 +16,7 @@ from perf.engines import Ours
 from perf.families import FAMILIES
 from perf.families.family import Family
 from perf.families.qwen3_tts import Qwen3TTS
-from tests.support.pretend_gpu import pretend_gpu
+from tests.support.pretend_gpu import FLASH, pretend_gpu
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -161,6 +161,22 @@ def test_a_gpu_against_a_cpu(family: type[Family], endless: Path, monkeypatch: p
         change(cpu, "head", lambda logits: logits.flip(0))  # of three rows, two are swapped
         for reference, tested in ((cpu, gpu), (gpu, cpu)):
             assert gpu_equal.compare(reference, tested, 3, 2)["parted"] == 2
+
+
+def test_own_lengths_in_half_precision_on_a_gpu(
+    family: type[Family], endless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against eager steps under masks, and only where that is asked for."""
+    monkeypatch.setattr(compute, "prepare", lambda settings: None)
+    monkeypatch.setattr(GraphRunner, "on", lambda device: GraphRunner())
+    with pretend_gpu() as gpu:
+        eager = Ours(family, endless, "bf16", "cuda", max_length=LENGTH)
+        for masked in (False, True):
+            fixed = Ours(family, endless, "bf16", "cuda", slots=2, max_length=LENGTH, masked=masked)
+            gpu.launches.clear()
+            found = gpu_equal.compare(eager, fixed, 2, 3)
+            assert gpu_engines.as_good_as_equal(found, "bf16")
+            assert bool(gpu.launches[str(FLASH)]) == fixed.model.talker.stack.own_lengths == (not masked)
 
 
 def test_steps_of_fixed_shapes_on_a_gpu(family: type[Family], endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
