@@ -48,6 +48,8 @@ def _module(name: str, **content: Any) -> None:
 def _import(*names: str) -> list[Any]:
     if not PACKAGES.is_dir():
         raise ImportError(f"{PACKAGES} is missing; tools/test makes it")
+    with quiet():  # first, so that it looks for tiktoken while it is still truly absent
+        importlib.import_module("transformers")
     for name in BARE:
         _module(name, __path__=[str(PACKAGES / name.replace(".", "/"))])
     for name, content in STUBS.items():

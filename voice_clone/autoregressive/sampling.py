@@ -191,7 +191,12 @@ class Sampler:
         ascending, order = scores.sort(dim=-1)
         removed = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - self.p  # at p = 1 only what has no probability
         removed[:, -1].fill_(False)  # the most likely code always stays
-        return scores.masked_fill(torch.zeros_like(removed).scatter(1, order, removed), -torch.inf)
+        return scores.masked_fill(_in_order(removed, order), -torch.inf)
+
+
+def _in_order(values: Tensor, order: Tensor) -> Tensor:
+    """Values [B, V] of sorted codes -> those of the codes; `order` is where each stood."""
+    return torch.empty_like(values).scatter_(1, order, values)
 
 
 class UnheatedSampler(Sampler):
@@ -201,6 +206,10 @@ class UnheatedSampler(Sampler):
     more likely codes, exceeds `top_p`. What is left is drawn from at the temperature (fish-speech, `logits_to_probs`).
     """
 
+    def __init__(self, knobs: Tensor, filters: Filters) -> None:
+        super().__init__(knobs, filters)
+        self._limits_of: dict[int, Tensor] = {}  # by vocabulary
+
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """As `Sampler.__call__`."""
         if not self.filters.sampled:
@@ -208,13 +217,19 @@ class UnheatedSampler(Sampler):
         highest, most_likely = logits.max(dim=-1, keepdim=True)
         below = logits - highest
         descending, order = below.sort(dim=-1, descending=True, stable=True)
-        reached = descending.softmax(dim=-1).cumsum(dim=-1)
-        ranks = torch.arange(logits.shape[1], device=logits.device)
-        removed = ((reached > self.p) & (self.p < 1)) | ((ranks >= self.k) & (self.k > 0))
-        removed[:, 0].fill_(False)  # the most likely code always stays
-        dropped = torch.zeros_like(removed).scatter(1, order, removed)
-        drawn = self._drawn((below / self.temperature).masked_fill(dropped, -torch.inf), uniform)
-        return self._chosen(drawn, most_likely[:, 0], logits.shape[1])
+        removed = descending.softmax(dim=-1).cumsum(dim=-1) > self._limits(logits.shape[1])
+        scores = (below / self.temperature).masked_fill(_in_order(removed, order), -torch.inf)
+        return self._chosen(self._drawn(scores, uniform), most_likely[:, 0], logits.shape[1])
+
+    def _limits(self, vocabulary: int) -> Tensor:
+        """How far the sum of probabilities may reach for the code of each rank to stay, fp32 [B, V]."""
+        if vocabulary not in self._limits_of:
+            ranks = torch.arange(vocabulary, device=self.knobs.device)
+            limits = torch.where(self.p < 1, self.p, torch.inf).masked_fill(
+                (ranks >= self.k) & (self.k > 0), -torch.inf
+            )
+            self._limits_of[vocabulary] = limits.masked_fill(ranks == 0, torch.inf)  # the most likely code always stays
+        return self._limits_of[vocabulary]
 
 
 class Draw:

@@ -17,14 +17,17 @@ from torch import Tensor
 
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.layers.attention import normalise, rotary_cos_sin
+from voice_clone.layers.graphs import to_device
 
 
 def turn_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
     """fp32 [positions, 2, 2, D/2]: how much of a pair's two parts (third dimension) is in the turned ones (second)."""
-    places, half = torch.arange(positions, device=device), config.head_dim // 2
+    half = config.head_dim // 2
+    # A CPU computes them: the last bit of a GPU's cosine may differ, and one that is rounded to bf16 then by far more.
+    places = torch.arange(positions, device="cpu")
     cos, sin = rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype)
     cos, sin = cos[:, :half], sin[:, half:]
-    return torch.stack([cos, -sin, sin, cos], dim=1).view(positions, 2, 2, half)
+    return to_device(torch.stack([cos, -sin, sin, cos], dim=1).view(positions, 2, 2, half), device)
 
 
 def norm_tables(config: StackConfig, queries: Sequence[Tensor], keys: Sequence[Tensor]) -> Tensor:
