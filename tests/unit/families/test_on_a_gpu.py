@@ -1,11 +1,11 @@
 """Every stage as the server drives it, on a GPU that is none: nothing is left on another device or in another dtype.
 
-In fp32 the results are those of the CPU.
+In fp32 the results are those of the CPU. Where there is a GPU, the stages then run on it, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from voice_clone.settings import Settings
 from voice_clone.stages import DecoderStage, EncoderStage, TalkerStage
 
 SLOTS, FRAMES, REFERENCE = 3, 6, 20
+RECORDING = GraphRunner.on
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,53 @@ def test_decoder(family: Family, folder: Path, precision: str, graphs: bool) -> 
     rms = float(np.sqrt(np.square(expected).mean()))
     assert rms > 1e-3
     assert np.sqrt(np.square(got - expected).mean()) < rms * (1e-4 if precision == "auto" else 0.2)
+
+
+@pytest.fixture
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A real one, with a server's switches of torch; steps of fixed shapes are recorded."""
+    matrix, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    attention = torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr(GraphRunner, "on", RECORDING)
+    compute.prepare(Settings({}, {"VOICE_CLONE_DEVICE": "cuda"}))
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matrix, convolution
+    torch.backends.cuda.enable_cudnn_sdp(attention)
+
+
+real = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+@real
+@pytest.mark.usefixtures("a_gpu")
+def test_encoders_on_a_real_gpu(family: Family, folder: Path) -> None:
+    expected, got = (artifacts(family, settings(folder, device)) for device in ("cpu", "cuda"))
+    for name, array in expected.items():
+        if array.dtype == np.float32:
+            np.testing.assert_allclose(got[name], array, rtol=1e-3, atol=1e-4)
+        else:
+            assert (got[name] == array).mean() > 0.99, "another rounding may choose another code"
+
+
+@real
+@pytest.mark.usefixtures("a_gpu")
+@pytest.mark.parametrize("graphs", [False, True])
+def test_talker_on_a_real_gpu(family: Family, folder: Path, graphs: bool) -> None:
+    """In fp32 another rounding may flip a draw, and what follows it; in bf16 codes come at all."""
+    got, expected = speech(family, settings(folder, "cuda", "fp32", graphs)), speech(family, settings(folder, "cpu"))
+    assert (got == expected).mean() > 0.8 and (got[:, 0] == expected[:, 0]).mean() > 0.9
+    assert speech(family, settings(folder, "cuda", "bf16", graphs)).shape == expected.shape
+
+
+@real
+@pytest.mark.usefixtures("a_gpu")
+@pytest.mark.parametrize(("precision", "apart"), [("auto", 1e-3), ("bf16", 0.2)])
+@pytest.mark.parametrize("graphs", [False, True])
+def test_decoder_on_a_real_gpu(family: Family, folder: Path, precision: str, apart: float, graphs: bool) -> None:
+    got, expected = (
+        sound(family, settings(folder, *how)) for how in (("cuda", precision, graphs), ("cpu", "auto", False))
+    )
+    assert np.sqrt(np.square(got - expected).mean()) < apart * np.sqrt(np.square(expected).mean())
 
 
 def test_what_a_gpu_would_refuse() -> None:
