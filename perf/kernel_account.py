@@ -82,8 +82,8 @@ class Counting:
         self, read: list[torch.Tensor], written: list[torch.Tensor]
     ) -> tuple[str, int, int, int, float]:
         """Of attention over each stream's own length: as `_add` takes it."""
-        queries, groups = read[0], len(read[-1])
-        seen = 2 * groups * self.positions * queries.shape[-1] * queries.element_size()
+        queries, keys, used = read[0], read[1], read[-1]
+        seen = 2 * len(used) * keys.shape[1] * self.positions * keys.shape[2] * keys.element_size()
         operations = 4 * queries.numel() * self.positions
         least = ATTENTION_START + ATTENTION_POSITION * self.positions
         return FLASH, 1, queries.nbytes + written[0].nbytes + seen, operations, least

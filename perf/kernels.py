@@ -108,7 +108,7 @@ def frame(family: type[Family], networks: Networks, batch: int, length: int, cou
     keys = {
         "talker": ("talker", batch, MAX_LENGTH),
         "predictor": ("codes", batch, next(kind for kind in DRAWS if kind.covers(drawn))),
-        "prompt": ("prompt", PREFILL_CHUNK, min(batch, MOST_STREAMS), length),
+        "prompt": ("prompt", PREFILL_CHUNK, min(batch, MOST_STREAMS), MAX_LENGTH),
     }
     return {part: counted(runner, key, counting) for part, key in keys.items()}
 

@@ -197,31 +197,36 @@ def flash_attention(
     first_keys: torch.Tensor,
     most_queries: int,
     most_keys: int,
+    dropout: float,
+    causal: bool,
     *rest: Any,
     seqused_k: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """What CUDA's `_flash_attention_forward` gives for sequences of unequal lengths, which has no form for a CPU.
 
     Rows [n, heads, D]; sequence i has the queries from first_queries[i] to first_queries[i + 1], and the first
-    seqused_k[i] of the keys from first_keys[i] on.
+    seqused_k[i] of the keys from first_keys[i] on. Causal: the last query sees them all. Other rows are not written.
     """
     assert queries.dtype in (torch.bfloat16, torch.float16), "FlashAttention takes half precision"
-    assert keys.shape == values.shape and queries.shape[1:] == keys.shape[1:] and queries.shape[-1] % 8 == 0
+    assert keys.shape == values.shape and queries.shape[-1] == keys.shape[-1] and queries.shape[-1] % 8 == 0
+    assert queries.shape[1] % keys.shape[1] == 0 and dropout == 0 and rest == (False,)
     assert all(each.stride(-1) == 1 for each in (queries, keys, values))
     assert all(each.dtype == torch.int32 and each.is_contiguous() for each in (first_queries, first_keys, seqused_k))
-    assert len(first_queries) == len(first_keys) == len(seqused_k) + 1 and rest == (0.0, False, False)
-    out = torch.empty_like(queries)
+    assert len(first_queries) == len(first_keys) == len(seqused_k) + 1
+    out = torch.full_like(queries, torch.nan, memory_format=torch.contiguous_format)
     if out.device != META:
         begins, ends = first_queries[:-1].tolist(), first_queries[1:].tolist()
         spans = zip(begins, ends, first_keys[:-1].tolist(), seqused_k.tolist(), strict=True)
         for begin, end, first, used in spans:
-            assert 0 < end - begin <= most_queries and 0 < used <= most_keys and first + used <= len(keys)
-            q, k, v = (
-                each.float().transpose(0, 1)
-                for each in (queries[begin:end], *(part[first : first + used] for part in (keys, values)))
-            )
-            weights = (q @ k.transpose(1, 2) * q.shape[-1] ** -0.5).softmax(-1)
-            out[begin:end] = (weights @ v).transpose(0, 1).to(out.dtype)
+            assert 0 <= end - begin <= most_queries and 0 < used <= most_keys and first + used <= len(keys)
+            parts = (queries[begin:end], keys[first : first + used], values[first : first + used])
+            q, k, v = (each.float().transpose(0, 1) for each in parts)
+            k, v = (each.repeat_interleave(len(q) // len(k), 0) for each in (k, v))
+            scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+            if causal:
+                unseen = torch.ones(end - begin, used, dtype=torch.bool).triu(used - (end - begin) + 1)
+                scores = scores.masked_fill(unseen, -torch.inf)
+            out[begin:end] = (scores.softmax(-1) @ v).transpose(0, 1).to(out.dtype)
     nothing = out.new_empty(0)
     return out, nothing, nothing, nothing, nothing
 

@@ -14,7 +14,7 @@ from tests.support import pretend_gpu as pretended
 from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.own_lengths import Starts, attend_to_own, reads_own_lengths, used_positions
+from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 
 CONFIG = StackConfig(
     hidden_size=24,
@@ -47,17 +47,46 @@ def test_each_stream_reads_its_own_positions_alone(heads: int, groups: int) -> N
     cache[batch:] = torch.nan
     with pretend_gpu() as gpu, torch.inference_mode():
         device = torch.device("cuda")
-        starts = Starts.of(batch, config, MOST, device)
-        used = used_positions(positions.to(device), groups, MOST)
+        own = OwnSteps.of(Starts.of(batch, config, MOST, device), positions.to(device), MOST)
         on_gpu = projected.to(device), cache.to(device)
         gpu.launches.clear()
-        got = attend_to_own(*on_gpu, starts, used)[:, :heads].cpu()
+        got = own.attend(*on_gpu)[:, :heads].cpu()
         assert gpu.launches == {str(pretended.FLASH): 1}
     torch.testing.assert_close(got.float(), wanted, rtol=0, atol=0.02)
 
 
+@pytest.mark.parametrize(("heads", "groups"), [(6, 2), (4, 4), (4, 1)])
+def test_a_position_of_a_prompt_sees_those_up_to_itself(heads: int, groups: int) -> None:
+    """Of three streams in any slots, one of which reads nothing; what lies behind, even NaN, plays no part."""
+    generator = torch.Generator().manual_seed(0)
+    pieces = {4: range(6), 1: range(9, 20)}  # by slot
+    positions = [position for piece in pieces.values() for position in piece]
+    projected = torch.randn(len(positions) + 2, heads + 2 * groups, 8, generator=generator).bfloat16()
+    cache = torch.randn(5, 2 * groups, MOST, 8, generator=generator).bfloat16()
+    wanted, rows = [], iter(projected)
+    for slot, piece in pieces.items():
+        for position in piece:
+            keys, values = cache[slot, :, : position + 1].float().split(groups)
+            queries = next(rows)[:heads].float().view(groups, -1, 8)
+            wanted.append(F.scaled_dot_product_attention(queries, keys, values).reshape(heads, 8))
+    for slot in range(5):
+        cache[slot, :, pieces[slot][-1] + 1 if slot in pieces else 0 :] = torch.nan
+    with pretend_gpu() as gpu, torch.inference_mode():
+        begins, slots, places = (
+            torch.tensor(each, device="cuda") for each in ([0, 6, 17, 17], [4, 1, 4], [*positions, MOST - 1, MOST - 1])
+        )
+        on_gpu = projected.to("cuda"), cache.to("cuda")
+        own = OwnPieces.of(begins, slots, places, on_gpu[1])
+        gpu.launches.clear()
+        got = own.attend(*on_gpu)[: len(positions)].cpu()
+        assert gpu.launches == {str(pretended.FLASH): 1}
+    torch.testing.assert_close(got.float(), torch.stack(wanted), rtol=0, atol=0.02)
+
+
 def test_rows_without_a_stream_read_few() -> None:
-    assert used_positions(torch.tensor([0, 3, MOST - 1, MOST]), 2, MOST).tolist() == [1, 1, 4, 4, MOST, MOST, 1, 1]
+    starts = Starts.of(4, CONFIG, MOST, torch.device("cpu"))
+    used = OwnSteps.of(starts, torch.tensor([0, 3, MOST - 1, MOST]), MOST).used
+    assert used.tolist() == [1, 1, 4, 4, MOST, MOST, 1, 1]
 
 
 def a_stack(config: StackConfig) -> DecoderStack:

@@ -16,7 +16,7 @@ from perf.kernels import chunk, frame, on_gpu
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.small_codec import SMALL
 from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.own_lengths import Starts, attend_to_own, used_positions
+from voice_clone.autoregressive.stack.own_lengths import OwnSteps, Starts
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.attention import additive_mask
 
@@ -92,9 +92,9 @@ def test_attention_over_each_streams_own_length() -> None:
             torch.zeros(*shape, dtype=torch.bfloat16, device=device) for shape in ((3, 8, 16), (5, 4, 999, 16))
         )
         starts = Starts.of(3, config, 999, device)
-        used = used_positions(torch.zeros(3, dtype=torch.int64, device=device), 2, 998)
+        own = OwnSteps.of(starts, torch.zeros(3, dtype=torch.int64, device=device), 998)
         counting.account = Account()
-        attend_to_own(projected, cache, starts, used)
+        own.attend(projected, cache)
     account = counting.account
     assert account.kernels == {FLASH: 1}
     assert account.bytes == 2 * (2 * 3 * 8 * 16 + 2 * 3 * 2 * 50 * 16)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span
 from voice_clone.autoregressive.stack.line_cache import LineCache
-from voice_clone.autoregressive.stack.own_lengths import attend_to_own
 from voice_clone.autoregressive.stack.rotary import rotate
 from voice_clone.autoregressive.stack.turns import turn_in_place
 from voice_clone.layers.attention import GatedMLP, RMSNorm, normalise
@@ -76,11 +75,11 @@ class Attention(nn.Module):
         return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
 
     def _attended_alone(self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span) -> Tensor:
-        """[B, 1, C] -> the heads' results [B, 1, H * D]: each stream has read its own length alone."""
+        """[B, 1, C] -> the heads' results [B, 1, H * D]; each stream reads its own length alone."""
         assert span.own is not None
         qkv = self._projection(x, turn)
         cache.update(layer, (qkv[:, :, self.heads :].transpose(1, 2),), span)
-        out = attend_to_own(qkv[:, 0], cache.of_layer(layer), *span.own)
+        out = span.own.attend(qkv[:, 0], cache.of_layer(layer))
         return out[:, None, : self.heads].flatten(2)
 
     def _reordered(self) -> Tensor:

@@ -15,7 +15,7 @@ from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
 from voice_clone.autoregressive.stack.line_cache import LineCache
-from voice_clone.autoregressive.stack.own_lengths import Starts, used_positions
+from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
 from voice_clone.layers.kept import KeptOnGpu
@@ -34,7 +34,9 @@ class Stack(Protocol):
 
     @property
     def own_lengths(self) -> bool:
-        """Whether `decode_first` lets each stream read its own positions alone. Then `length` costs nothing."""
+        """Whether each stream reads its own positions alone in `decode_first`, and in `prefill_together` with `begins`.
+        Then `length` costs nothing.
+        """
 
     @property
     def repeatable(self) -> bool:
@@ -92,7 +94,14 @@ class Stack(Protocol):
         """
 
     def prefill_together(
-        self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
+        self,
+        cache: KVCache,
+        slots: Tensor,
+        owner: Tensor,
+        positions: Tensor,
+        embeds: Tensor,
+        length: int,
+        begins: Tensor | None = None,
     ) -> Tensor:
         """Run N positions of R streams; reads no value, so a CUDA graph can hold it.
 
@@ -103,6 +112,8 @@ class Stack(Protocol):
                 more where the result is not used.
             embeds: [N, C].
             length: the first `length` positions of the cache are read, as far as a position allows.
+            begins: int64 [R + 1], where each stream's positions begin, if they are consecutive and one stream follows
+                the other; and the end, behind which is padding.
 
         Returns:
             [N, C], the normed hidden states.
@@ -184,21 +195,32 @@ class DecoderStack(nn.Module):
         batch, most = embeds.shape[0], cache.keys.shape[3]
         if (batch, most) not in self._starts:
             self._starts[batch, most] = Starts.of(batch, self.config, most, embeds.device)
-        used = used_positions(positions, self.config.num_key_value_heads, length)
-        slots = torch.arange(batch, device=embeds.device)
-        span = Span(slots, positions, slice(0, batch), length, own=(self._starts[batch, most], used))
+        own = OwnSteps.of(self._starts[batch, most], positions, length)
+        span = Span(torch.arange(batch, device=embeds.device), positions, slice(0, batch), length, own=own)
         return self._run(embeds[:, None], self._turns(cache, positions[:, None]), None, cache, span)
 
     @torch.inference_mode()
     def prefill_together(
-        self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
+        self,
+        cache: KVCache,
+        slots: Tensor,
+        owner: Tensor,
+        positions: Tensor,
+        embeds: Tensor,
+        length: int,
+        begins: Tensor | None = None,
     ) -> Tensor:
+        turns = self._turns(cache, positions[:, None])
+        if self.own_lengths and begins is not None:
+            own = OwnPieces.of(begins, slots, positions, cache.of_layer(0))
+            span = Span(slots[owner], positions, slots, length, own=own)
+            return self._run(embeds.clone()[:, None], turns, None, cache, span)
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
         places = torch.arange(max(len(owner), length), device=embeds.device)
         mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)
         mask = mask.repeat_interleave(heads, 0)  # [N * H/G, S]
         span = Span(slots[owner], positions, slots, length, owner=(owner, places[: len(owner)]))
-        return self._run(embeds.clone()[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
+        return self._run(embeds.clone()[:, None], turns, mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape

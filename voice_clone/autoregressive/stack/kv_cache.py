@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.own_lengths import Starts
+from voice_clone.autoregressive.stack.own_lengths import OwnLengths
 from voice_clone.autoregressive.stack.rotary import rotary_tables
 from voice_clone.autoregressive.stack.turns import turn_tables
 from voice_clone.layers.kept import KeptOnGpu
@@ -33,8 +33,7 @@ class Span:
             and its result cannot depend on how long the others are. None: all attend together, under a mask.
         owner: with T = 1, where several of the B are positions of one stream: int64 [B] each, the stream of each, as
             its place in `read`, and 0..B-1. None: each is a stream of its own.
-        own: with T = 1 in the first slots, if each stream reads its own length alone: where its groups of heads
-            begin, and how many positions they read (own_lengths.py). None: all attend under a mask.
+        own: with T = 1, if each stream reads its own length alone. None: all attend under a mask.
     """
 
     slots: Tensor | slice
@@ -43,7 +42,7 @@ class Span:
     length: int
     each: Sequence[int] | None = None
     owner: tuple[Tensor, Tensor] | None = None
-    own: tuple[Starts, Tensor] | None = None
+    own: OwnLengths | None = None
 
 
 class KVCache:

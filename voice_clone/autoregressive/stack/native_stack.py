@@ -127,7 +127,14 @@ class NativeStack:
         return self.run(embeds, cache, torch.arange(embeds.shape[0]), positions)
 
     def prefill_together(
-        self, cache: KVCache, slots: Tensor, owner: Tensor, positions: Tensor, embeds: Tensor, length: int
+        self,
+        cache: KVCache,
+        slots: Tensor,
+        owner: Tensor,
+        positions: Tensor,
+        embeds: Tensor,
+        length: int,
+        begins: Tensor | None = None,
     ) -> Tensor:
         return self.run(embeds, cache, slots[owner], positions, self._prompt_work)
 

@@ -1,7 +1,8 @@
 """Reads prompts in steps of fixed shapes, which CUDA graphs can hold. Used on a GPU.
 
 A graph reads up to a number of positions, of up to a number of new streams at once, which see up to a number of
-positions of their slots. What it holds too much of is padding: it writes behind the last position of any stream.
+positions of their slots: all of them, where each stream reads its own length alone. What it holds too much of is
+padding: it writes behind the last position of any stream.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class StaticPrefill:
         self._streams = (streams,) if deterministic else tuple(sorted({1, streams}))
         self._lengths = lengths
         # All that the steps read besides the model's memory.
-        self._table = Upload((2 * most + 2 * streams,), torch.int64, model.device)
-        self._parts = torch.split(self._table.device, [most, most, streams, streams])
+        sizes = [most, most, streams, streams, streams + 1]
+        self._table = Upload((sum(sizes),), torch.int64, model.device)
+        self._parts = torch.split(self._table.device, sizes)
         self._embeds = torch.zeros(most, model.hidden.shape[1], dtype=model.hidden.dtype, device=model.device)
 
     @property
@@ -78,11 +80,11 @@ class StaticPrefill:
         self._runner.run(*self._read(count, streams, length))
 
     def _send(self, pieces: Sequence[Piece]) -> None:
-        """Send each position's place and stream, and each stream's slot and last position, to the device.
+        """Send each position's place and stream, each stream's slot and last position, and where each begins.
 
-        Surplus positions write at the idle position. Surplus streams repeat the first one.
+        Surplus positions write at the idle position. Surplus streams repeat the first one, and have no positions.
         """
-        positions, owners, slots, lasts = (np.zeros(len(part), np.int64) for part in self._parts)
+        positions, owners, slots, lasts, begins = (np.zeros(len(part), np.int64) for part in self._parts)
         positions[:] = self._model.idle_position
         begin = 0
         for number, piece in enumerate(pieces):
@@ -91,19 +93,22 @@ class StaticPrefill:
             owners[begin:end] = number
             slots[number], lasts[number] = piece.slot, end - 1
             begin = end
+            begins[number + 1 :] = end
         if pieces:
             slots[len(pieces) :], lasts[len(pieces) :] = slots[0], lasts[0]
-        self._table.send(np.concatenate([positions, owners, slots, lasts]))
+        self._table.send(np.concatenate([positions, owners, slots, lasts, begins]))
 
     def _read(self, count: int, streams: int, length: int) -> tuple[Hashable, Step]:
         """The first `count` embeddings, of `streams` slots, at positions below `length`."""
         model = self._model
 
         def step() -> None:
-            sizes = (count, count, streams, streams)
-            positions, owners, slots, lasts = (part[:size] for part, size in zip(self._parts, sizes, strict=True))
+            sizes = (count, count, streams, streams, streams + 1)
+            positions, owners, slots, lasts, begins = (
+                part[:size] for part, size in zip(self._parts, sizes, strict=True)
+            )
             embeds = self._embeds[:count]
-            hidden = model.talker.stack.prefill_together(model.cache, slots, owners, positions, embeds, length)
+            hidden = model.talker.stack.prefill_together(model.cache, slots, owners, positions, embeds, length, begins)
             model.hidden[slots] = hidden[lasts]
 
         return ("prompt", count, streams, length), step

@@ -49,7 +49,7 @@ class StaticStep:
         # in vain. A prompt is read once, and has more shapes.
         one = deterministic or model.talker.stack.own_lengths
         self._lengths = (length,) if one else halves_up_to(length, LEAST_LENGTH)
-        lengths = (length,) if deterministic else powers_up_to(length, LEAST_LENGTH)
+        lengths = (length,) if one else powers_up_to(length, LEAST_LENGTH)
         self._prefill = StaticPrefill(model, runner, min(prefill_chunk, length), lengths, deterministic)
         # All that the steps read and write besides the model's memory.
         self._slots = torch.arange(slots, device=device)
