@@ -78,7 +78,7 @@ class Attention(nn.Module):
         """[B, 1, C] -> the heads' results [B, 1, H * D]; each stream reads its own length alone."""
         assert span.own is not None
         qkv = self._projection(x, turn)
-        cache.update(layer, (qkv[:, :, self.heads :].transpose(1, 2),), span)
+        cache.write(layer, (qkv[:, :, self.heads :].transpose(1, 2),), span)
         out = span.own.attend(qkv[:, 0], cache.of_layer(layer))
         return out[:, None, : self.heads].flatten(2)
 

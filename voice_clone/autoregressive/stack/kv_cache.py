@@ -80,21 +80,19 @@ class KVCache:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self._parts)
 
-    def update(self, layer: int, new: Sequence[Tensor], span: Span) -> tuple[Tensor, Tensor]:
-        """Store keys and values, and return all that are read, [B, G, S, D] each.
-
-        Args:
-            new: [B, G, T, D] each; on a GPU one tensor [B, 2 G, T, D].
-        """
-        read = []
+    def write(self, layer: int, new: Sequence[Tensor], span: Span) -> None:
+        """Store keys and values: [B, G, T, D] each; on a GPU one tensor [B, 2 G, T, D]."""
         for part, heads in zip(self._parts, new, strict=True):
             cache = part[layer]
             if isinstance(span.positions, slice):
                 cache[span.slots, :, span.positions] = heads
             else:
                 cache[span.slots, :, span.positions] = heads[:, :, 0]  # pairs (slot, position) -> [B, heads, D]
-            read.append(cache[span.read, :, : span.length])
-        return self._split(read, 1)
+
+    def update(self, layer: int, new: Sequence[Tensor], span: Span) -> tuple[Tensor, Tensor]:
+        """As `write`; returns all keys and values that are read, [B, G, S, D] each."""
+        self.write(layer, new, span)
+        return self._split([part[layer][span.read, :, : span.length] for part in self._parts], 1)
 
     def of_layer(self, layer: int) -> Tensor:
         """Keys and values of a layer, [slots, 2 G, max_length, D]; on a GPU."""
