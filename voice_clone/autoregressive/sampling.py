@@ -142,7 +142,7 @@ class Sampler:
             most = min(self.filters.top_k, scores.shape[1])
             kth = scores.topk(most, dim=-1).values.gather(1, self._place_of_kth(most))
             if self.filters.limited:
-                # What is not a number is not among the best. So all scores are numbers now, and so is each draw a code.
+                # NaN is not among the best. So no score is NaN now, and one at least is finite: each draw is a code.
                 scores = torch.where(scores >= kth, scores, self._lowest)
             else:
                 kth = kth.masked_fill(self._unlimited, -torch.inf)
