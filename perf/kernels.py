@@ -35,7 +35,7 @@ from voice_clone.autoregressive.sampling import Filters
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.rows import Row, knobs_of
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
-from voice_clone.autoregressive.steps.static_step import DRAWS, StaticStep
+from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.layers.graphs import GraphRunner
 
@@ -107,7 +107,7 @@ def frame(family: type[Family], networks: Networks, batch: int, length: int, cou
     StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK).prepare()
     keys = {
         "talker": ("talker", batch, MAX_LENGTH),
-        "predictor": ("codes", batch, next(kind for kind in DRAWS if kind.covers(drawn))),
+        "predictor": ("codes", batch, next(kind for kind in talker.kinds if kind.covers(drawn))),
         "prompt": ("prompt", PREFILL_CHUNK, min(batch, MOST_STREAMS), MAX_LENGTH),
     }
     return {part: counted(runner, key, counting) for part, key in keys.items()}

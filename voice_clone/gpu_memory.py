@@ -10,6 +10,8 @@ import torch
 
 from voice_clone.errors import Unsupported
 
+CUDAS_WORDS = ("CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # the latter of cuBLAS and cuDNN
+
 log = logging.getLogger(__name__)
 
 
@@ -36,11 +38,11 @@ def memory_bounded_by(setting: str) -> Iterator[None]:
 
 
 def lacked_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it hides, is want of memory: of torch's allocator, or of CUDA's own."""
+    """Whether an error, or one that it hides, is want of memory: of torch's allocator, or of CUDA and its libraries."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return True
-        if isinstance(error, torch.AcceleratorError) and "out of memory" in str(error):
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in CUDAS_WORDS):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -3,7 +3,8 @@
 Code runs on it as on a GPU, by the same branches and with right values, where torch has no CUDA. What a GPU would
 refuse raises `MixedDevices`: an operator with tensors of both devices. A dimensionless tensor of the CPU may join, as
 it may on a GPU. Reading a value (`item`, `tolist`, `.cpu()`) works and is counted, since it waits for a GPU. A copy to
-pinned memory that nobody waits for comes late: whoever reads or reuses that memory before gets wrong values.
+pinned memory that nobody waits for comes late: whoever reads or reuses that memory before gets wrong values. A copy
+to the device comes at once.
 
 The tensors are of torch's backend for devices that are written in Python; `.device` says `cuda:0` all the same.
 """

@@ -24,6 +24,10 @@ def full_of_cuda() -> Exception:
     return torch.AcceleratorError("CUDA error: out of memory")
 
 
+def full_of_a_library() -> Exception:
+    return RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
 def other() -> Exception:
     return torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
 
@@ -45,12 +49,14 @@ def record(error: Make, last: Make | None = None) -> None:
     GraphRunner(capture).prepare("codes", lambda: None)
 
 
-@pytest.mark.parametrize("errors", [(full,), (full_of_cuda,), (full, other)], ids=["torch", "cuda", "hidden"])
+@pytest.mark.parametrize(
+    "errors", [(full,), (full_of_cuda,), (full_of_a_library,), (full, other)], ids=["torch", "cuda", "cublas", "hidden"]
+)
 def test_a_graph_for_which_there_is_no_room(errors: tuple[Make, ...], caplog: pytest.LogCaptureFixture) -> None:
     message = "set a smaller max_streams, or free the GPU"
     with pytest.raises(Unsupported, match=message) as caught, memory_bounded_by("max_streams"):
         record(*errors)
-    assert "does not record" not in str(caught.value) and "out of memory" in caplog.text
+    assert "does not record" not in str(caught.value) and "too little memory" in caplog.text
 
 
 def test_a_graph_that_the_driver_does_not_record() -> None:

@@ -117,6 +117,12 @@ class Filters:
         return enough and self.limited <= other.limited
 
 
+USUAL = Filters(True, 64, False, limited=True)
+# The kinds of draw that are worth a step of their own, each for those rows that none before it does for: the most
+# likely code; all rows among their k most likely codes, which is usual; only some of them so; anything, with sorts.
+KINDS = (Filters(False, 0, False), USUAL, Filters(True, 64, False), Filters(True, LARGEST_K, True))
+
+
 class Sampler:
     """Draws one code for each of B streams, without a look at any value on the device."""
 
@@ -142,7 +148,7 @@ class Sampler:
             most = min(self.filters.top_k, scores.shape[1])
             kth = scores.topk(most, dim=-1).values.gather(1, self._place_of_kth(most))
             if self.filters.limited:
-                # What is not a number is not among the best. So all scores are numbers now, and so is each draw a code.
+                # NaN is not among the best. So no score is NaN now, and one at least is finite: each draw is a code.
                 scores = torch.where(scores >= kth, scores, self._lowest)
             else:
                 kth = kth.masked_fill(self._unlimited, -torch.inf)
@@ -177,7 +183,7 @@ class Sampler:
         return self._kth[most]
 
     def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
-        """Codes drawn from heated scores [B, V]; V of a row that is not finite."""
+        """Codes drawn from heated scores [B, V]; V of a row that is not finite, unless all are `limited`."""
         cumulative = scores.softmax(dim=-1).double().cumsum(dim=-1)
         # The first code whose cumulative probability exceeds the draw; a code of probability 0 never is that.
         target = uniform[:, None] * cumulative[:, -1:]
@@ -197,6 +203,10 @@ class Sampler:
 def _in_order(values: Tensor, order: Tensor) -> Tensor:
     """Values [B, V] of sorted codes -> those of the codes; `order` is where each stood."""
     return torch.empty_like(values).scatter_(1, order, values)
+
+
+UNHEATED_KINDS = (KINDS[0], KINDS[-1])
+"""The kinds of an `UnheatedSampler`, which always sorts."""
 
 
 class UnheatedSampler(Sampler):

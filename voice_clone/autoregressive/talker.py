@@ -8,6 +8,7 @@ Shapes: B streams, N frames, K codebooks, C hidden size, V vocabulary of codeboo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -165,6 +166,12 @@ class Talker(Protocol[P_contra]):
     @property
     def draws(self) -> int:
         """Random numbers that a frame takes, at least K."""
+
+    @property
+    def kinds(self) -> Sequence[Filters]:
+        """The kinds of draw that steps of fixed shapes are recorded for. A step takes the first one that covers its
+        rows; the last one covers all.
+        """
 
     @property
     def recent_codes(self) -> int:

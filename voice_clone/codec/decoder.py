@@ -101,7 +101,7 @@ class StreamDecoder(Protocol):
 
 
 class PaddedDecoder(StreamDecoder, Protocol):
-    """A decoder whose streams may have unequal numbers of frames in one batch."""
+    """A decoder whose streams may have unequal numbers of frames in one batch. Its state's buffers are of one dtype."""
 
     def decode_chunk(
         self, frames: torch.Tensor, state: StreamState, lengths: torch.Tensor | None = None

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from voice_clone.codec.decoder import CodecFormat, PaddedDecoder
+from voice_clone.codec.open_streams import PIECE_FRAMES
 from voice_clone.gpu_memory import lacked_memory
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
 from voice_clone.layers.streaming import StreamState
 
-LONGEST = 64  # frames of a graph: beyond, its memory grows and nothing is gained
 PADDING = 0  # the row of streams that are none; no step changes it
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Graphs:
     Attributes:
         runner: runs them.
         max_batch: streams decoded together.
-        frames: the usual lengths of chunks.
+        frames: the usual lengths of chunks; those above 64 count as 64.
     """
 
     runner: GraphRunner
@@ -65,7 +65,7 @@ class GraphedStreams:
         self._form = form
         self._runner = graphs.runner
         self._batches = powers_up_to(graphs.max_batch)
-        self._frames = sorted({1, *(length for length in graphs.frames if length <= LONGEST)})
+        self._frames = sorted({1, *(min(length, PIECE_FRAMES) for length in graphs.frames)})
         buffers, rows, device = decoder.new_state(1).buffers, 1 + most + graphs.max_batch, decoder.device
         self._shapes = [buffer.shape[1:] for buffer in buffers]
         self._prepared = False
@@ -103,10 +103,10 @@ class GraphedStreams:
 
     @torch.inference_mode()
     def open(self, state: StreamState) -> int:
-        number, row = next(self._numbers), self._free.pop()
-        self._states[row] = self._flat(state.buffers)[0]
+        number, row = next(self._numbers), self._free[-1]
+        self._states[row] = self._flat(state.buffers)[0]  # raises where memory lacks: the row then stays free
         self._positions[row : row + 1] = state.position
-        self._row[number] = row
+        self._row[number] = self._free.pop()
         return number
 
     @torch.inference_mode()

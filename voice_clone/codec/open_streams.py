@@ -44,8 +44,10 @@ class OpenStreams(Protocol):
 
 def try_out(streams: OpenStreams, state: StreamState, count: int, frames: NDArray[Any]) -> None:
     """Decode `frames` of `count` streams that begin at `state`, and forget them: the first time is slow."""
-    numbers = [streams.open(state.fork()) for _ in range(count)]
+    numbers: list[int] = []
     try:
+        for _ in range(count):
+            numbers.append(streams.open(state.fork()))
         streams.decode(numbers, [frames] * count)
     finally:
         for number in numbers:

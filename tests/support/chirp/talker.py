@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tests.support.chirp.config import BYTES, ChirpConfig
 from tests.support.chirp.prompt import Prompt
 from voice_clone.autoregressive.first_code import TorchFirstCode
-from voice_clone.autoregressive.sampling import Draw, Filters
+from voice_clone.autoregressive.sampling import KINDS, Draw, Filters
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
@@ -34,6 +34,7 @@ class ChirpTalker(nn.Module):
 
     min_frames = 0
     recent_codes = 0
+    kinds = KINDS
 
     def __init__(self, config: ChirpConfig) -> None:
         super().__init__()

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.talkers import read_config
+from voice_clone.autoregressive.sampling import USUAL
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.static_step import USUAL, StaticStep
+from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner

@@ -122,6 +122,33 @@ def test_a_stream_is_opened_anywhere_and_its_row_is_used_again(decoder: CodecDec
         assert all(map(torch.equal, state.buffers, buffers))
 
 
+def test_a_stream_that_cannot_be_opened_takes_no_row(decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little memory for the copy of its state, as often as you like; as many streams as before can be open."""
+    fixed, codes = graphed(decoder), random_codes(3, 0)
+
+    def no_memory(buffers: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fixed, "_flat", no_memory)
+        for _ in range(2 * STREAMS):
+            with pytest.raises(torch.OutOfMemoryError):
+                opened(decoder, fixed, 1)
+    streams = opened(decoder, fixed, STREAMS)
+    for heard in fixed.decode(streams[:5], [codes] * 5):
+        close(heard, whole(decoder, codes))
+
+
+def test_chunks_longer_than_any_graph_take_few_steps(decoder: CodecDecoder) -> None:
+    """Where the setting has nothing shorter, too."""
+    capture = Recorder()
+    fixed = GraphedStreams(decoder, FORM, Graphs(GraphRunner(capture), 1, (100,)), 1)
+    codes = random_codes(100, 0)
+    [heard] = fixed.decode(opened(decoder, fixed, 1), [codes])
+    assert sum(capture.replays) == 2
+    close(heard, whole(decoder, codes))
+
+
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_no_stream_has_moved_when_a_batch_fails(decoder: CodecDecoder, failing: int) -> None:
     """Whichever of its three pieces fails."""

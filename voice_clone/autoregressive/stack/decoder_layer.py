@@ -70,7 +70,8 @@ class Attention(nn.Module):
             )
         grouped = length == 1 < self.kv_heads < self.heads
         if out.is_cuda and grouped and out.transpose(1, 2).is_contiguous():
-            # So CUDA's memory-efficient kernel lays them: first the first head of each group.
+            # CUDA's memory-efficient kernel writes the first head of every group, then the second of every group. The
+            # results stay so, and the projection's columns were put in that order once.
             return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
         return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
 

@@ -18,17 +18,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.sampling import LARGEST_K, Filters
+from voice_clone.autoregressive.sampling import Filters
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.rows import HEAD, Made, Piece, Row, RowTable, Wait
 from voice_clone.autoregressive.steps.static_prefill import StaticPrefill
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
 
 LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads
-# The kinds of draw. A step takes the first that does for its rows: the most likely code; all rows among their k most
-# likely codes, which is usual; only some of them so; anything, with sorts.
-USUAL = Filters(True, 64, False, limited=True)
-DRAWS = (Filters(False, 0, False), USUAL, Filters(True, 64, False), Filters(True, LARGEST_K, True))
 
 
 class StaticStep:
@@ -44,6 +40,7 @@ class StaticStep:
         self._model = model
         self._runner = runner
         slots, length, device = model.slots, model.idle_position, model.device
+        self._kinds = model.talker.kinds
         self._batches = (slots,) if deterministic else powers_up_to(slots)
         # Under a mask every frame reads as many positions as its graph has, with powers of two alone a quarter of them
         # in vain. A prompt is read once, and has more shapes.
@@ -58,10 +55,10 @@ class StaticStep:
         self._made = Download((slots, model.talker.codebooks + 1), torch.int64, device)
 
     def prepare(self) -> None:
-        """Record all shapes, the usual ones first, before there are streams: a later recording would delay them."""
+        """Record all shapes, before there are streams: a later recording would delay them."""
         idle = self._pack([None] * self._model.slots)
         self._table.send(idle)
-        for kind in (USUAL, *(each for each in DRAWS if each != USUAL)):
+        for kind in self._kinds:
             for batch in reversed(self._batches):  # the largest first: the others then fit its memory
                 self._runner.prepare(*self._sample(batch, kind))
         for length in self._lengths:
@@ -95,7 +92,7 @@ class StaticStep:
             texts = [row.text if row and row.frame else self._model.no_text for row in padded]
             torch.stack(texts, out=self._text[:batch])
             self._runner.run(*self._advance(batch, round_up(max(positions) + 1, self._lengths)))
-        kind = next(kind for kind in DRAWS if all(kind.covers(each) for each in RowTable.filters(table)))
+        kind = next(kind for kind in self._kinds if all(kind.covers(each) for each in RowTable.filters(table)))
         self._runner.run(*self._sample(batch, kind))
         wait = self._made.start(batch)
 

@@ -59,7 +59,8 @@ class Code2WavModel(Model):
         """Load the decoder, warm it up, start its worker."""
         precision = compute.decoder_precision(settings)
         compute.prepare(settings, share=2, tf32=precision == "tf32")
-        log.info("decodes in %s on %s", precision, compute.device(settings))
+        if settings.text("engine") != "onnx":  # which takes no precision
+            log.info("decodes in %s on %s", precision, compute.device(settings))
         stage = self.load_stage(settings)
         self._sample_rate = stage.form.sample_rate
         schedule = chunk_schedule(settings, stage.chunk_frames)

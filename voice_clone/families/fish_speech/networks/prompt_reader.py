@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from voice_clone.autoregressive.first_code import RECENT_CODES
+from voice_clone.autoregressive.sampling import UNHEATED_KINDS
 from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig
@@ -27,6 +28,7 @@ class PromptReader(ABC):
     config: FishSpeechConfig
     min_frames = 0
     recent_codes = RECENT_CODES
+    kinds = UNHEATED_KINDS
 
     @property
     @abstractmethod

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
+from voice_clone.autoregressive.sampling import KINDS
 from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
@@ -19,6 +20,7 @@ class PromptReader(ABC):
     config: Qwen3TTSConfig
     min_frames = 2  # as qwen-tts 0.1.1 calls `generate`
     recent_codes = 0
+    kinds = KINDS
 
     @property
     @abstractmethod
