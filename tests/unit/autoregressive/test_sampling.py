@@ -11,9 +11,8 @@ from torch import Tensor
 
 from tests.support.talkers import make_sampler
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms
-from voice_clone.autoregressive.sampling import Filters, Sampler, finite_rows, knobs, penalise
+from voice_clone.autoregressive.sampling import KINDS, Filters, Sampler, finite_rows, knobs, penalise
 from voice_clone.autoregressive.steps.rows import Row, RowTable
-from voice_clone.autoregressive.steps.static_step import DRAWS
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.talker import suppressed_ids
@@ -215,7 +214,7 @@ def test_what_the_rows_of_a_step_need() -> None:
         ]
         first, others = RowTable.filters(RowTable.pack([None, *made, None], 2, 0))
         assert first == expected and others == Filters(True, 50, False, limited=True)
-        kind = next(kind for kind in DRAWS if kind.covers(first) and kind.covers(others))
+        kind = next(kind for kind in KINDS if kind.covers(first) and kind.covers(others))
         assert kind.limited == (rows == [few, few])
     assert not RowTable.filters(RowTable.pack([None], 2, 0))[0].sampled
 
