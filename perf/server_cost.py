@@ -25,6 +25,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ class HTTP:
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=600.0)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
 
     def speak(self, frames: int, sizes: Sequence[int]) -> Heard:
         """The same speech as raw PCM: int16 samples, in chunks of the given sizes."""
@@ -136,10 +141,8 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         ):
             client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
             bare = Bare(environment, _voice(server), Tokenizer(folder))
-            try:
-                found = in_turns(bare, server, client, gateway, given)
-            finally:
-                bare.close()
+            with closing(bare), closing(HTTP(gateway.url)) as web:
+                found = in_turns(bare, server, client, gateway, web, given)
         return {**found, "empty models": report.summary(nothing(scratch, folder, given.runs))}
 
 
@@ -171,14 +174,13 @@ def _voice(server: TritonServer) -> ResolvedVoice:
 
 
 def in_turns(
-    bare: Bare, server: TritonServer, client: Client, gateway: Gateway, given: argparse.Namespace
+    bare: Bare, server: TritonServer, client: Client, gateway: Gateway, web: HTTP, given: argparse.Namespace
 ) -> dict[str, Any]:
     """All sides' times. Each side speaks once before, and the samples must be equal."""
     assert server.process is not None
     tree = psutil.Process(server.process.pid)
     here = [psutil.Process()]
     served = [*here, tree, *tree.children(recursive=True)]
-    web = HTTP(gateway.url)
     expected = bare.speak(given.frames)
     sizes = {frames: [len(chunk) for chunk in bare.speak(frames).chunks] for frames in (1, given.frames)}
     sides: dict[str, tuple[Callable[[int], Heard], list[psutil.Process]]] = {

@@ -96,7 +96,8 @@ def test_memory(checkpoint_folder: CheckpointFactory, measure: Measure) -> None:
     folder = checkpoint_folder("tiny", 0)
     written, printed = measure(memory, "--precision int8 --streams 2 --frames 2 -o")
     found = written["precisions"]["int8"]
-    models = {path.parent.parent.name for path in MODELS.glob("*/1/model.py")}
+    names = [path.parent.parent.name for path in MODELS.glob("*/1/model.py")]
+    models = {name for name in names if name.startswith("qwen3_tts") or name == "speaker_cache"}  # of the checkpoint
     assert set(found["processes"]) == models | {memory.SERVER}
     for name, sizes in found["processes"].items():
         assert 0 < sizes["own"] < sizes["spoken"] < sizes["own"] + sizes["files"] <= 1.01 * sizes["peak"], name

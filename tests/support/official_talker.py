@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers.generation.logits_process import TopKLogitsWarper
+from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from tests.support.official import quiet, qwen_tts
 from tests.support.talkers import codes_of, config_json, randomise, read_config
@@ -101,6 +101,9 @@ class OurDraws:
 
     Attributes:
         moved: the uniforms that moved, by frame and codebook.
+        leads: by frame and codebook, by how much the best code leads where it is taken without a draw; or how near
+            top-p comes to keep a code more or less, or another one. Where rounding decides that, ours may take another
+            code.
         cut: how near the logit of a code that top-k keeps has come to that of one which it drops. Where rounding
             decides that, no uniform helps.
     """
@@ -108,7 +111,9 @@ class OurDraws:
     def __init__(self, seed: int, vocabulary: int, near: float) -> None:
         self._seed, self._vocabulary, self._near = seed, vocabulary, near
         self._firsts = self._others = 0
+        self._greedy = {True: 0, False: 0}  # of codebook 0, of the others
         self.moved: dict[tuple[int, int], float] = {}
+        self.leads: dict[tuple[int, int], float] = {}
         self.cut = 1.0
 
     def watch(self, top_k: int, scores: Tensor) -> None:
@@ -117,15 +122,41 @@ class OurDraws:
             kept, dropped = scores[0].topk(top_k + 1).values[-2:]
             self.cut = min(self.cut, float(kept - dropped))
 
+    def watch_best(self, scores: Tensor) -> None:
+        """Before the best of `scores` [1, V] is taken, without a draw."""
+        first = scores.shape[1] == self._vocabulary
+        best, second = scores[0].topk(2).values
+        self.leads[self._place(first, self._greedy[first])] = float(best - second)
+        self._greedy[first] += 1
+
+    def watch_sum(self, top_p: float, scores: Tensor) -> None:
+        """Before top-p cuts `scores` [1, V] for the next draw."""
+        first = scores.shape[1] == self._vocabulary
+        ascending = scores[0].sort().values
+        over = ascending.softmax(-1).cumsum(-1) - (1 - top_p)
+        kept = int((over <= 0).sum())  # the place of the last code that is
+        lead = float(over.abs().min())
+        if 0 < kept < len(ascending):
+            lead = min(lead, float(ascending[kept] - ascending[kept - 1]))
+        self.leads[self._place(first, self._firsts if first else self._others)] = lead
+
+    def close_call(self, ours: np.ndarray[Any, Any], official: np.ndarray[Any, Any], bound: float) -> bool:
+        """Whether codes [frames, 16] differ, first where rounding decides: by no more than `bound`."""
+        places = np.argwhere(ours != official)
+        return bool(len(places)) and self.leads.get((int(places[0][0]), int(places[0][1])), 1.0) <= bound
+
+    @staticmethod
+    def _place(first: bool, number: int) -> tuple[int, int]:
+        """Frame and codebook of a code, by its number among those of codebook 0, or of the others."""
+        return (number, 0) if first else (number // (BOOKS - 1), 1 + number % (BOOKS - 1))
+
     def __call__(self, probabilities: Tensor, num_samples: int) -> Tensor:
         """[1, V] -> code int64 [1, 1]."""
         assert len(probabilities) == num_samples == 1
-        if probabilities.shape[1] == self._vocabulary:
-            frame, book = self._firsts, 0
-            self._firsts += 1
-        else:
-            frame, book = self._others // (BOOKS - 1), 1 + self._others % (BOOKS - 1)
-            self._others += 1
+        first = probabilities.shape[1] == self._vocabulary
+        frame, book = self._place(first, self._firsts if first else self._others)
+        self._firsts += first
+        self._others += not first
         reached = probabilities[0].double().cumsum(0)
         reached /= reached[-1].clone()
         drawn = float(uniforms([self._seed], [frame], BOOKS)[0, book])
@@ -153,14 +184,24 @@ class OurDraws:
 def our_draws(config: Qwen3TTSConfig, seed: int, near: float = 0.0) -> Iterator[OurDraws]:
     """The official package draws as ours does for this seed; ours, in this process, with the uniforms that moved."""
     draws = OurDraws(seed, config.talker.vocab_size, near)
-    official = TopKLogitsWarper.__call__
+    official, official_top_p, argmax = TopKLogitsWarper.__call__, TopPLogitsWarper.__call__, torch.argmax
 
     def top_k(warper: TopKLogitsWarper, ids: Tensor, scores: Tensor) -> Tensor:
         draws.watch(warper.top_k, scores)
         return official(warper, ids, scores)
 
+    def top_p(warper: TopPLogitsWarper, ids: Tensor, scores: Tensor) -> Tensor:
+        draws.watch_sum(warper.top_p, scores)
+        return official_top_p(warper, ids, scores)
+
+    def best(scores: Tensor, *how: Any, **named: Any) -> Tensor:
+        draws.watch_best(scores)
+        return argmax(scores, *how, **named)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TopKLogitsWarper, "__call__", top_k)
+        patch.setattr(TopPLogitsWarper, "__call__", top_p)
+        patch.setattr(torch, "argmax", best)
         patch.setattr(torch, "multinomial", draws)
         patch.setattr(philox, "uniforms", draws.uniforms)
         yield draws
