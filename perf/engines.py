@@ -17,7 +17,6 @@ from perf.spent import Spent, clock
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.own_lengths import reads_own_lengths
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.steps import Steps
@@ -77,7 +76,7 @@ class Ours(Generic[F]):
         if slots:
             talker = self.model.talker
             if isinstance(talker.stack, DecoderStack) and not masked:
-                talker.stack.own_lengths = reads_own_lengths(talker.stack.config, talker.stack.like)
+                talker.stack.try_own_lengths()
             self.runners = [GraphRunner.on(talker.stack.like.device) for _ in range(2)]
             self._fixed = Generator(talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()

@@ -41,6 +41,7 @@ from perf import gpu_decoder, gpu_engines, marks, report
 from perf.families import FAMILIES
 from perf.gpu_phases import PHASES, SERVER, Phases
 from tools import guard
+from tools.families.toolkit import checkpoint_maker
 
 SETTINGS = ("family", "device", "shape", "frames", "runs", "seconds", "minutes", "within")  # that the result file tells
 
@@ -50,7 +51,7 @@ def main() -> int:
     if given.device == "cuda" and not torch.cuda.is_available():
         print("There is no CUDA device here; --device cpu runs the same code without graphs.", file=sys.stderr)
         return 2
-    family = FAMILIES[given.family]
+    maker = checkpoint_maker(given.family)
     found: dict[str, Any] = {
         **{name: getattr(given, name) for name in SETTINGS},
         "figures": {},
@@ -66,8 +67,8 @@ def main() -> int:
         progress.begin("checkpoint")
         folder = given.checkpoint or scratch / "checkpoint"
         if given.checkpoint is None:
-            family.make_checkpoint(given.shape, folder)
-        measure(family.make_endless(folder, scratch / "endless"), scratch, given, found, progress)
+            maker.make_checkpoint(given.shape, 0, folder)
+        measure(maker.make_endless(folder, scratch / "endless"), scratch, given, found, progress)
     found["failed"] = [*faults(found)]
     if given.family == marks.FAMILY:
         found["marks"] = marks.of(found)
@@ -79,7 +80,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    shapes = "; ".join(f"{', '.join(family.shapes)} of {name}" for name, family in FAMILIES.items())
+    shapes = "; ".join(f"{', '.join(checkpoint_maker(name).SHAPES)} of {name}" for name in FAMILIES)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")

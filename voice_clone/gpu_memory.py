@@ -10,7 +10,7 @@ import torch
 
 from voice_clone.errors import Unsupported
 
-CUDAS_WORDS = ("CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # the latter of cuBLAS and cuDNN
+MESSAGES = ("CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # of CUDA; of cuBLAS and cuDNN
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def lacked_memory(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return True
-        if isinstance(error, RuntimeError) and any(words in str(error) for words in CUDAS_WORDS):
+        if isinstance(error, RuntimeError) and any(message in str(error) for message in MESSAGES):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from perf.spent import Spent
+from tools.families.toolkit import checkpoint_maker
 from voice_clone.autoregressive.code_predictor import PredictorParts
 from voice_clone.autoregressive.sampling import Sampling
 from voice_clone.autoregressive.talker import Talker
@@ -43,7 +44,7 @@ class Family(ABC):
 
     Class attributes:
         name: as the server knows it.
-        shapes, shape: of random checkpoints, and the usual one.
+        shape: the usual one of a random checkpoint.
         chunk_frames: of the first chunks; the last repeats.
         max_length: positions of a stream. Two engines hold those of all streams in fp32 at once.
         cpu_streams: as many as a CPU can speak for a comparison.
@@ -58,7 +59,6 @@ class Family(ABC):
     """
 
     name: ClassVar[str]
-    shapes: ClassVar[Sequence[str]]
     shape: ClassVar[str]
     chunk_frames: ClassVar[tuple[int, ...]]
     max_length: ClassVar[int]
@@ -80,19 +80,10 @@ class Family(ABC):
     @classmethod
     def shape_of(cls, given: str | None, parser: argparse.ArgumentParser) -> str:
         """The shape that a command line names, or the usual one; ends the process where the family has no such one."""
-        if given is not None and given not in cls.shapes:
-            parser.error(f"--shape {given}: {cls.name} has {', '.join(cls.shapes)}")
+        shapes = checkpoint_maker(cls.name).SHAPES
+        if given is not None and given not in shapes:
+            parser.error(f"--shape {given}: {cls.name} has {', '.join(shapes)}")
         return given or cls.shape
-
-    @staticmethod
-    @abstractmethod
-    def make_checkpoint(shape: str, folder: Path) -> None:
-        """Write a random checkpoint to a new folder."""
-
-    @staticmethod
-    @abstractmethod
-    def make_endless(checkpoint: Path, folder: Path) -> Path:
-        """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends."""
 
     @staticmethod
     @abstractmethod

@@ -40,7 +40,6 @@ class FishSpeech(Family):
     """
 
     name = "fish_speech"
-    shapes = tuple(SHAPES)
     shape = "s2-pro"
     chunk_frames = CHUNK_FRAMES
     max_length = 512  # 64 streams of more in two engines, with the weights, leave nothing of 80 GB
@@ -57,14 +56,6 @@ class FishSpeech(Family):
         self.talker, self.config, self.tokenizer = load_network(talker)
         stage = load_decoder(decoder)
         self.decoder, self.form = stage.decoder, stage.form
-
-    @staticmethod
-    def make_checkpoint(shape: str, folder: Path) -> None:
-        checkpoint_maker.make_checkpoint(shape, 0, folder)
-
-    @staticmethod
-    def make_endless(checkpoint: Path, folder: Path) -> Path:
-        return checkpoint_maker.make_endless(checkpoint, folder)
 
     @staticmethod
     def networks(shape: str, folder: Path) -> Networks:

@@ -58,7 +58,6 @@ class Qwen3TTS(Family):
     """
 
     name = "qwen3_tts"
-    shapes = tuple(SHAPES)
     shape = "0.6b"
     chunk_frames = CHUNK_FRAMES
     max_length = 1024
@@ -76,14 +75,6 @@ class Qwen3TTS(Family):
         self.decoder, _ = load_codec_decoder(decoder)
         self.form = codec_format(self.config.codec)
         self.tokenizer = Tokenizer(talker.checkpoint_dir)
-
-    @staticmethod
-    def make_checkpoint(shape: str, folder: Path) -> None:
-        checkpoint_maker.make_checkpoint(shape, 0, folder)
-
-    @staticmethod
-    def make_endless(checkpoint: Path, folder: Path) -> Path:
-        return checkpoint_maker.make_endless(checkpoint, folder)
 
     @staticmethod
     def networks(shape: str, folder: Path) -> Networks:

@@ -11,7 +11,6 @@ from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
-from voice_clone.autoregressive.stack.own_lengths import reads_own_lengths
 from voice_clone.autoregressive.talker import Talker
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
@@ -43,7 +42,7 @@ def load_generator(settings: Settings, talker: Talker[Any], frame_rate: float, p
     if isinstance(talker.stack, NativeStack):
         leave_threads_to_native_code()
     if isinstance(talker.stack, DecoderStack) and compute.wants_graphs(settings):
-        talker.stack.own_lengths = reads_own_lengths(talker.stack.config, talker.stack.like)
+        talker.stack.try_own_lengths()
     max_length = settings.integer("max_length", 4096)
     free = None if talker.stack.like.device.type == "cpu" else torch.cuda.mem_get_info()[0]
     kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)

@@ -173,7 +173,7 @@ class Sampler:
 
     @cached_property
     def _lowest(self) -> Tensor:
-        """A score of probability 0, fp32 []; a number, so that scores which all are that have probabilities, too."""
+        """A finite score of probability 0, fp32 []. A row with no other score still has probabilities."""
         return torch.full((), torch.finfo(torch.float32).min, device=self.knobs.device)
 
     def _place_of_kth(self, most: int) -> Tensor:

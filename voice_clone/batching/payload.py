@@ -24,7 +24,7 @@ class PayloadForm:
     dtype: npt.DTypeLike = np.int32
 
     def zeros(self, count: int) -> NDArray[Any]:
-        """`count` frames, [count, width]."""
+        """`count` frames of zeros, [count, width]."""
         return np.zeros((count, self.width), self.dtype)
 
     def join(self, frames: Sequence[NDArray[Any]]) -> NDArray[Any]:

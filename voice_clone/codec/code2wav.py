@@ -259,9 +259,7 @@ class Code2Wav:
             raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
         state = self._fresh.fork()
         cast(VoiceDecoder, self._decoder).condition(state, voice)
-        if len(context):
-            self._decoder.prime(self._form.batch([context], self._decoder.device), state)
-        return self._begun(state, "none")
+        return self._begun(self._after(context, state) if len(context) else state, "none")
 
     def _flushed(self, stream: _Stream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
         """A last chunk's samples and those that a decoder which looks ahead still has."""
@@ -274,9 +272,9 @@ class Code2Wav:
             return Internal("the decoder failed on the end of this stream; try again")
         return whole
 
-    def _after(self, context: NDArray[Any]) -> StreamState:
-        """The decoder's state after reference frames."""
-        state = self._fresh.fork()
+    def _after(self, context: NDArray[Any], state: StreamState | None = None) -> StreamState:
+        """The decoder's state after reference frames, from `state` on; None: of a fresh stream."""
+        state = state or self._fresh.fork()
         self._decoder.prime(self._form.batch([context], self._decoder.device), state)
         return state
 

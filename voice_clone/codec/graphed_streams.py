@@ -28,14 +28,14 @@ from voice_clone.gpu_memory import lacked_memory
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
 from voice_clone.layers.streaming import StreamState
 
-PADDING = 0  # the row of streams that are none; no step changes it
+PADDING = 0  # the row that surplus streams of a batch read and write; its state stays as it is
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """The steps that there are.
+    """The steps that are recorded as CUDA graphs.
 
     Attributes:
         runner: runs them.

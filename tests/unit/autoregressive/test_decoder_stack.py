@@ -10,40 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
-
-PLAIN = StackConfig(
-    hidden_size=24,
-    intermediate_size=40,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    rms_norm_eps=1e-5,
-    rope_theta=100.0,
-)
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"qk_norm": False},
-    {"qkv_bias": True},
-    {"rope": "interleaved"},
-    {"rope_dtype": torch.bfloat16},
-    {"window": 4},
-    {"window": 1},
-    {"qk_norm": False, "qkv_bias": True, "rope": "interleaved", "window": 5},
-]
-LENGTH = 13
-
-
-def make(config: StackConfig) -> DecoderStack:
-    stack = DecoderStack(config).eval().requires_grad_(False)
-    generator = torch.Generator().manual_seed(0)
-    for name, parameter in sorted(stack.named_parameters()):
-        noise = torch.randn(parameter.shape, generator=generator)
-        parameter.copy_(1 + 0.2 * noise if "norm" in name else noise * parameter.shape[-1] ** -0.5)
-    return stack
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -93,10 +63,6 @@ def by_formula(stack: DecoderStack, x: Tensor) -> Tensor:
         gate, up = (normed @ weights[f"mlp.{part}_proj.weight"].T for part in ("gate", "up"))
         x = x + (torch.nn.functional.silu(gate) * up) @ weights["mlp.down_proj.weight"].T
     return rms(x, state["norm.weight"], config.rms_norm_eps)
-
-
-def inputs(seed: int = 1) -> Tensor:
-    return torch.randn(LENGTH, PLAIN.hidden_size, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

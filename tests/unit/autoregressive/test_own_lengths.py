@@ -12,20 +12,10 @@ import torch.nn.functional as F
 
 from tests.support import pretend_gpu as pretended
 from tests.support.pretend_gpu import pretend_gpu
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from tests.support.small_stack import PLAIN, on_gpu
 from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 
-CONFIG = StackConfig(
-    hidden_size=24,
-    intermediate_size=40,
-    num_hidden_layers=2,
-    num_attention_heads=6,
-    num_key_value_heads=2,
-    head_dim=8,
-    rms_norm_eps=1e-5,
-    rope_theta=100.0,
-)
+CONFIG = replace(PLAIN, num_attention_heads=6)
 MOST = 21  # positions of the cache
 
 
@@ -89,20 +79,6 @@ def test_rows_without_a_stream_read_few() -> None:
     assert used.tolist() == [1, 1, 4, 4, MOST, MOST, 1, 1]
 
 
-def a_stack(config: StackConfig) -> DecoderStack:
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device("cuda"):
-            stack = DecoderStack(config).requires_grad_(False)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    generator = torch.Generator().manual_seed(0)
-    for _, parameter in sorted(stack.named_parameters()):
-        noise = torch.randn(parameter.shape, generator=generator)
-        parameter.copy_(1 + 0.2 * noise if parameter.dim() == 1 else noise * parameter.shape[-1] ** -0.5)
-    return stack
-
-
 @pytest.mark.parametrize("more", [{}, {"qk_norm": False, "qkv_bias": True, "rope": "interleaved"}])
 def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
     """Streams at different positions, one row without a stream, NaN in another slot; the same and in fewer shapes."""
@@ -111,7 +87,7 @@ def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
     found = []
     for own in (False, True):
         with pretend_gpu() as gpu, torch.inference_mode():
-            stack = a_stack(config)
+            stack = on_gpu(config, torch.bfloat16)
             assert reads_own_lengths(config, stack.like)
             stack.own_lengths = own
             cache = stack.new_cache(6, length + 1)

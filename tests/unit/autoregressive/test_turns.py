@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.support.pretend_gpu import pretend_gpu
-from tests.unit.autoregressive.test_decoder_stack import LENGTH, OPTIONS, PLAIN, inputs, make
+from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
@@ -19,13 +19,6 @@ from voice_clone.autoregressive.stack.turns import fold, norm_tables, turn_in_pl
 from voice_clone.layers.attention import normalise
 
 MORE: list[dict[str, Any]] = [{"num_attention_heads": 2}, {"num_attention_heads": 8}, {"num_key_value_heads": 1}]
-
-
-def on_gpu(config: StackConfig) -> DecoderStack:
-    stack = DecoderStack(config).eval().requires_grad_(False)
-    state = {name: tensor.to("cuda") for name, tensor in make(config).state_dict().items()}
-    stack.load_state_dict(state, assign=True)
-    return stack.requires_grad_(False)
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, *MORE], ids=str)

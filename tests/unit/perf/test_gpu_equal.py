@@ -18,6 +18,7 @@ from perf.families.family import Family
 from perf.families.qwen3_tts import Qwen3TTS
 from tests.support.pretend_gpu import FLASH, pretend_gpu
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
+from tools.families.toolkit import checkpoint_maker
 from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.layers.graphs import GraphRunner
@@ -37,8 +38,9 @@ def family(request: pytest.FixtureRequest) -> type[Family]:
 @pytest.fixture(scope="module")
 def endless(family: type[Family], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("equal")
-    family.make_checkpoint("tiny", folder / "checkpoint")
-    return family.make_endless(folder / "checkpoint", folder / "endless")
+    maker = checkpoint_maker(family.name)
+    maker.make_checkpoint("tiny", 0, folder / "checkpoint")
+    return maker.make_endless(folder / "checkpoint", folder / "endless")
 
 
 @pytest.fixture(scope="module")

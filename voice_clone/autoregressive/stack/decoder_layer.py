@@ -111,7 +111,7 @@ class Attention(nn.Module):
         return qkv
 
     def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D], as they are rounded on a CPU."""
+        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D]; on a CPU."""
         sizes = [self.heads, self.kv_heads]
         qk = qkv[:, :, : sum(sizes)]
         if self.config.qk_norm:

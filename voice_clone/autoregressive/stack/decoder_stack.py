@@ -15,7 +15,7 @@ from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
 from voice_clone.autoregressive.stack.line_cache import LineCache
-from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts
+from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
 from voice_clone.layers.kept import KeptOnGpu
@@ -130,7 +130,7 @@ class DecoderStack(nn.Module):
     """Decoder layers and the norm behind them, in torch: a `Stack`."""
 
     repeatable = False
-    own_lengths = False  # `reads_own_lengths` tells whether it may be set
+    own_lengths = False  # until `try_own_lengths`
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -144,6 +144,10 @@ class DecoderStack(nn.Module):
     @property
     def like(self) -> Tensor:
         return self.norm.weight
+
+    def try_own_lengths(self) -> None:
+        """Set `own_lengths`, if attention over a stream's own length can be had on this device."""
+        self.own_lengths = reads_own_lengths(self.config, self.like)
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)
@@ -229,7 +233,7 @@ class DecoderStack(nn.Module):
         span = Span(slice(0, batch), positions, slice(0, batch), end)
         masked = length > 1 or self.config.window is not None
         mask = self._visible(length, start, x) if masked else None
-        return self._run(x, self._turns(cache, positions, kept=True), mask, cache, span)
+        return self._run(x, self._turns(cache, positions), mask, cache, span)
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
@@ -246,17 +250,13 @@ class DecoderStack(nn.Module):
             self._masks[key] = None if seen is None else additive_mask(seen, like.dtype)
         return self._masks[key]
 
-    def _turns(self, cache: KVCache, positions: Tensor | slice, kept: bool = False) -> list[Turn]:
-        """What turns queries and keys at these positions, [B, T] or T, of each layer.
-
-        Args:
-            kept: the cache is short, so that a GPU keeps the tables of all its positions.
-        """
+    def _turns(self, cache: KVCache, positions: Tensor | slice) -> list[Turn]:
+        """What turns queries and keys at these positions, [B, T] or T, of each layer."""
         if not self.like.is_cuda:
             return [(cache.cos[positions], cache.sin[positions])] * len(self.layers)
         if not self.config.qk_norm:
             return [(widen(cache.turns[positions]),)] * len(self.layers)
-        if kept:
+        if isinstance(cache, LineCache):  # it is short: the tables of all its positions are kept
             folded = cache.folded.get(self.like, lambda: fold(cache.turns, self._norm_tables()))[:, positions]
         else:
             folded = fold(cache.turns[positions], self._norm_tables())

@@ -17,7 +17,6 @@ from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.own_lengths import OwnLengths
 from voice_clone.autoregressive.stack.rotary import rotary_tables
 from voice_clone.autoregressive.stack.turns import turn_tables
-from voice_clone.layers.kept import KeptOnGpu
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class KVCache:
         keys, values: [layers, slots, G, max_length, D]; on a CPU the numbers of each lie one after the other.
         cos, sin: [max_length, D]; on a CPU.
         turns: fp32 [max_length, 2, 2, D/2], see `turn_tables`; on a GPU.
-        folded: of each layer of the stack that fills this, once it needed them of all positions; on a GPU.
     """
 
     cos: Tensor
@@ -70,7 +68,6 @@ class KVCache:
         made = [_zeros((layers, slots, count, max_length, config.head_dim), like) for count in heads]
         self._parts, self._pages = zip(*made, strict=True)
         self.keys, self.values = self._split(self._parts, 2)
-        self.folded: KeptOnGpu[Tensor] = KeptOnGpu()
         if like.is_cuda:
             self.turns = turn_tables(config, max_length, like.device)
         else:

@@ -18,6 +18,8 @@ class LineCache(KVCache):
 
     A frame overwrites what it reads. So each number of streams B has the memory for itself in its frame: lines
     [positions, B, H + 2 G, D], H query heads, G key-value heads.
+
+    Attribute `folded`: the tables of `turns.fold` of all positions, once they were needed.
     """
 
     def __init__(self, config: StackConfig, slots: int, max_length: int, like: Tensor) -> None:
