@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from perf import report
+from perf.families.family import frame_bytes
 from perf.machine import bandwidth, give_threads, keep_threads
 from tests.support.fish import (
     fill_official_codec,
@@ -40,7 +41,6 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.talker_stage import load_network
@@ -115,7 +115,6 @@ def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tup
         "VOICE_CLONE_PRECISION": precision,
     }
     talker, _, _ = load_network(Settings({}, environ, "fish_speech"))
-    assert isinstance(talker, NativeTalker)
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
     stamps = [time.perf_counter()]
     generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), frames))
@@ -125,7 +124,11 @@ def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tup
         stamps.append(time.perf_counter())
         made += [] if frame.payload is None else [frame.payload]
     steps = np.diff(stamps)
-    times = {"prefill": float(steps[0]), "frame": statistics.median(steps[1:].tolist()), "bytes": float(talker.nbytes)}
+    times = {
+        "prefill": float(steps[0]),
+        "frame": statistics.median(steps[1:].tolist()),
+        "bytes": float(frame_bytes(talker)),
+    }
     return times, torch.from_numpy(np.stack(made)).long()
 
 

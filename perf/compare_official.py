@@ -33,6 +33,7 @@ import torch
 from perf import report
 from perf.deviation import compare, forced_logits
 from perf.engines import Ours
+from perf.families.family import frame_bytes
 from perf.families.qwen3_tts import Qwen3TTS
 from perf.machine import bandwidth
 from perf.peers import FRAME_SECONDS, Official
@@ -103,12 +104,12 @@ def run(folder: Path, given: argparse.Namespace) -> None:
         codes, _ = ours.speak(prompt, given.frames)
         if precision == "fp32" and not np.array_equal(codes, expected):
             raise SystemExit("the fp32 codes are not the official ones: nothing was timed")
-        frame_bytes = ours.model.native.nbytes
+        bytes_read = frame_bytes(ours.model.talker)
         figures[precision] = {
             "equal_frames": int((codes == expected).all(axis=1).cumprod().sum()),
             "deviation": asdict(compare(forced, forced_logits(ours.model.talker, prompt, expected))),
-            "bytes_a_frame": frame_bytes,
-            **timed(rivals, partial(_spent, ours, prompt, given.frames), frame_bytes, given),
+            "bytes_a_frame": bytes_read,
+            **timed(rivals, partial(_spent, ours, prompt, given.frames), bytes_read, given),
         }
         if ours is not exact:
             del ours
@@ -132,7 +133,7 @@ class Rivals:
     bf16: Official
 
 
-def timed(rivals: Rivals, speak: Callable[[int], Spent], frame_bytes: int, given: argparse.Namespace) -> dict[str, Any]:
+def timed(rivals: Rivals, speak: Callable[[int], Spent], bytes_read: int, given: argparse.Namespace) -> dict[str, Any]:
     """Runs in turns; ratios of neighbours. Of memory, the highest rate in 0.3 s just before and just after a speech."""
     spent: dict[str, list[Spent]] = {name: [] for name in ("fp32", "bf16", "list", "list of bf16", "ours", "together")}
     reads = []
@@ -167,7 +168,7 @@ def timed(rivals: Rivals, speak: Callable[[int], Spent], frame_bytes: int, given
         "throughput_to_list_of_bf16": totals("list of bf16", together),
         "bytes_a_second": report.summary(reads),
         "bandwidth_share": report.summary(
-            [frame_bytes / each.frame / rate for each, rate in zip(ours, reads, strict=True)]
+            [bytes_read / each.frame / rate for each, rate in zip(ours, reads, strict=True)]
         ),
     }
 

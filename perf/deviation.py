@@ -7,14 +7,14 @@ is fed back, so one difference does not cause the next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.autoregressive.code_head import PredictorParts, complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 
@@ -35,7 +35,7 @@ class Deviation:
 
 
 @torch.inference_mode()
-def forced_logits(talker: Talker | NativeTalker, prompt: Prompt, codes: npt.NDArray[np.int32]) -> tuple[Tensor, Tensor]:
+def forced_logits(talker: Talker, prompt: Prompt, codes: npt.NDArray[np.int32]) -> tuple[Tensor, Tensor]:
     """Logits before each of F frames, the frames before it being `codes` [F, 16]: [F, V] and [F, 15, V']."""
     text = talker.embed_prompt(prompt)
     frames = torch.from_numpy(codes.astype(np.int64))
@@ -52,10 +52,10 @@ def forced_logits(talker: Talker | NativeTalker, prompt: Prompt, codes: npt.NDAr
         seen.append(logits)
         return frames[:, book]
 
-    predictor, code0 = talker.code_predictor, frames[:, 0]
+    code0, predictor = frames[:, 0], cast(PredictorParts, talker.head.predictor)
     embed0 = talker.embed_codec_tokens(code0)
     complete_by_steps(predictor, frame_cache(predictor, len(frames)), states, code0, embed0, choose)
-    return talker.head(states), torch.stack(seen, dim=1)
+    return talker.head.logits(states), torch.stack(seen, dim=1)
 
 
 def compare(exact: tuple[Tensor, Tensor], reduced: tuple[Tensor, Tensor]) -> Deviation:

@@ -16,7 +16,6 @@ from perf.machine import give_threads, keep_threads
 from perf.spent import Spent, clock
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.steps import Steps
@@ -75,8 +74,8 @@ class Ours(Generic[F]):
         graphs: Graphs | None = None
         if slots:
             talker = self.model.talker
-            if isinstance(talker.stack, DecoderStack) and not masked:
-                talker.stack.try_own_lengths()
+            if not masked:
+                talker.stack.prepare(graphs=True)
             self.runners = [GraphRunner.on(talker.stack.like.device) for _ in range(2)]
             self._fixed = Generator(talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()

@@ -20,14 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from perf.engines import Ours
-from voice_clone.autoregressive.code_predictor import complete_by_steps
+from perf.families.family import code_head
+from voice_clone.autoregressive.code_head import PredictorParts, complete_by_steps, frame_cache
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import penalise
 from voice_clone.autoregressive.stream import Frame
@@ -150,13 +151,13 @@ def _codes(frames: Sequence[Frame]) -> Codes:
 
 def _margin(engine: Ours[Any], generator: Generator[Any], slot: int, codes: Codes, other: Codes) -> float:
     """Of the frame that `generator` has just made: in the first codebook where `other` is not `codes`."""
-    family, model = engine.model, generator._model
+    family, model, head = engine.model, generator._model, code_head(engine.model.talker)
     book = int((codes != other).argmax())
     hidden = model.hidden[slot : slot + 1]
     chosen = torch.from_numpy(codes[None].astype(np.int64)).to(hidden.device)
     if book == 0:
         penalty = torch.tensor([[family.sampling(drawn=False).repetition_penalty]], device=hidden.device)
-        logits = penalise(family.talker.head(hidden).float(), model.used[slot : slot + 1], penalty)
+        logits = penalise(head.logits(hidden).float(), model.memory.used[slot : slot + 1], penalty)
     else:
         seen: list[torch.Tensor] = []
 
@@ -164,8 +165,9 @@ def _margin(engine: Ours[Any], generator: Generator[Any], slot: int, codes: Code
             seen.append(logits.float())
             return chosen[:, at]
 
-        cache, first = family.talker.new_frame_cache(1), chosen[:, 0]
-        complete_by_steps(family.predictor, cache, hidden, first, family.embed_first(first), choose)
+        parts, first = cast(PredictorParts, head.predictor), chosen[:, 0]
+        assert head.embed is not None
+        complete_by_steps(parts, frame_cache(parts, 1), hidden, first, head.embed(first), choose)
         logits = seen[book - 1]
     return float((logits[0, codes[book]] - logits[0, other[book]]).abs() / logits.std())
 

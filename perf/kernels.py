@@ -31,9 +31,8 @@ from perf.families.family import Family, Networks
 from perf.kernel_account import Account, Counting
 from tests.support.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
-from voice_clone.autoregressive.sampling import Filters
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import Row, knobs_of
+from voice_clone.autoregressive.steps.rows import Row
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
 from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
@@ -98,8 +97,7 @@ def main() -> int:
 def frame(family: type[Family], networks: Networks, batch: int, length: int, counting: Counting) -> dict[str, Account]:
     """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
     talker = on_gpu(networks.talker, torch.bfloat16)
-    usual = family.sampling(drawn=True)
-    drawn = Filters.of(np.array([usual.first, usual.others]))
+    drawn = talker.head.variant_of(talker.head.columns(family.sampling(drawn=True))[None])
     talker.stack.own_lengths = True  # as a server finds it where torch has that
     counting.positions = length
     runner = GraphRunner()
@@ -107,7 +105,7 @@ def frame(family: type[Family], networks: Networks, batch: int, length: int, cou
     StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK).prepare()
     keys = {
         "talker": ("talker", batch, MAX_LENGTH),
-        "predictor": ("codes", batch, next(kind for kind in talker.kinds if kind.covers(drawn))),
+        "predictor": ("frames", batch, next(variant for variant in talker.head.variants if variant.covers(drawn))),
         "prompt": ("prompt", PREFILL_CHUNK, min(batch, MOST_STREAMS), MAX_LENGTH),
     }
     return {part: counted(runner, key, counting) for part, key in keys.items()}
@@ -139,8 +137,8 @@ def launches(family: type[Family], networks: Networks, batch: int, gpu: PretendG
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)
     step = StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK)
     step.prepare()
-    knobs, draws = knobs_of(family.sampling(drawn=True)), np.zeros(talker.draws)
-    rows = [Row(slot, knobs, draws, False, 1, 300, model.no_text) for slot in range(batch)]
+    columns, draws = talker.head.columns(family.sampling(drawn=True)), np.zeros(talker.head.draws)
+    rows = [Row(slot, columns, draws, False, 1, 300, model.no_text) for slot in range(batch)]
     streams = GraphedStreams(decoder, networks.form, Graphs(runner, batch, family.chunk_frames), most=batch)
     streams.prepare()
     fresh = decoder.new_state(1)

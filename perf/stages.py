@@ -26,7 +26,8 @@ from perf import report
 from perf.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone.autoregressive.code_predictor import frame_cache
+from voice_clone.autoregressive.code_head import frame_cache
+from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import NativeStack
@@ -34,8 +35,6 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder
 from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
@@ -103,17 +102,16 @@ def _bytes(module: Any) -> float:
     return float(sum(weight.nbytes for weight in module.parameters()))
 
 
-def generation(talker: Talker | NativeTalker, config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
+def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
     """Prefill, and for each batch the talker's step, early and late, and the code predictor's 15."""
-    assert isinstance(talker, NativeTalker)
-    stack, predictor = talker.stack, talker.code_predictor
+    stack, predictor = talker.stack, talker.head.predictor
+    assert isinstance(stack, NativeStack) and isinstance(predictor, NativePredictor)
     layers = _weights(config.talker)
     inner = _weights(config.talker.code_predictor_config)
     books = config.talker.num_code_groups
     heads = (
         (books - 1) * config.talker.code_predictor_config.vocab_size * config.talker.code_predictor_config.hidden_size
     )
-    head_bytes = float(sum(head.nbytes for head in predictor.lm_head))
     cache = stack.new_cache(max(batches), LATE + PROMPT + 8)
     size = config.talker.hidden_size
     prompt = torch.randn(PROMPT, size)
@@ -134,7 +132,7 @@ def generation(talker: Talker | NativeTalker, config: Qwen3TTSConfig, batches: S
             Stage(
                 f"code predictor, batch {batch}",
                 _predict(predictor, small, rows, codes),
-                (books - 1) * predictor.nbytes + head_bytes,
+                predictor.frame_bytes,
                 batch * (books * inner + heads),
             )
         )
@@ -145,9 +143,7 @@ def _decode(stack: NativeStack, cache: KVCache, where: list[int], rows: torch.Te
     return lambda: stack.decode(cache, range(len(where)), where, rows)
 
 
-def _predict(
-    predictor: NativeCodePredictor, cache: KVCache, rows: torch.Tensor, codes: torch.Tensor
-) -> Callable[[], Any]:
+def _predict(predictor: NativePredictor, cache: KVCache, rows: torch.Tensor, codes: torch.Tensor) -> Callable[[], Any]:
     knobs = np.tile(SamplingParameters(seed=0, subtalker_do_sample=False).others, (len(rows), 1))
     uniform = torch.zeros(len(rows), predictor.codebooks, dtype=torch.float64)
     draw = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)

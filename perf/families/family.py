@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from perf.spent import Spent
 from tools.families.toolkit import checkpoint_maker
-from voice_clone.autoregressive.code_predictor import PredictorParts
-from voice_clone.autoregressive.sampling import Sampling
+from voice_clone.autoregressive.code_head import CodeHead
+from voice_clone.autoregressive.native_predictor import NativePredictor
+from voice_clone.autoregressive.sampling import CodeSampling
+from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import Talker
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.settings import Settings
 
 Peer = Callable[[Path, str, torch.dtype], Callable[[int], Spent]]
@@ -97,22 +100,13 @@ class Family(ABC):
 
     @staticmethod
     @abstractmethod
-    def sampling(drawn: bool) -> Sampling:
+    def sampling(drawn: bool) -> CodeSampling:
         """The usual draws, or the most likely codes."""
 
     @staticmethod
     @abstractmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Any:
         """The prompt in the tensors that a server's prompt stage has made."""
-
-    @property
-    @abstractmethod
-    def predictor(self) -> PredictorParts:
-        """The parts of the talker's code predictor."""
-
-    @abstractmethod
-    def embed_first(self, codes: torch.Tensor) -> torch.Tensor:
-        """Codes of codebook 0, int64 [B], as the code predictor is given them: [B, H]."""
 
     @abstractmethod
     def a_prompt(self, seed: int = 0) -> Any:
@@ -127,3 +121,17 @@ def random_codes(seed: int, frames: int, limits: int | Sequence[int], books: int
     """Up to `frames` frames, a few less for most seeds: [n, K], each codebook below its limit."""
     shape = frames - seed % 16, books
     return np.random.default_rng(seed).integers(0, limits, shape)
+
+
+def code_head(talker: Talker[Any]) -> CodeHead:
+    """The head of a talker of codes."""
+    assert isinstance(talker.head, CodeHead)
+    return talker.head
+
+
+def frame_bytes(talker: Talker[Any]) -> int:
+    """Bytes of the weights that a frame of a talker in native code reads."""
+    stack, head = talker.stack, code_head(talker)
+    assert isinstance(stack, NativeStack)
+    assert isinstance(head.predictor, NativePredictor) and isinstance(head.logits, NativeLinear)
+    return stack.nbytes + head.predictor.frame_bytes + head.logits.nbytes

@@ -9,20 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from numpy.typing import NDArray
 
 from perf.families.family import Family, Networks, random_codes
 from perf.reference import TEXT, TRANSCRIPT
 from tools.families.fish_speech import checkpoint_maker
 from tools.families.fish_speech.checkpoint_config import SHAPES
-from voice_clone.autoregressive.code_predictor import PredictorParts
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES
 from voice_clone.families.fish_speech.decoder_stage import codec_format, load_decoder, load_torch_decoder
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
-from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
@@ -50,7 +47,7 @@ class FishSpeech(Family):
     }
     embeddings = False
 
-    talker: Talker | NativeTalker
+    talker: Talker
 
     def __init__(self, talker: Settings, decoder: Settings) -> None:
         self.talker, self.config, self.tokenizer = load_network(talker)
@@ -76,13 +73,6 @@ class FishSpeech(Family):
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:
         return Prompt(**{name: tensors[name] for name in TENSORS})
-
-    @property
-    def predictor(self) -> PredictorParts:
-        return self.talker.fast
-
-    def embed_first(self, codes: torch.Tensor) -> torch.Tensor:
-        return self.talker.fast.embed(codes[:, None])[:, 0]
 
     def a_prompt(self, seed: int = 0) -> Prompt:
         limits = self.config.code_limits

@@ -18,13 +18,11 @@ from perf.reference import TEXT, TRANSCRIPT
 from perf.spent import Spent
 from tools.families.qwen3_tts import checkpoint_maker
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
-from voice_clone.autoregressive.code_predictor import PredictorParts
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -67,7 +65,7 @@ class Qwen3TTS(Family):
     greedy_options: ClassVar = {"subtalker_do_sample": False}
     embeddings = True
 
-    talker: Talker | NativeTalker
+    talker: Talker
     decoder: StreamDecoder
 
     def __init__(self, talker: Settings, decoder: Settings) -> None:
@@ -94,19 +92,6 @@ class Qwen3TTS(Family):
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:
         return read_prompt(tensors)
-
-    @property
-    def native(self) -> NativeTalker:
-        """The talker, on a CPU."""
-        assert isinstance(self.talker, NativeTalker)
-        return self.talker
-
-    @property
-    def predictor(self) -> PredictorParts:
-        return self.talker.code_predictor
-
-    def embed_first(self, codes: torch.Tensor) -> torch.Tensor:
-        return self.talker.embed_codec_tokens(codes)
 
     def prompt(self, embedding: npt.NDArray[np.float32], codes: npt.NDArray[np.int32]) -> Prompt:
         """The text in the voice of these artifacts; no codes: by the embedding alone."""

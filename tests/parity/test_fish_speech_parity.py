@@ -26,8 +26,8 @@ from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.networks.native import use_native_code
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
@@ -115,17 +115,17 @@ def test_decoder_makes_the_same_waveform(checkpoint: Checkpoint) -> None:
         assert torch.equal(torch.cat(parts, dim=1), at_once)
 
 
-def ours(talker: Talker | NativeTalker, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
+def ours(talker: Talker, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
     """The likeliest frames [FRAMES, 10], and the logits of codebook 0."""
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
     seen: list[Tensor] = []
-    inner = talker.head
-    talker.head = lambda hidden: seen.append(inner(hidden)[0].clone()) or inner(hidden)  # type: ignore[method-assign,func-returns-value]
+    inner = talker.head.logits
+    talker.head.logits = lambda hidden: seen.append(inner(hidden)[0].clone()) or inner(hidden)  # type: ignore[func-returns-value]
     try:
         generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), FRAMES))
         frames = [generator.step([0])[0] for _ in range(FRAMES)]
     finally:
-        del talker.head
+        talker.head.logits = inner
     payloads = [torch.from_numpy(frame.payload).long() for frame in frames if frame.payload is not None]
     return torch.stack(payloads), seen
 
@@ -136,10 +136,10 @@ def test_talker_makes_the_same_frames(checkpoint: Checkpoint, native: bool) -> N
         checkpoint.config.semantic_start_token_id, load_fish_talker(checkpoint)._end_token, **official_sizes(checkpoint)
     ).eval()
     fill_official_transformer(official, checkpoint.folder)
-    talker: Talker | NativeTalker = load_fish_talker(checkpoint)
+    talker: Talker = load_fish_talker(checkpoint)
     if native:
         assert isinstance(talker, Talker)
-        talker = NativeTalker(talker, "fp32")
+        talker = use_native_code(talker, "fp32")
     prompt = random_prompt(checkpoint, 5)
     expected = generate(official, official_prompt(checkpoint, prompt), FRAMES)
     codes, logits = ours(talker, prompt)

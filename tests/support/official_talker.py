@@ -20,7 +20,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
@@ -57,7 +57,7 @@ class Pair:
         for prefix, module in stages:
             own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
             module.load_state_dict(own, strict=True, assign=True)
-        self.native = NativeTalker(native, "fp32")
+        self.native = use_native_code(native, "fp32")
 
     def official_codes(self, prompt: Prompt, language: str | None, frames: int, **options: Any) -> np.ndarray[Any, Any]:
         """Official codes [frames, 16] for options of the official `generate`, its own defaults for all others."""

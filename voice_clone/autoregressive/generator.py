@@ -1,4 +1,4 @@
-"""Many streams of codec frames from one talker. Knows nothing of queues or servers.
+"""Many streams of frames from one talker. Knows nothing of queues or servers.
 
 Streams sit in slots. Every step advances any subset of them by one frame in one batch: in shapes that follow the live
 streams (eager_step.py), or in fixed shapes that CUDA graphs hold (static_step.py). With fixed shapes the memory of a
@@ -16,22 +16,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.prefixes import PromptPrefixes
-from voice_clone.autoregressive.sampling import knobs
 from voice_clone.autoregressive.steps.eager_step import EagerStep
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import knobs_of
 from voice_clone.autoregressive.steps.static_step import StaticStep
-from voice_clone.autoregressive.stream import Finish, Frame, Stream
+from voice_clone.autoregressive.stream import Frame, Stream
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
-from voice_clone.batching.payload import PayloadForm
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
@@ -39,14 +35,6 @@ from voice_clone.lru_cache import Origin
 P = TypeVar("P")
 
 log = logging.getLogger(__name__)
-
-
-class _Greedy:
-    """Sampling of a stream that makes no frames: `restore` only reads its prompt."""
-
-    seed = 0
-    repetition_penalty = 1.0
-    first = others = knobs(False, 1.0, 0, 1.0)
 
 
 class Generator(Generic[P]):
@@ -81,7 +69,7 @@ class Generator(Generic[P]):
         """
         self.talker = talker
         self.slots, self.max_length = slots, max_length
-        self.payload = PayloadForm(talker.codebooks)
+        self.payload = talker.head.form
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
         self._streams: dict[int, Stream] = {}
@@ -94,9 +82,9 @@ class Generator(Generic[P]):
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the talker's and the code predictor's key-value memory."""
-        frames = self._model.frame_cache
-        return self._model.cache.nbytes + (0 if frames is None else frames.nbytes)
+        """Bytes of the key-value memory of the talker's stack and head."""
+        memory: int = self._model.memory.nbytes
+        return self._model.cache.nbytes + memory
 
     @property
     def live(self) -> frozenset[int]:
@@ -130,7 +118,7 @@ class Generator(Generic[P]):
                 prefix = self.talker.prefix(prompt)
                 if not self.prefixes.has_room(prefix):
                     break
-                self.start(0, TalkerRequest(prompt, _Greedy(), 1, origin=origin))
+                self._start(0, prompt, 1, origin)
                 if unread := prefix.length - self._streams[0].read:
                     self.prefill({0: unread})
                 learned.append((prefix, origin))
@@ -152,28 +140,34 @@ class Generator(Generic[P]):
         Raises:
             InvalidArgument: the prompt does not suit the checkpoint, or prompt and frames do not fit the slot.
         """
+        columns = self.talker.head.columns(request.sampling)
+        stream = self._start(slot, request.prompt, request.max_frames, request.origin)
+        stream.sampling, stream.draws = columns, self.talker.head.new_draws(request.sampling.seed)
+        stream.limit = "budget" if request.budgeted else "length"
+        return stream.unread
+
+    def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> Stream:
+        """A stream whose draws are not known yet. Nothing is changed if this raises."""
         if slot in self._streams or not 0 <= slot < self.slots:
             raise ValueError(f"slot {slot} is taken or none of 0..{self.slots - 1}")
-        prompt, max_frames = request.prompt, request.max_frames
-        self.talker.check(prompt)
+        talker = self.talker
+        talker.check(prompt)
         if max_frames < 1:
             raise InvalidArgument(f"max_frames must be at least 1, got {max_frames}")
-        length = self.talker.prompt_length(prompt)
+        length = talker.prompt_length(prompt)
         if length + max_frames > self.max_length:
             raise InvalidArgument(
                 f"text and reference take {length} positions and max_frames {max_frames}; "
                 f"together at most {self.max_length} fit"
             )
-        text = TextFeed(self.talker.embed_prompt(prompt))
+        text = TextFeed(talker.embed_prompt(prompt))
         place = self._free_place(slot)
-        self._model.used[place] = False
-        draws = Draws(request.sampling.seed, self.talker.draws)
-        prefix = self.talker.prefix(prompt)
-        known = self.prefixes.read(prefix, place, request.origin)
-        limit: Finish = "budget" if request.budgeted else "length"
-        sampling = knobs_of(request.sampling)
-        self._streams[slot] = Stream(place, prefix, text, sampling, draws, max_frames, limit, request.origin, known)
-        return length - known
+        talker.head.clear(self._model.memory, place)
+        prefix = talker.prefix(prompt)
+        known = self.prefixes.read(prefix, place, origin)
+        stream = Stream(place, prefix, text, talker.head.neutral, talker.head.new_draws(0), max_frames, origin, known)
+        self._streams[slot] = stream
+        return stream
 
     @torch.inference_mode()
     def extend(self, slot: int, more: MoreText) -> None:
@@ -214,8 +208,8 @@ class Generator(Generic[P]):
     def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame | None]]:
         """Begin the next frame of every listed stream; of a prompt, first read what is left.
 
-        The talker runs at the beginning of a step, on the frame before, so a stream's first frame costs the code
-        predictor alone. If this raises, no stream has moved, and it may be tried again.
+        The stack runs at the beginning of a step, on the frame before, so a stream's first frame costs the head alone.
+        If this raises, no stream has moved, and it may be tried again.
 
         Returns: what waits for the frames, in the order of `slots`. None: the stream has ended meanwhile, or all its
             frames were begun before.
@@ -232,15 +226,15 @@ class Generator(Generic[P]):
         for stream in going:
             stream.begun += 1
 
-        def frames() -> list[Frame | None]:
+        def wait_for_frames() -> list[Frame | None]:
             if wait is None:
                 return [None] * len(streams)
-            codes, finite = wait()
-            rows = zip(going, codes, finite, strict=True)
-            made = {id(stream): self._frame(stream, row, bool(ok)) for stream, row, ok in rows}
-            return [made.get(id(stream)) for stream in streams]
+            made = wait()
+            rows = zip(going, made.payload, made.ended, made.finite, strict=True)
+            frames = {id(stream): self._frame(stream, *row) for stream, *row in rows}
+            return [frames.get(id(stream)) for stream in streams]
 
-        return frames
+        return wait_for_frames
 
     def step(self, slots: Sequence[int]) -> list[Frame]:
         """Make the next frame of every listed stream, in the order of `slots`: `begin`, and wait."""
@@ -275,24 +269,27 @@ class Generator(Generic[P]):
                 self._model.move(stream.place, place, stream.written)
                 stream.place = place
 
-    def _frame(self, stream: Stream, codes: npt.NDArray[np.int32], finite: bool) -> Frame | None:
+    def _frame(self, stream: Stream, payload: npt.NDArray[Any], ended: bool, finite: bool) -> Frame | None:
         if stream.finish:  # a step before this one has ended it
             return None
         stream.seen += 1
         if not finite:
             stream.finish = "error"
             return Frame(None, "error")
-        if codes[0] == self.talker.end_code:
+        if ended and not self.talker.head.keeps_ending_frame:
             stream.finish = stream.ending
             return Frame(None, stream.ending)
         stream.frames += 1
-        if stream.frames >= stream.max_frames:
+        if ended:
+            stream.finish = stream.ending
+        elif stream.frames >= stream.max_frames:
             stream.finish = stream.limit
-        elif self._is_runaway(stream, int(codes[0])):
+        elif self._is_runaway(stream, payload):
             stream.finish = "runaway"
-        return Frame(codes, stream.finish)
+        return Frame(payload, stream.finish)
 
-    def _is_runaway(self, stream: Stream, code0: int) -> bool:
-        if self._runaway_frames is None or not stream.text.ended(stream.frames):
+    def _is_runaway(self, stream: Stream, payload: npt.NDArray[Any]) -> bool:
+        """Only of codes: numbers of other kinds never come again exactly."""
+        if self._runaway_frames is None or payload.dtype.kind not in "iu" or not stream.text.ended(stream.frames):
             return False
-        return stream.repetition.add(code0) >= self._runaway_frames
+        return stream.repetition.add(int(payload[0])) >= self._runaway_frames

@@ -9,12 +9,9 @@ import torch
 
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import Talker
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
 
 # A cycle of a few frames, repeated exactly for so long after the text was read. Pauses, held vowels and laughter are
@@ -39,10 +36,7 @@ def load_generator(settings: Settings, talker: Talker[Any], frame_rate: float, p
         prefix_bytes: the default of the setting on a CPU; 0: the talker keeps no prefixes, and the setting means
             nothing.
     """
-    if isinstance(talker.stack, NativeStack):
-        leave_threads_to_native_code()
-    if isinstance(talker.stack, DecoderStack) and compute.wants_graphs(settings):
-        talker.stack.try_own_lengths()
+    talker.stack.prepare(compute.wants_graphs(settings))
     max_length = settings.integer("max_length", 4096)
     free = None if talker.stack.like.device.type == "cpu" else torch.cuda.mem_get_info()[0]
     kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)
@@ -81,8 +75,8 @@ def stream_bytes(talker: Talker[Any], max_length: int) -> int:
     """Bytes of key-value memory of a stream of `max_length` positions."""
     config, like = talker.stack.config, talker.stack.like
     position = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * like.element_size()
-    frame_cache = talker.new_frame_cache(1)
-    return position * (max_length + 1) + (0 if frame_cache is None else frame_cache.nbytes)
+    head: int = talker.head.new_memory(1, max_length, like.device).nbytes
+    return position * (max_length + 1) + head
 
 
 def _streams(settings: Settings, talker: Talker[Any], max_length: int, free: int | None) -> int:

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.sampling import Draw
+from voice_clone.autoregressive.code_head import frame_cache
+from voice_clone.autoregressive.sampling import Draw, UnheatedSampler
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import LoadLayer, NativeStack
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
@@ -29,7 +30,7 @@ def layer_loader(load: Load | None, stack: str) -> LoadLayer | None:
 
 
 class NativePredictor:
-    """`PredictorParts`, and a loop over the codebooks as one call.
+    """`PredictorParts`, and a `CodePredictor` whose loop over the codebooks is one call.
 
     Args:
         stack: its layers.
@@ -39,7 +40,6 @@ class NativePredictor:
         codebooks: K.
         precision: of the heads, but not below int8.
         projection: from embeddings to hidden states, if their sizes differ.
-        unheated: whether the draws are those of `UnheatedSampler`.
         part: finds the packed heads.
     """
 
@@ -52,13 +52,11 @@ class NativePredictor:
         codebooks: int,
         precision: Precision,
         projection: nn.Linear | None = None,
-        unheated: bool = False,
         part: Part = made,
     ) -> None:
         kept = head_precision(precision)
         self.stack, self.codebooks = stack, codebooks
         self._vocabulary = size = len(heads[0])
-        self._unheated = unheated
         self._heads = packed = Packed(*part(lambda: _packed(heads, kept).arrays))
         self.lm_head = [NativeLinear(packed[index], size) for index in range(len(heads))]
         self._project = None if projection is None else NativeLinear.of(projection, kept)
@@ -78,6 +76,12 @@ class NativePredictor:
         """Bytes of the packed weights that one pass over the layers reads."""
         return self.stack.nbytes
 
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the packed weights that a frame reads: layers and heads, as often as it reads them."""
+        books = range(self.codebooks - 1)
+        return len(books) * self.nbytes + sum(self.lm_head[book % len(self.lm_head)].nbytes for book in books)
+
     def project(self, x: Tensor) -> Tensor:
         """[..., H] -> [..., C]."""
         return x if self._project is None else self._project(x)
@@ -93,15 +97,20 @@ class NativePredictor:
         books = torch.arange(book - 1, book - 1 + codes.shape[1]) % tables
         return F.embedding(codes + books * size, self.codec_embedding).float()
 
-    def complete(self, cache: KVCache, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw) -> Tensor:
+    def new_memory(self, slots: int) -> KVCache:
+        """As of `CodePredictor`."""
+        return frame_cache(self, slots)
+
+    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw) -> Tensor:
         """As `complete_by_steps` with the draw, in one call."""
+        assert cache is not None
         x = self.project(torch.stack([hidden, embed0], dim=1))  # [B, 2, C]
         count, books = len(code0), self.codebooks - 1
         self._resize(count, cache.cos.shape[0])
         codes = np.zeros((count, books + 1), np.int64)
         codes[:, 0] = code0.numpy()
         finite = np.ones(count, np.bool_)
-        stack, (logits, embeddings) = self.stack, self._shared
+        stack, (logits, embeddings), unheated = self.stack, self._shared, draw.rule is UnheatedSampler
         thread_pool().run(
             predictor.predict,
             books * (LAYER_PHASES * len(stack.norms[0]) + predictor.CODEBOOK_PHASES),
@@ -116,7 +125,12 @@ class NativePredictor:
             (*self._heads.arrays, *self._head_work.per_thread, logits),
             (*self._projection.arrays, *self._projection_work.per_thread, self._bias, embeddings),
             self._tables,
-            (draw.knobs.contiguous().numpy(), draw.uniform.contiguous().numpy(), *self._own, self._unheated),
+            (
+                draw.knobs.contiguous().numpy(),
+                draw.uniform.contiguous().numpy(),
+                *self._own,
+                unheated,
+            ),
             np.array(x.numpy()).reshape(2 * count, -1),
             codes,
             finite,

@@ -47,23 +47,23 @@ class Draws:
 
     Args:
         seed: 64 bits.
-        codebooks: numbers a frame.
+        count: numbers a frame.
     """
 
     AHEAD = 32  # frames
 
-    def __init__(self, seed: int, codebooks: int) -> None:
+    def __init__(self, seed: int, count: int) -> None:
         self._seed = seed
-        self._codebooks = codebooks
+        self._count = count
         self._block = -1
-        self._made = np.zeros((self.AHEAD, codebooks))
+        self._made = np.zeros((self.AHEAD, count))
 
     def of(self, frame: int) -> npt.NDArray[np.float64]:
-        """float64 [codebooks], as `uniforms` gives them."""
+        """float64 [count], as `uniforms` gives them."""
         block, place = divmod(frame, self.AHEAD)
         if block != self._block:
             frames = range(block * self.AHEAD, (block + 1) * self.AHEAD)
-            self._made = uniforms([self._seed] * self.AHEAD, frames, self._codebooks)
+            self._made = uniforms([self._seed] * self.AHEAD, frames, self._count)
             self._block = block
         drawn: npt.NDArray[np.float64] = self._made[place]
         return drawn

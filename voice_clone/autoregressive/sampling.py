@@ -27,7 +27,7 @@ Knobs = tuple[float, float, float, float]
 """Of one row of a sampler: do_sample, temperature, top_k, top_p."""
 
 
-class Sampling(Protocol):
+class CodeSampling(Protocol):
     """How the codes of one stream are drawn."""
 
     @property
@@ -248,15 +248,15 @@ class Draw:
     Attributes:
         knobs: fp32 [B, 4], each stream's `others`.
         uniform: fp64 [B, K], the draws.
-        rule: the sampler; a family with another one sets it before the first draw.
+        rule: the sampler.
     """
 
-    def __init__(self, knobs: Tensor, filters: Filters, uniform: Tensor) -> None:
+    def __init__(self, knobs: Tensor, filters: Filters, uniform: Tensor, rule: type[Sampler] = Sampler) -> None:
         self.knobs = knobs
         self.uniform = uniform
         self._finite: Tensor | None = None
         self._seen: list[Tensor] = []  # logits that are not in it
-        self.rule: type[Sampler] = Sampler
+        self.rule = rule
         self._filters = filters
 
     @cached_property

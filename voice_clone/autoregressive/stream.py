@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ class Frame:
     """What one step brought for one stream.
 
     Attributes:
-        payload: codes int32 [codebooks]; None if the stream ended without a frame (`stop`, `error`).
+        payload: [W], of the dtype of the head's form; None if the stream ended without a frame (`stop`, `error`).
         finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
             it has the frames that its caller wanted; `budget`: it has all frames that its text is granted, and has
             missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too;
@@ -30,7 +30,7 @@ class Frame:
             not finite.
     """
 
-    payload: npt.NDArray[np.int32] | None
+    payload: npt.NDArray[Any] | None
     finish: Finish | None
 
 
@@ -41,13 +41,13 @@ class Stream:
     place: int  # the slot of its memory
     prefix: Prefix
     text: TextFeed
-    knobs: npt.NDArray[np.float64]
+    sampling: npt.NDArray[np.float64]  # columns
     draws: Draws
     max_frames: int
-    limit: Finish  # the finish after so many
-    ending: Finish = field(default="stop", init=False)  # the finish where the model says so
     origin: Origin
     read: int = 0  # prompt positions prefilled
+    limit: Finish = "length"  # the finish after `max_frames`
+    ending: Finish = "stop"  # the finish where the model says so
     begun: int = 0  # frames that steps were begun for
     seen: int = 0  # of them, those whose steps are over
     frames: int = 0  # made so far
@@ -81,4 +81,4 @@ class Stream:
         """What a step needs of it."""
         number = self.begun
         may_stop, text = number >= min_frames, self.text.row(number)
-        return Row(self.place, self.knobs, self.draws.of(number), may_stop, number, self.position, text)
+        return Row(self.place, self.sampling, self.draws.of(number), may_stop, number, self.position, text)

@@ -1,30 +1,35 @@
-"""What a talker of any family is: a decoder stack that makes codec frames.
+"""What a talker of any family is: a decoder stack and a frame head.
 
-A frame: the stack's hidden state gives codebook 0, a code predictor (if the family has several codebooks) the others;
-the frame's embedding plus a text embedding is the stack's next input.
+A frame: the head makes it of the stack's hidden state; the frame's embedding plus a text embedding is the stack's next
+input.
 
-Shapes: B streams, N frames, K codebooks, C hidden size, V vocabulary of codebook 0.
+Shapes: N frames, W numbers of a frame, C hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.sampling import Draw, Filters, Sampling
+from voice_clone.autoregressive.frame_head import FrameHead
 from voice_clone.autoregressive.stack.decoder_stack import Stack
-from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.lru_cache import Origin
 
 P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
+
+
+class Seeded(Protocol):
+    """How a stream's frames are drawn: a seed, and what the talker's head knows besides."""
+
+    @property
+    def seed(self) -> int:
+        """64 bits; with the prompt it determines all draws."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +38,7 @@ class TalkerRequest(Generic[P]):
 
     Attributes:
         prompt: the family's.
-        sampling: how its codes are drawn.
+        sampling: how its frames are drawn, as the talker's head reads it.
         max_frames: the stream ends after so many frames.
         budgeted: they are what the family grants the text. A stream that uses them up has missed its end; one that
             has all frames that its caller asked for has not.
@@ -41,7 +46,7 @@ class TalkerRequest(Generic[P]):
     """
 
     prompt: P
-    sampling: Sampling
+    sampling: Seeded
     max_frames: int
     budgeted: bool = False
     origin: Origin = field(default_factory=Origin.unknown)
@@ -157,41 +162,19 @@ class TextReader(Protocol):
 
 
 class Talker(Protocol[P_contra]):
-    """A family's talker, in torch or native. It keeps no state of streams."""
-
-    @property
-    def codebooks(self) -> int:
-        """K."""
-
-    @property
-    def draws(self) -> int:
-        """Random numbers that a frame takes, at least K."""
-
-    @property
-    def kinds(self) -> Sequence[Filters]:
-        """The kinds of draw that steps of fixed shapes are recorded for. A step takes the first one that covers its
-        rows; the last one covers all.
-        """
-
-    @property
-    def recent_codes(self) -> int:
-        """On how many of the latest frames' codes of codebook 0 the draw of the next one depends."""
-
-    @property
-    def vocabulary(self) -> int:
-        """V."""
-
-    @property
-    def end_code(self) -> int:
-        """The code of codebook 0 that ends a stream."""
-
-    @property
-    def min_frames(self) -> int:
-        """`end_code` cannot come before so many frames."""
+    """A family's talker: a decoder stack and a frame head. It keeps no state of streams."""
 
     @property
     def stack(self) -> Stack:
         """The decoder stack."""
+
+    @property
+    def head(self) -> FrameHead[Any]:
+        """Makes frames of the stack's hidden states."""
+
+    @property
+    def min_frames(self) -> int:
+        """A stream cannot end by itself before so many frames."""
 
     def check(self, prompt: P_contra) -> None:
         """Check a prompt against the checkpoint.
@@ -209,35 +192,5 @@ class Talker(Protocol[P_contra]):
     def embed_prompt(self, prompt: P_contra) -> TalkerInput:
         """Embed a prompt that `check` has passed."""
 
-    def embed_frames(self, codes: Tensor) -> Tensor:
-        """Frames int64 [N, K] -> [N, C]."""
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """Hidden states [B, C] -> logits of codebook 0, [B, V]."""
-
-    def first_code(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
-        """Choose codebook 0.
-
-        Args:
-            logits: [B, V]; may be overwritten.
-            used: bool [B, V], the codes that each stream has used.
-
-        Returns:
-            int64 [B], and whether all values were finite, bool [B].
-        """
-
-    def new_frame_cache(self, slots: int) -> KVCache | None:
-        """Memory of `complete` for up to `slots` frames at once; None if it needs none."""
-
-    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, draw: Draw) -> Tensor:
-        """Complete one frame of each of B streams.
-
-        Args:
-            cache: of `new_frame_cache`.
-            hidden: [B, C], from which code 0 was chosen.
-            code0: int64 [B].
-            draw: chooses the others.
-
-        Returns:
-            int64 [B, K], code 0 first.
-        """
+    def embed_frames(self, payload: Tensor) -> Tensor:
+        """Frames [N, W] as the head made them -> [N, C]."""

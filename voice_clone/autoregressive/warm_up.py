@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import TalkerRequest
 
 P = TypeVar("P")
@@ -22,7 +21,7 @@ Example = Callable[[int, int], TalkerRequest[P]]
 def warm_up(generator: Generator[P], example: Example[P], prefill_chunk: int, seconds: float) -> float:
     """Prefill prompts of a few lengths, and step 1, 2, ... all slots together. Leaves the generator empty.
 
-    Native code is the same for all shapes: there one slot and a short prompt are enough.
+    A repeatable stack runs the same code for all shapes: there one slot and a short prompt are enough.
 
     Args:
         generator: without streams.
@@ -35,8 +34,7 @@ def warm_up(generator: Generator[P], example: Example[P], prefill_chunk: int, se
     started = time.monotonic()
     generator.prepare()
     began = time.monotonic()
-    native = isinstance(generator.talker.stack, NativeStack)
-    for slot in range(1 if native else generator.slots):
+    for slot in range(1 if generator.talker.stack.repeatable else generator.slots):
         request = example(REFERENCE_FRAMES[slot % len(REFERENCE_FRAMES)], FRAMES * generator.slots + 1)
         if time.monotonic() - began > seconds:
             break

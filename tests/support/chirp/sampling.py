@@ -1,4 +1,4 @@
-"""How chirp draws its codes: a `voice_clone.autoregressive.sampling.Sampling`."""
+"""How chirp draws its codes: a `voice_clone.autoregressive.sampling.CodeSampling`."""
 
 from __future__ import annotations
 

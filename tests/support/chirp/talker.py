@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from tests.support.chirp.config import BYTES, ChirpConfig
 from tests.support.chirp.prompt import Prompt
+from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.first_code import TorchFirstCode
-from voice_clone.autoregressive.sampling import KINDS, Draw, Filters
+from voice_clone.autoregressive.sampling import Draw
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.layers.fused import empty_table
 
@@ -33,27 +33,31 @@ class ChirpTalker(nn.Module):
     """Layers, tables and heads."""
 
     min_frames = 0
-    recent_codes = 0
-    kinds = KINDS
 
     def __init__(self, config: ChirpConfig) -> None:
         super().__init__()
         talker, sizes = config.talker, config.codebook_sizes
         self.config = config
-        self.codebooks = self.draws = len(sizes)
-        self.end_code = sizes[0]
-        self.vocabulary = sizes[0] + 1
+        self.codebooks = len(sizes)
         self.stack = DecoderStack(
             StackConfig.of(talker, qk_norm=False, qkv_bias=True, rope="interleaved", window=talker.window)
         )
         self.timbre = nn.Linear(config.timbre_size, talker.hidden_size)
         self.bytes = empty_table(START_MARK + 1, talker.hidden_size)
         self.vibrato = nn.Parameter(torch.empty(talker.hidden_size))
-        rows = [self.vocabulary, *sizes[1:]]
+        rows = [sizes[0] + 1, *sizes[1:]]
         self.codes = empty_table(sum(rows), talker.hidden_size)  # of all codebooks, one after the other
         self._first_rows = [0, *accumulate(rows[:-1])]
         self.heads = nn.ModuleList(nn.Linear(talker.hidden_size, size, bias=False) for size in rows)
-        self._first_code: TorchFirstCode | None = None  # made with the first logits, whose device it needs
+        self.head = CodeHead(
+            end_code=sizes[0],
+            vocabulary=rows[0],
+            logits=self.heads[0],
+            first=TorchFirstCode(np.zeros(rows[0], np.bool_), sizes[0]),
+            predictor=self,
+            embed=lambda code0: self.codes(code0),
+            codebooks=len(sizes),
+        )
 
     def check(self, prompt: Prompt) -> None:
         prompt.check(self.config)
@@ -78,20 +82,10 @@ class ChirpTalker(nn.Module):
         rows: Tensor = self.codes(codes + torch.tensor(self._first_rows, device=codes.device))
         return rows.sum(1)
 
-    def head(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.heads[0](hidden)
-        return logits
-
-    def first_code(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
-        if self._first_code is None:
-            none = torch.zeros(self.vocabulary, dtype=torch.bool, device=logits.device)
-            self._first_code = TorchFirstCode(none, self.end_code)
-        return self._first_code(logits, used, table, filters)
-
-    def new_frame_cache(self, slots: int) -> None:
+    def new_memory(self, slots: int) -> None:
         return None
 
-    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, draw: Draw) -> Tensor:
+    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw) -> Tensor:
         codes = [code0]
         for book in range(1, self.codebooks):
             hidden = hidden + self.codes(codes[-1] + self._first_rows[book - 1])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.talkers import make_talker, read_config
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 
@@ -16,6 +16,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 
 
 @pytest.fixture(scope="module", params=["torch", "native"])
-def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker | NativeTalker:
+def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
     talker = make_talker(config, 0)
-    return NativeTalker(talker, "fp32") if request.param == "native" else talker
+    return use_native_code(talker, "fp32") if request.param == "native" else talker

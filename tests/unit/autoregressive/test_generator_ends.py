@@ -39,14 +39,14 @@ def test_a_step_that_raised_may_be_tried_again(
     frames = []
     for number in range(8):
         with monkeypatch.context() as patch:  # fails at the last moment
-            complete = talker.complete
+            complete = talker.head.predictor.complete
 
             def fail(*args: Any, **kwargs: Any) -> Any:
                 complete(*args, **kwargs)  # noqa: B023
                 raise RuntimeError("out of memory")
 
             if number % 2:
-                patch.setattr(talker, "complete", fail)
+                patch.setattr(talker.head.predictor, "complete", fail)
                 with pytest.raises(RuntimeError, match="out of memory"):
                     generator.step([0, 1])
         frames.append([*generator.step([0]), *generator.step([1])] if number % 4 == 3 else generator.step([0, 1]))
@@ -81,13 +81,13 @@ def test_a_stopped_stream_needs_no_code_predictor(config: Qwen3TTSConfig, monkey
     widths = []
     talker = make_talker(config, 3)
     make_restless(talker.codec_head, 3)
-    complete = talker.complete
+    complete = talker.head.predictor.complete
 
     def counted(cache: Any, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
         widths.append(hidden.shape[0])
         return complete(cache, hidden, *rest)
 
-    monkeypatch.setattr(talker, "complete", counted)
+    monkeypatch.setattr(talker.head.predictor, "complete", counted)
     generator = Generator(talker, 4, MAX_LENGTH)
     for slot in range(4):
         generator.start(slot, TalkerRequest(make_prompt(config, slot), GREEDY, 30))
@@ -112,7 +112,7 @@ def test_a_runaway_ends(
     def draw(cache: Any, hidden: torch.Tensor, first: torch.Tensor, *_: Any) -> torch.Tensor:
         return torch.cat((first[:, None], torch.randint(2048, (1, others))), dim=1)
 
-    monkeypatch.setattr(talker, "complete", draw)
+    monkeypatch.setattr(talker.head.predictor, "complete", draw)
     text = len(build_talker_input(talker, config, prompt).trailing_text)
     assert 0 < text < 30
     generator = Generator(talker, 1, MAX_LENGTH, runaway_frames=limit)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.talkers import read_config
+from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.sampling import USUAL
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.static_step import StaticStep
@@ -48,7 +49,7 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
         runner = GraphRunner()
         StaticStep(FrameModel(talker, BATCH, LENGTH, idle_rows=True), runner, False, 32).prepare()
         found = {}
-        for key in (("talker", BATCH, LENGTH), ("codes", BATCH, USUAL)):
+        for key in (("talker", BATCH, LENGTH), ("frames", BATCH, CodeVariant(USUAL, USUAL))):
             runner._replays[key]()
             seen.clear()
             runner._replays[key]()
@@ -57,7 +58,7 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
     below = config.talker.code_predictor_config.num_hidden_layers
     assert found["talker"] == {"rms_norm": 3 * layers + 1, "cache": layers, "added masks": layers}
     # Its projections write to the cache. Its first two positions are a pair: the norm of the last state takes a copy.
-    assert found["codes"] == {
+    assert found["frames"] == {
         "rms_norm": (3 * below + 1) * predicted,
         "rms_norm of a part": 1,
         "added masks": below,

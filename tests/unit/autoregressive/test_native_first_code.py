@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.first_code import NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.first_code import FIRST, NEUTRAL, CodeRows, NativeFirstCode, TorchFirstCode
 from voice_clone.autoregressive.sampling import Filters
 from voice_clone.autoregressive.steps.rows import Row, RowTable
 
@@ -46,20 +47,20 @@ class Rows:
         return Rows(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
-def suppressed() -> Tensor:
-    mask = torch.zeros(CODES, dtype=torch.bool)
+def suppressed() -> np.ndarray[Any, np.dtype[np.bool_]]:
+    mask = np.zeros(CODES, np.bool_)
     mask[180:] = True
     mask[END] = False
     return mask
 
 
-def table(rows: Rows) -> tuple[RowTable, Filters]:
+def table(rows: Rows) -> tuple[CodeRows, Filters]:
     """The rows as a step has them."""
     packed = [
         Row(
             slot=index,
-            knobs=np.array([float(rows.penalty[index]), *rows.knobs[index].tolist(), 0.0, 1.0, 0.0, 1.0]),
-            uniform=rows.uniform[index : index + 1].numpy(),
+            sampling=np.array([float(rows.penalty[index]), *rows.knobs[index].tolist(), 0.0, 1.0, 0.0, 1.0]),
+            draws=rows.uniform[index : index + 1].numpy(),
             may_stop=bool(rows.may_stop[index]),
             frame=0,
             position=0,
@@ -67,8 +68,9 @@ def table(rows: Rows) -> tuple[RowTable, Filters]:
         )
         for index in range(len(rows.logits))
     ]
-    found = RowTable.pack(packed, 1, 0)
-    return RowTable(torch.from_numpy(found)), RowTable.filters(found)[0]
+    found = RowTable(torch.from_numpy(RowTable.pack(packed, NEUTRAL, 1, 0)), 1)
+    filters = Filters.of(np.array([row.sampling[FIRST] for row in packed]))
+    return CodeRows(found, torch.zeros(len(packed), 0)), filters
 
 
 def native(rows: Rows) -> tuple[Tensor, Tensor]:

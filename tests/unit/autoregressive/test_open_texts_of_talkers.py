@@ -19,7 +19,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.batching.engine import Engine
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -40,7 +40,7 @@ def codes_of(collector: Collector) -> Codes:
     return np.concatenate([chunk.payload for chunk in collector.chunks])
 
 
-def engine_of(talker: Talker | NativeTalker, deterministic: bool, ahead: bool) -> Engine[TalkerRequest[Prompt]]:
+def engine_of(talker: Talker, deterministic: bool, ahead: bool) -> Engine[TalkerRequest[Prompt]]:
     generator = Generator(talker, SLOTS, MAX_LENGTH, deterministic, 5, GraphRunner() if ahead else None)
     return Engine(generator, schedule=(1, 2, 4), max_queue=64, prefill_chunk=PREFILL)
 
@@ -61,7 +61,7 @@ def write(engine: Engine[TalkerRequest[Prompt]], name: str, prompt: Prompt, begi
 
 @pytest.mark.parametrize(("deterministic", "ahead"), [(False, False), (True, False), (False, True)])
 def test_codes_equal_those_of_the_whole_text(
-    talker: Talker | NativeTalker, config: Qwen3TTSConfig, deterministic: bool, ahead: bool
+    talker: Talker, config: Qwen3TTSConfig, deterministic: bool, ahead: bool
 ) -> None:
     rng = random.Random(7)
     prompts = [make_prompt(config, i, icl=i % 2 == 1, language=(None, "english")[i % 3 == 0]) for i in range(STREAMS)]
@@ -93,7 +93,7 @@ def test_codes_equal_those_of_the_whole_text(
     engine.close()
 
 
-def test_a_text_that_is_cut_ends_as_such(talker: Talker | NativeTalker, config: Qwen3TTSConfig) -> None:
+def test_a_text_that_is_cut_ends_as_such(talker: Talker, config: Qwen3TTSConfig) -> None:
     """The end code then has another name; a text without any token is no reason to fail."""
     with torch.no_grad():
         generator = Generator(talker, 1, MAX_LENGTH)
@@ -113,7 +113,7 @@ def test_rows_do_not_depend_on_the_others(tmp_path: Path, native: bool) -> None:
     config = read_config("projected", tmp_path / "checkpoint")
     wide = dataclasses.replace(config, talker=dataclasses.replace(config.talker, text_hidden_size=2048))
     torch_talker = make_talker(wide, 0)
-    talker: Talker | NativeTalker = NativeTalker(torch_talker, "fp32") if native else torch_talker
+    talker: Talker = use_native_code(torch_talker, "fp32") if native else torch_talker
     ids = torch.arange(40)
     with torch.inference_mode():
         together = talker.embed_text(ids)

@@ -14,7 +14,8 @@ from tests.support.talkers import codes_of, make_prompt, make_talker, read_confi
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -30,11 +31,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 
 
 @pytest.fixture(scope="module")
-def talker(config: Qwen3TTSConfig) -> NativeTalker:
-    return NativeTalker(make_talker(config, 0), "fp32")
+def talker(config: Qwen3TTSConfig) -> Talker:
+    return use_native_code(make_talker(config, 0), "fp32")
 
 
-def generator_of(talker: NativeTalker, config: Qwen3TTSConfig, prefix_bytes: int) -> Generator[Prompt]:
+def generator_of(talker: Talker, config: Qwen3TTSConfig, prefix_bytes: int) -> Generator[Prompt]:
     return Generator(talker, 2, MAX_LENGTH, prefix_bytes=prefix_bytes)
 
 
@@ -69,7 +70,7 @@ VOICES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("piece", [1, 5, MAX_LENGTH])
 @pytest.mark.parametrize("kinds", VOICES, ids=str)
 def test_a_voice_is_read_once_and_no_bit_shows_it(
-    talker: NativeTalker, config: Qwen3TTSConfig, kinds: dict[str, Any], piece: int
+    talker: Talker, config: Qwen3TTSConfig, kinds: dict[str, Any], piece: int
 ) -> None:
     """Another text in another slot, read in pieces of any size."""
     first = make_prompt(config, 3, **kinds)
@@ -91,7 +92,7 @@ def test_a_voice_is_read_once_and_no_bit_shows_it(
     np.testing.assert_array_equal(*codes)
 
 
-def test_a_transcript_longer_than_its_clip(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
+def test_a_transcript_longer_than_its_clip(talker: Talker, config: Qwen3TTSConfig) -> None:
     """The rest of it comes frame by frame, and the last position is always read: the first frame comes from it."""
     prompt = make_prompt(config, 3, icl=True)
     short = replace(prompt, reference_codes=prompt.reference_codes[:2], reference_ids=np.arange(9, dtype=np.int32))
@@ -100,7 +101,7 @@ def test_a_transcript_longer_than_its_clip(talker: NativeTalker, config: Qwen3TT
     assert [unread(generator, short), unread(generator, short)] == [prefill_length(short), 1]
 
 
-def test_every_part_of_a_voice_distinguishes_its_prefix(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
+def test_every_part_of_a_voice_distinguishes_its_prefix(talker: Talker, config: Qwen3TTSConfig) -> None:
     prompt = make_prompt(config, 3, icl=True, language="english")
     generator = generator_of(talker, config, 1 << 20)
     others = [
@@ -119,9 +120,7 @@ def test_every_part_of_a_voice_distinguishes_its_prefix(talker: NativeTalker, co
         assert unread(generator, other) < prefill_length(other)
 
 
-def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(
-    talker: NativeTalker, config: Qwen3TTSConfig
-) -> None:
+def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(talker: Talker, config: Qwen3TTSConfig) -> None:
     one, two, three = (make_prompt(config, seed) for seed in (1, 2, 3))
     length = voice_length(one)
     generator = generator_of(talker, config, positions_of(config, 2 * length) + 1)
@@ -135,7 +134,7 @@ def test_the_longest_unused_goes_first_and_bytes_stay_below_the_limit(
     assert small.prefixes.nbytes == 0
 
 
-def test_a_reset_forgets(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
+def test_a_reset_forgets(talker: Talker, config: Qwen3TTSConfig) -> None:
     prompt = make_prompt(config, 1)
     generator = generator_of(talker, config, 1 << 20)
     unread(generator, prompt)
@@ -150,7 +149,7 @@ def test_only_of_native_code(config: Qwen3TTSConfig) -> None:
     assert generator.restore([known(prompt)], 60.0) == 0
 
 
-def test_voices_are_restored_beforehand(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
+def test_voices_are_restored_beforehand(talker: Talker, config: Qwen3TTSConfig) -> None:
     """As many as fit; the most wanted is the last to go; what belongs to another checkpoint is passed over."""
     prompts = [make_prompt(config, seed) for seed in range(4)]
     foreign = replace(prompts[0], speaker_embedding=prompts[0].speaker_embedding[:-1])
@@ -164,7 +163,7 @@ def test_voices_are_restored_beforehand(talker: NativeTalker, config: Qwen3TTSCo
     assert generator_of(talker, config, 1 << 20).restore(map(known, prompts), 1e-9) == 0
 
 
-def test_a_forgotten_voice_leaves_no_prefix(talker: NativeTalker, config: Qwen3TTSConfig) -> None:
+def test_a_forgotten_voice_leaves_no_prefix(talker: Talker, config: Qwen3TTSConfig) -> None:
     """Neither the one that is there, nor one of a stream that found the voice before."""
     prompt, generator = make_prompt(config, 1), generator_of(talker, config, 1 << 20)
     whole = prefill_length(prompt)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.first_code import (
+    NEUTRAL,
     RECENT_CODES,
+    CodeRows,
     NativeRepetitionAwareFirstCode,
     RepetitionAwareFirstCode,
 )
@@ -86,10 +88,9 @@ def table(rows: int, sampling: tuple[bool, float, int, float], recent: Sequence[
     fixed = np.array([1.0, *first, *first])
     uniform = numbers(rows).numpy()
     made = [Row(n, fixed, uniform[n], may_stop, 0, 0, torch.zeros(1)) for n in range(rows)]
-    packed = RowTable.pack(made, 2, 0)
-    table = RowTable(torch.from_numpy(packed))
-    table.recent = torch.tensor([*[-1] * (RECENT_CODES - len(recent)), *recent]).expand(rows, -1)
-    return table, RowTable.filters(packed)[0]
+    packed = RowTable.pack(made, NEUTRAL, 2, 0)
+    latest = torch.tensor([*[-1] * (RECENT_CODES - len(recent)), *recent]).expand(rows, -1)
+    return CodeRows(RowTable(torch.from_numpy(packed), 2), latest), Filters.of(np.array([first]))
 
 
 def first_codes(kind: str, logits: Tensor, *arguments: Any) -> Tensor:

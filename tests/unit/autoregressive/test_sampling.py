@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from tests.support.talkers import make_sampler
+from tests.support.talkers import make_sampler, make_talker, read_config
+from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms
-from voice_clone.autoregressive.sampling import KINDS, Filters, Sampler, finite_rows, knobs, penalise
-from voice_clone.autoregressive.steps.rows import Row, RowTable
+from voice_clone.autoregressive.sampling import Filters, Sampler, finite_rows, knobs, penalise
+from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps.rows import Row
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.talker import suppressed_ids
@@ -200,8 +203,10 @@ def test_rows_that_all_draw_among_few_codes_touch_no_other_row() -> None:
         assert finite_rows(broken).tolist() == [True, False, False, False, True]
 
 
-def test_what_the_rows_of_a_step_need() -> None:
+def test_what_the_rows_of_a_step_need(tmp_path: Path) -> None:
     """Rows without a stream change nothing."""
+    model = FrameModel(make_talker(read_config("equal", tmp_path / "checkpoint"), 0), 4, 8)
+    draws = np.zeros(model.talker.head.draws)
     few, all_codes, likeliest = knobs(True, 1.0, 50, 1.0), knobs(True, 1.0, 0, 1.0), knobs(False, 1.0, 50, 1.0)
     for rows, expected in (
         ([few, few], Filters(True, 50, False, limited=True)),
@@ -209,14 +214,12 @@ def test_what_the_rows_of_a_step_need() -> None:
         ([few, likeliest], Filters(True, 50, False)),
         ([likeliest], Filters(False, 0, False)),
     ):
-        made = [
-            Row(n, np.array([1.0, *row, *few]), np.zeros(2), True, 0, 0, torch.zeros(1)) for n, row in enumerate(rows)
-        ]
-        first, others = RowTable.filters(RowTable.pack([None, *made, None], 2, 0))
-        assert first == expected and others == Filters(True, 50, False, limited=True)
-        kind = next(kind for kind in KINDS if kind.covers(first) and kind.covers(others))
-        assert kind.limited == (rows == [few, few])
-    assert not RowTable.filters(RowTable.pack([None], 2, 0))[0].sampled
+        made = [Row(n, np.array([1.0, *row, *few]), draws, True, 0, 0, torch.zeros(1)) for n, row in enumerate(rows)]
+        needed = model.variant(model.pack([None, *made, None]))
+        assert needed == CodeVariant(expected, Filters(True, 50, False, limited=True))
+        variant = next(variant for variant in model.talker.head.variants if variant.covers(needed))
+        assert variant.first.limited == (rows == [few, few])
+    assert not model.variant(model.pack([None])).first.sampled
 
 
 def test_penalty() -> None:
@@ -247,7 +250,7 @@ def test_top_k_comes_before_top_p() -> None:
 
 def test_suppressed_ids() -> None:
     config = TalkerConfig(text_vocab_size=10, vocab_size=3072, codec_eos_token_id=2150)
-    allowed = (~suppressed_ids(config, CPU)).nonzero()[:, 0].tolist()
+    allowed = np.flatnonzero(~suppressed_ids(config)).tolist()
     assert allowed == [*range(2048), 2150]
 
 

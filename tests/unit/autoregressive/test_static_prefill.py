@@ -16,7 +16,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.steps import static_prefill, static_step
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
@@ -76,7 +76,9 @@ def test_new_streams_are_read_together(
     piece: int,
 ) -> None:
     """More streams than a step takes, in pieces that fit it or not, in any order of slots."""
-    generator = static(NativeTalker(make_talker(config, 0), "fp32") if native else talker, deterministic=deterministic)
+    generator = static(
+        use_native_code(make_talker(config, 0), "fp32") if native else talker, deterministic=deterministic
+    )
     slots = [3, 0, 5, 1, 4, 2]
     left = {
         slot: generator.start(slot, TalkerRequest(prompt, HOW, FRAMES))

@@ -27,7 +27,7 @@ MAX_LENGTH = 96
 
 def shapes(talker: Any) -> int:
     """Batches of 1, 2 and all: of 6 lengths, and of each kind of draw; steps that read prompts."""
-    return 3 * (6 + len(talker.kinds)) + 2 * 3 * 4
+    return 3 * (6 + len(talker.head.variants)) + 2 * 3 * 4
 
 
 @dataclass(frozen=True)

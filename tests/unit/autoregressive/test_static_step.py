@@ -180,7 +180,7 @@ def test_a_step_that_raised_may_be_tried_again(
     dynamic = Generator(talker, 1, MAX_LENGTH)
     for generator in (static, dynamic):
         generator.start(0, case)
-    complete = talker.complete
+    complete = talker.head.predictor.complete
 
     def fail(*args: Any) -> Any:
         complete(*args)
@@ -189,7 +189,7 @@ def test_a_step_that_raised_may_be_tried_again(
     codes = []
     for _ in range(6):
         with monkeypatch.context() as patch:
-            patch.setattr(talker, "complete", fail)
+            patch.setattr(talker.head.predictor, "complete", fail)
             with pytest.raises(RuntimeError, match="out of memory"):
                 static.step([0])
         codes.append(taken(static.step([0])[0]))
@@ -219,7 +219,7 @@ def test_frames_read_few_positions_in_vain(talker: Talker, config: Qwen3TTSConfi
 
 def test_recording_moves_no_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
     generator = Generator(talker, 3, MAX_LENGTH, runner=GraphRunner(Recorder()))
-    memory = [generator._model.used, generator._model.hidden, generator._model.cache.keys[..., :MAX_LENGTH, :]]
+    memory = [generator._model.memory.used, generator._model.hidden, generator._model.cache.keys[..., :MAX_LENGTH, :]]
     generator.prepare()
     assert not any(tensor.any() for tensor in memory)
 

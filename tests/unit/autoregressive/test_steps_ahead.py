@@ -202,7 +202,7 @@ def test_a_late_stream_keeps_no_large_batch(calm: Talker, config: Qwen3TTSConfig
     for slot in (0, 1, 2, 3, 4, 5, 7):
         generator.free(slot)
     model, written = generator._model, generator._streams[6].written
-    memories, caches = (model.hidden, model.used, model.newest), (model.cache.keys, model.cache.values)
+    memories, caches = (model.hidden, model.newest, *model.memory.by_slot[:1]), (model.cache.keys, model.cache.values)
     before = [memory[6].clone() for memory in memories], [cache[:, 6].clone() for cache in caches]
     with torch.inference_mode():
         generator._compact()

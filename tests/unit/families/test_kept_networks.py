@@ -64,8 +64,8 @@ def spoken(talker: Any) -> list[torch.Tensor]:
     stack = talker.stack
     embeds = torch.randn(7, len(stack.like), generator=torch.Generator().manual_seed(0))
     hidden = stack.prefill(stack.new_cache(1, 8), 0, embeds)
-    predictor = getattr(talker, "code_predictor", None) or talker.fast
-    return [hidden, talker.head(hidden[None]), *(head(hidden[None]) for head in predictor.lm_head[:2])]
+    head = talker.head
+    return [hidden, head.logits(hidden[None]), *(each(hidden[None]) for each in head.predictor.lm_head[:2])]
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])

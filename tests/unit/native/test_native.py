@@ -22,7 +22,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.instructions import INSTRUCTIONS
@@ -139,7 +139,7 @@ def test_a_prompt_is_the_same_in_chunks_of_any_size(precision: Precision, config
 @DOTS
 def test_a_prompt_in_bf16_is_closer_than_bf16_throughout(config: Qwen3TTSConfig) -> None:
     exact, halves = make_talker(config, 0), make_talker(config, 0).to(torch.bfloat16)
-    native = NativeTalker(make_talker(config, 0), "bf16")
+    native = use_native_code(make_talker(config, 0), "bf16")
     embeds = torch.randn(40, config.talker.hidden_size, generator=torch.Generator().manual_seed(0)).bfloat16()
     with torch.no_grad():
         for parameter in exact.parameters():
@@ -260,7 +260,7 @@ def rounded(talker: Talker, precision: Precision) -> Talker:
     return talker
 
 
-def greedy(talker: Talker | NativeTalker, config: Qwen3TTSConfig, seed: int) -> npt.NDArray[np.int32]:
+def greedy(talker: Talker, config: Qwen3TTSConfig, seed: int) -> npt.NDArray[np.int32]:
     generator = Generator(talker, 1, 96)
     how = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
     generator.start(0, TalkerRequest(make_prompt(config, seed, icl=seed % 2 == 1), how, FRAMES))
@@ -269,7 +269,7 @@ def greedy(talker: Talker | NativeTalker, config: Qwen3TTSConfig, seed: int) -> 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_talker_is_that_with_the_rounded_weights(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
-    native, reference = NativeTalker(make_talker(config, 0), precision), rounded(make_talker(config, 0), precision)
+    native, reference = use_native_code(make_talker(config, 0), precision), rounded(make_talker(config, 0), precision)
     embeds = torch.randn(20, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
     hidden = []
     for talker in (native, reference):
@@ -289,7 +289,7 @@ def test_a_talker_is_that_with_the_rounded_weights(precision: Precision, config:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
-    talker = NativeTalker(make_talker(config, 3), precision)
+    talker = use_native_code(make_talker(config, 3), precision)
     cases = [(make_prompt(config, i, icl=i % 2 == 1), SamplingParameters(seed=i), 8 + i) for i in range(5)]
     together = Generator(talker, 5, 96)
     for slot, case in enumerate(cases):

@@ -40,7 +40,12 @@ class Stack(Protocol):
 
     @property
     def repeatable(self) -> bool:
-        """Whether no bit of a result depends on how many positions, or which other streams, are in the same call."""
+        """Whether no bit of a result depends on how many positions, or which other streams, are in the same call: the
+        same code then runs for all shapes.
+        """
+
+    def prepare(self, graphs: bool) -> None:
+        """Settle what depends on the machine, before anything else is called; `graphs`: CUDA graphs will hold steps."""
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         """A key-value cache of `slots` streams of at most `max_length` positions."""
@@ -130,7 +135,7 @@ class DecoderStack(nn.Module):
     """Decoder layers and the norm behind them, in torch: a `Stack`."""
 
     repeatable = False
-    own_lengths = False  # until `try_own_lengths`
+    own_lengths = False  # until `prepare`
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -145,9 +150,9 @@ class DecoderStack(nn.Module):
     def like(self) -> Tensor:
         return self.norm.weight
 
-    def try_own_lengths(self) -> None:
-        """Set `own_lengths`, if attention over a stream's own length can be had on this device."""
-        self.own_lengths = reads_own_lengths(self.config, self.like)
+    def prepare(self, graphs: bool) -> None:
+        """Set `own_lengths`, if graphs are used and attention over a stream's own length can be had on this device."""
+        self.own_lengths = graphs and reads_own_lengths(self.config, self.like)
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)

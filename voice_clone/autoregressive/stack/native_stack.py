@@ -17,7 +17,7 @@ from voice_clone.native.aligned import empty, zeros
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
 from voice_clone.native.packed_file import Part, made
-from voice_clone.native.thread_pool import thread_pool
+from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
 
 PROJECTIONS = 4  # of a layer: queries, keys and values; output; gate and up; down
@@ -102,6 +102,10 @@ class NativeStack:
     def nbytes(self) -> int:
         """Bytes of the packed projections."""
         return sum(array.nbytes for arrays in self.weights for array in arrays)
+
+    def prepare(self, graphs: bool) -> None:
+        """torch's threads would take the processors from native code."""
+        leave_threads_to_native_code()
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)

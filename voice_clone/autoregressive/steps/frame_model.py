@@ -3,19 +3,21 @@
 Nothing here reads a value on the device: what these functions do depends on shapes and on what the host knows. So they
 run eagerly on rows of any slots as well as in a CUDA graph.
 
-Shapes: B rows, K codebooks, C hidden size, V vocabulary of codebook 0.
+Shapes: B rows, W numbers of a frame, C hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.sampling import Draw, Filters
-from voice_clone.autoregressive.steps.rows import RowTable
+from voice_clone.autoregressive.frame_head import Batch, Variant
+from voice_clone.autoregressive.steps.rows import FIXED, LIVE, Row, RowTable
 from voice_clone.autoregressive.talker import Talker
 
 
@@ -25,12 +27,9 @@ class FrameModel:
     Attributes:
         idle_position: where rows that do not move write their keys and values: behind the last position of any stream.
         cache: of the talker's stack.
-        frame_cache: of the code predictor; None if there is none.
+        memory: of the talker's head.
         hidden: [slots, C], the talker's state from which each slot's next frame comes.
-        used: bool [slots, V], the codes that each slot's stream has used, up to the frame before the newest at least.
-        newest: int64 [slots, K], each slot's newest frame. The host need not know it to have the next one made.
-        history: int64 [slots, R + frames], codebook 0 of the frames before the newest at least, behind R times -1; of a
-            talker with R recent codes.
+        newest: [slots, W], each slot's newest frame. The host need not know it to have the next one made.
     """
 
     def __init__(self, talker: Talker[Any], slots: int, max_length: int, idle_rows: bool = False) -> None:
@@ -38,67 +37,60 @@ class FrameModel:
         self.talker = talker
         self.slots = slots
         self.idle_position = max_length
-        like = talker.stack.like
+        like, head = talker.stack.like, talker.head
         self.device = like.device
         self.cache = talker.stack.new_cache(slots, max_length + idle_rows)
-        self.frame_cache = talker.new_frame_cache(slots)
+        self.memory = head.new_memory(slots, max_length, self.device)
         size = like.shape[-1]
         self.hidden = torch.zeros(slots, size, dtype=like.dtype, device=self.device)
-        self.used = torch.zeros(slots, talker.vocabulary, dtype=torch.bool, device=self.device)
-        self.newest = torch.zeros(slots, talker.codebooks, dtype=torch.int64, device=self.device)
-        recent, room = talker.recent_codes, max_length + 1 if talker.recent_codes else 0
-        self.history = torch.full((slots, recent + room), -1, dtype=torch.int64, device=self.device)
-        self._window = torch.arange(recent, device=self.device)
+        self.newest = torch.zeros(slots, head.form.width, dtype=head.dtype, device=self.device)
         self.no_text = torch.zeros(size, dtype=like.dtype, device=self.device)
 
-    def advance(self, slots: Tensor, table: RowTable, text: Tensor, decode: Callable[[Tensor], Tensor]) -> None:
-        """Read the newest frame of the rows that move, so that `hidden` and `used` are those of the next one.
+    def pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
+        """The table of a step; None is a row without a stream."""
+        head = self.talker.head
+        return RowTable.pack(rows, head.neutral, head.draws, self.idle_position)
+
+    def table(self, packed: Tensor) -> RowTable:
+        """What was packed, on the device."""
+        return RowTable(packed, self.talker.head.draws)
+
+    def variant(self, packed: npt.NDArray[np.float64]) -> Variant:
+        """What the rows with a stream need of the head."""
+        live, head = packed[packed[:, LIVE] != 0], self.talker.head
+        return head.variant_of(live[:, FIXED : live.shape[1] - head.draws])
+
+    def advance(self, batch: Batch, text: Tensor, decode: Callable[[Tensor], Tensor]) -> None:
+        """Read the newest frame of the rows that move, so that `hidden` and `memory` are those of the next one.
 
         The result depends on nothing that this changes, so it may run again.
 
         Args:
-            slots: int64 [B], each row's slot.
             text: [B, C], what is added to the frames' embeddings.
             decode: the talker's step for these rows, [B, C] -> [B, C].
         """
-        codes = self.newest[slots]
-        code0 = codes[:, 0]
-        self.used[slots, code0] |= table.moves
-        if len(self._window):  # of a row that does not move where no frame comes
-            place = torch.where(table.moves, table.frame - 1 + len(self._window), self.history.shape[1] - 1)
-            self.history[slots, place] = code0
-        hidden = decode(self.talker.embed_frames(codes) + text)
-        self.hidden[slots] = torch.where(table.moves[:, None], hidden, self.hidden[slots])
+        slots, moves = batch.slots, batch.table.moves
+        newest = self.newest[slots]
+        self.talker.head.read(self.memory, batch, newest)
+        hidden = decode(self.talker.embed_frames(newest) + text)
+        self.hidden[slots] = torch.where(moves[:, None], hidden, self.hidden[slots])
 
-    def first_code(
-        self, slots: Tensor, hidden: Tensor, used: Tensor, table: RowTable, filters: Filters
-    ) -> tuple[Tensor, Tensor]:
-        """Hidden states [B, C] -> codebook 0 int64 [B], and whether all was finite, bool [B].
+    def make(self, batch: Batch, variant: Variant, out: Tensor) -> None:
+        """Make the next frame of each row, and keep it as the newest of the rows with a stream.
 
         Args:
-            slots: int64 [B], each row's slot; `hidden` and `used` are theirs.
+            out: [B, W + 2] of the head's dtype; gets the frames, whether each stream ended, whether all was finite.
         """
-        if len(self._window):
-            table.recent = self.history[slots[:, None], table.frame[:, None] + self._window]
-        return self.talker.first_code(self.talker.head(hidden), used, table, filters)
-
-    def other_codes(self, hidden: Tensor, code0: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
-        """Code predictor: hidden [B, C], code 0 int64 [B] -> codes int64 [B, K], and whether all was finite, bool [B].
-
-        The other codes of a row that stops with code 0 are not used: such a row counts as finite.
-        """
-        draw = Draw(table.others, filters, table.uniform)
-        codes = self.talker.complete(self.frame_cache, hidden, code0, draw)
-        return codes, draw.finite | (code0 == self.talker.end_code)
-
-    def keep(self, slots: Tensor, table: RowTable, codes: Tensor) -> None:
-        """What was made, int64 [B, K], is the newest frame of the rows with a stream. The last act of a step: what
-        raised before may run again.
-        """
-        self.newest[slots] = torch.where(table.live[:, None], codes, self.newest[slots])
+        made = self.talker.head.make(self.memory, batch.of(self.hidden), batch, variant)
+        width = made.payload.shape[1]
+        out[:, :width] = made.payload
+        out[:, width] = made.ended
+        out[:, width + 1] = made.finite
+        # Last: what raised before may run again.
+        self.newest[batch.slots] = torch.where(batch.table.live[:, None], made.payload, self.newest[batch.slots])
 
     def move(self, source: int, target: int, length: int) -> None:
         """Move the stream of a slot to a free one; `length` positions of the cache are its own. Nothing of it stays."""
         self.cache.move(source, target, length)
-        for memory in (self.hidden, self.used, self.newest, self.history):
+        for memory in (self.hidden, self.newest, *self.memory.by_slot):
             memory[target] = memory[source]

@@ -1,6 +1,6 @@
 """The streams of a step as rows of one table; the pieces of prompts that are read together.
 
-Shapes: B rows, K codebooks, R recent codes, D draws a frame, C hidden size.
+Shapes: B rows, W numbers of a frame, S sampling columns, D draws a frame, C hidden size.
 """
 
 from __future__ import annotations
@@ -8,22 +8,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from voice_clone.autoregressive.sampling import Filters, Sampling
 
-Codes = npt.NDArray[np.int32]
-Made = tuple[Codes, npt.NDArray[np.bool_]]
-"""Codes int32 [B, K], and whether each row's values were finite, bool [B]."""
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a step made, on the host.
+
+    Attributes:
+        payload: [B, W], of the dtype of the head's form.
+        ended, finite: bool [B], as of `MadeFrames`.
+    """
+
+    payload: npt.NDArray[Any]
+    ended: npt.NDArray[np.bool_]
+    finite: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[Any], dtype: npt.DTypeLike) -> Made:
+        """`rows` [B, W + 2]: payload, whether it ended, whether it was finite."""
+        return cls(rows[:, :-2].astype(dtype), rows[:, -2] != 0, rows[:, -1] != 0)
+
+
 Wait = Callable[[], Made]
 """Waits for a step that was begun."""
 
-KNOBS = 4
-LIVE, FRAME, POSITION, MAY_STOP, PENALTY, FIRST_KNOBS, OTHER_KNOBS = 0, 1, 2, 3, 4, 5, 5 + KNOBS
-HEAD = OTHER_KNOBS + KNOBS  # columns before the draws
+LIVE, FRAME, POSITION, MAY_STOP = range(4)
+FIXED = 4  # columns of every head; those of its sampling follow, then the draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +47,8 @@ class Row:
 
     Attributes:
         slot: of its memory.
-        knobs: fp64 [9], see `knobs_of`.
-        uniform: fp64 [D], the draws of its next frame.
+        sampling: fp64 [S], as of `FrameHead.columns`.
+        draws: fp64 [D], the random numbers of its next frame.
         may_stop: whether that frame may be the end of speech.
         frame: its number; 0: there is no newest frame yet, which the talker would read.
         position: where the newest frame goes.
@@ -41,8 +56,8 @@ class Row:
     """
 
     slot: int
-    knobs: npt.NDArray[np.float64]
-    uniform: npt.NDArray[np.float64]
+    sampling: npt.NDArray[np.float64]
+    draws: npt.NDArray[np.float64]
     may_stop: bool
     frame: int
     position: int
@@ -74,11 +89,6 @@ class Piece:
         return Piece(self.slot, self.start, first), Piece(self.slot, self.start + len(first), rest)
 
 
-def knobs_of(sampling: Sampling) -> npt.NDArray[np.float64]:
-    """What stays the same in all rows of a stream: fp64 [9], its penalty and the knobs of its two samplers."""
-    return np.array([sampling.repetition_penalty, *sampling.first, *sampling.others])
-
-
 class RowTable:
     """B rows as one fp64 table, so that host to device is one transfer. fp64 holds each of the numbers exactly.
 
@@ -87,20 +97,16 @@ class RowTable:
         frame: int64 [B], the number of the frame that is made.
         moves: bool [B], whether a row has a newest frame that the talker must read.
         position: int64 [B], where it goes.
-        uniform: fp64 [B, D], the draws; D >= K.
-        penalty: fp32 [B, 1].
         may_stop: bool [B].
-        first, others: fp32 [B, 4], the knobs of the sampler of codebook 0 and of those of the others.
-        recent: int64 [B, R], codebook 0 of the latest frames, the newest one last; -1 where there was none yet. Of a
-            talker with recent codes, once `FrameModel.first_code` has set it.
+        sampling: fp32 [B, S].
+        draws: fp64 [B, D].
     """
 
-    recent: Tensor
-
-    def __init__(self, table: Tensor) -> None:
-        """`table` is the result of `pack`, on the device."""
+    def __init__(self, table: Tensor, draws: int) -> None:
+        """`table` is the result of `pack`, on the device, with so many draws."""
         self._table = table
-        self.uniform = table[:, HEAD:]
+        self._first_draw = table.shape[1] - draws
+        self.draws = table[:, self._first_draw :]
 
     @property
     def live(self) -> Tensor:
@@ -119,55 +125,43 @@ class RowTable:
         return self._whole[:, POSITION]
 
     @property
-    def penalty(self) -> Tensor:
-        return self._numbers[:, :1]
-
-    @property
     def may_stop(self) -> Tensor:
         return self._flags[:, MAY_STOP]
 
-    @property
-    def first(self) -> Tensor:
-        return self._numbers[:, FIRST_KNOBS - PENALTY : OTHER_KNOBS - PENALTY]
-
-    @property
-    def others(self) -> Tensor:
-        return self._numbers[:, OTHER_KNOBS - PENALTY :]
-
     # Each of these conversions is one kernel, in the steps that need it.
     @cached_property
+    def sampling(self) -> Tensor:
+        return self._table[:, FIXED : self._first_draw].float()
+
+    @cached_property
     def _flags(self) -> Tensor:
-        return self._table[:, :PENALTY] != 0
+        return self._table[:, :FIXED] != 0
 
     @cached_property
     def _whole(self) -> Tensor:
-        return self._table[:, :PENALTY].long()
-
-    @cached_property
-    def _numbers(self) -> Tensor:
-        return self._table[:, PENALTY:HEAD].float()
+        return self._table[:, :FIXED].long()
 
     def at(self, places: Tensor) -> RowTable:
         """Some of the rows; `places` is int64."""
-        return RowTable(self._table[places])
+        return RowTable(self._table[places], self.draws.shape[1])
 
     @staticmethod
-    def pack(rows: Sequence[Row | None], draws: int, idle_position: int) -> npt.NDArray[np.float64]:
-        """[B, HEAD + D]; None is a row without a stream. Rows that do not move write at `idle_position`."""
-        table = np.zeros((len(rows), HEAD + draws))
+    def pack(
+        rows: Sequence[Row | None], neutral: npt.NDArray[np.float64], draws: int, idle_position: int
+    ) -> npt.NDArray[np.float64]:
+        """[B, FIXED + S + D]; None is a row without a stream, with `neutral` [S] as its sampling columns.
+
+        Rows that do not move write at `idle_position`.
+        """
+        table = np.zeros((len(rows), FIXED + len(neutral) + draws))
         table[:, POSITION] = idle_position
-        table[:, [PENALTY, FIRST_KNOBS + 1, OTHER_KNOBS + 1]] = 1.0  # and temperatures
+        first_draw = FIXED + len(neutral)
+        table[:, FIXED:first_draw] = neutral
         for line, row in zip(table, rows, strict=True):
             if row is None:
                 continue
             position = row.position if row.frame else idle_position
-            line[:PENALTY] = 1.0, row.frame, position, row.may_stop
-            line[PENALTY:HEAD] = row.knobs
-            line[HEAD:] = row.uniform
+            line[:FIXED] = 1.0, row.frame, position, row.may_stop
+            line[FIXED:first_draw] = row.sampling
+            line[first_draw:] = row.draws
         return table
-
-    @staticmethod
-    def filters(table: npt.NDArray[np.float64]) -> tuple[Filters, Filters]:
-        """What the samplers of codebook 0 and of the others need for the rows with a stream."""
-        table = table[table[:, LIVE] != 0]
-        return Filters.of(table[:, FIRST_KNOBS:OTHER_KNOBS]), Filters.of(table[:, OTHER_KNOBS:HEAD])

@@ -2,10 +2,10 @@
 
 Row b is slot b. The rows are the first slots, up to the last one in use, rounded up to a size that graphs exist for;
 rows without a stream are computed and ignored. A step is two graphs: the talker, which reads the newest frames, for
-each number of rows and, under a mask, of positions read; and codebook 0, the whole code predictor and all draws, for
-each number of rows and kind of draw. Prompts are read likewise (static_prefill.py).
+each number of rows and, under a mask, of positions read; and the head, which makes the next ones, for each number of
+rows and variant of the head. Prompts are read likewise (static_prefill.py).
 
-Codes stay on the device from frame to frame. So a step may be begun before the host has seen what the one before made;
+Frames stay on the device from frame to frame. So a step may be begun before the host has seen what the one before made;
 the host sees it a step late.
 """
 
@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.sampling import Filters
+from voice_clone.autoregressive.frame_head import Batch, Variant
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import HEAD, Made, Piece, Row, RowTable, Wait
+from voice_clone.autoregressive.steps.rows import FIXED, Made, Piece, Row, Wait
 from voice_clone.autoregressive.steps.static_prefill import StaticPrefill
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
 
@@ -40,7 +38,6 @@ class StaticStep:
         self._model = model
         self._runner = runner
         slots, length, device = model.slots, model.idle_position, model.device
-        self._kinds = model.talker.kinds
         self._batches = (slots,) if deterministic else powers_up_to(slots)
         # Under a mask every frame reads as many positions as its graph has, with powers of two alone a quarter of them
         # in vain. A prompt is read once, and has more shapes.
@@ -50,17 +47,17 @@ class StaticStep:
         self._prefill = StaticPrefill(model, runner, min(prefill_chunk, length), lengths, deterministic)
         # All that the steps read and write besides the model's memory.
         self._slots = torch.arange(slots, device=device)
-        self._table = Upload((slots, HEAD + model.talker.draws), torch.float64, device)
+        head = model.talker.head
+        self._table = Upload((slots, FIXED + len(head.neutral) + head.draws), torch.float64, device)
         self._text = torch.zeros_like(model.hidden)
-        self._made = Download((slots, model.talker.codebooks + 1), torch.int64, device)
+        self._made = Download((slots, head.form.width + 2), head.dtype, device)
 
     def prepare(self) -> None:
         """Record all shapes, before there are streams: a later recording would delay them."""
-        idle = self._pack([None] * self._model.slots)
-        self._table.send(idle)
-        for kind in self._kinds:
+        self._table.send(self._model.pack([None] * self._model.slots))
+        for variant in self._model.talker.head.variants:
             for batch in reversed(self._batches):  # the largest first: the others then fit its memory
-                self._runner.prepare(*self._sample(batch, kind))
+                self._runner.prepare(*self._make(batch, variant))
         for length in self._lengths:
             for batch in reversed(self._batches):
                 self._runner.prepare(*self._advance(batch, length))
@@ -85,54 +82,40 @@ class StaticStep:
         batch = self.size(max(slots) + 1)
         by_slot = dict(zip(slots, rows, strict=True))
         padded = [by_slot.get(slot) for slot in range(batch)]
-        table = self._pack(padded)
+        table = self._model.pack(padded)
         self._table.send(table)
         positions = [row.position for row in rows if row.frame]
         if positions:
             texts = [row.text if row and row.frame else self._model.no_text for row in padded]
             torch.stack(texts, out=self._text[:batch])
             self._runner.run(*self._advance(batch, round_up(max(positions) + 1, self._lengths)))
-        kind = next(kind for kind in self._kinds if all(kind.covers(each) for each in RowTable.filters(table)))
-        self._runner.run(*self._sample(batch, kind))
+        needed, head = self._model.variant(table), self._model.talker.head
+        self._runner.run(*self._make(batch, next(variant for variant in head.variants if variant.covers(needed))))
         wait = self._made.start(batch)
+        return lambda: Made.of(wait()[slots], head.form.dtype)
 
-        def made() -> Made:
-            rows = wait()[slots]
-            return rows[:, :-1].astype(np.int32), rows[:, -1] != 0
-
-        return made
-
-    def _pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
-        return RowTable.pack(rows, self._model.talker.draws, self._model.idle_position)
-
-    def _rows(self, batch: int) -> RowTable:
-        return RowTable(self._table.device[:batch])
+    def _batch(self, rows: int) -> Batch:
+        """The first slots."""
+        return Batch(self._slots[:rows], self._model.table(self._table.device[:rows]), fixed=True)
 
     def _advance(self, batch: int, length: int) -> tuple[Hashable, Step]:
         """The talker reads the newest frames of the first `batch` slots, at positions below `length`."""
         model = self._model
 
         def step() -> None:
-            table = self._rows(batch)
+            rows = self._batch(batch)
 
             def decode(embeds: Tensor) -> Tensor:
-                return model.talker.stack.decode_first(model.cache, table.position, embeds, length)
+                return model.talker.stack.decode_first(model.cache, rows.table.position, embeds, length)
 
-            model.advance(self._slots[:batch], table, self._text[:batch], decode)
+            model.advance(rows, self._text[:batch], decode)
 
         return ("talker", batch, length), step
 
-    def _sample(self, batch: int, kind: Filters) -> tuple[Hashable, Step]:
-        """The next codes of the first `batch` slots, and whether all was finite."""
-        model = self._model
+    def _make(self, batch: int, variant: Variant) -> tuple[Hashable, Step]:
+        """The next frames of the first `batch` slots."""
 
         def step() -> None:
-            table, slots, hidden = self._rows(batch), self._slots[:batch], model.hidden[:batch]
-            code0, finite = model.first_code(slots, hidden, model.used[:batch], table, kind)
-            codes, fine = model.other_codes(hidden, code0, table, kind)
-            made = self._made.device[:batch]
-            made[:, :-1] = codes
-            torch.logical_and(finite, fine, out=made[:, -1])
-            model.keep(slots, table, codes)
+            self._model.make(self._batch(batch), variant, self._made.device[:batch])
 
-        return ("codes", batch, kind), step
+        return ("frames", batch, variant), step

@@ -1,4 +1,4 @@
-"""How codes are drawn: a `voice_clone.autoregressive.sampling.Sampling`."""
+"""How codes are drawn: a `voice_clone.autoregressive.sampling.CodeSampling`."""
 
 from __future__ import annotations
 

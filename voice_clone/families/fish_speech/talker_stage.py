@@ -18,7 +18,7 @@ from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, FishSpeechConfig
 from voice_clone.families.fish_speech.known_voices import known_prompts
-from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
+from voice_clone.families.fish_speech.networks.native import use_native_code
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
@@ -94,7 +94,7 @@ class FishSpeechTalker:
         return budget
 
 
-def load_network(settings: Settings) -> tuple[Talker | NativeTalker, FishSpeechConfig, Tokenizer]:
+def load_network(settings: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
     """The talker, native on a CPU, the configuration and the tokenizer."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     tokenizer = Tokenizer(settings.checkpoint_dir, checkpoint.config)
@@ -112,14 +112,14 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, FishSpeechC
         keep = TABLES[name] if native or name == "slow" else ()
         checkpoint.load(getattr(talker, name), MODEL, prefix, dtype, device, keep, ("layers.",) if native else ())
     talker.eval().requires_grad_(False)
-    if not native:
-        return talker, checkpoint.config, tokenizer
 
     def load(module: nn.Module, name: str) -> None:
         network, _, layer = name.partition(".")
         checkpoint.load(module, MODEL, f"{PREFIXES[network]}{layer}.", None, device)  # packing converts it
 
-    return NativeTalker(talker, precision, load, packed), checkpoint.config, tokenizer
+    if native:
+        use_native_code(talker, precision, load, packed)
+    return talker, checkpoint.config, tokenizer
 
 
 def load_talker(settings: Settings) -> FishSpeechTalker:

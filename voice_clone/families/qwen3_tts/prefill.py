@@ -20,35 +20,19 @@ An open text fills its rows as it comes, in the layouts of streaming, and has it
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 
-
-class Embeddings(Protocol):
-    """The tables of a talker; N ids or frames, C hidden size."""
-
-    @property
-    def stack(self) -> Stack:
-        """Whose `like` tells device and dtype."""
-
-    def embed_codec_tokens(self, ids: Tensor) -> Tensor:
-        """Codes of codebook 0 or control tokens, int64 [N] -> [N, C]."""
-
-    def embed_frames(self, codes: Tensor) -> Tensor:
-        """Codec frames, int64 [N, K] -> [N, C]."""
-
-    def embed_text(self, ids: Tensor) -> Tensor:
-        """Text tokens, int64 [N] -> [N, C]."""
+if TYPE_CHECKING:
+    from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 
 def prefill_length(prompt: Prompt) -> int:
@@ -86,7 +70,7 @@ def _head_length(prompt: Prompt) -> int:
 
 
 @torch.inference_mode()
-def build_talker_input(tables: Embeddings, config: Qwen3TTSConfig, prompt: Prompt) -> TalkerInput:
+def build_talker_input(tables: Talker, config: Qwen3TTSConfig, prompt: Prompt) -> TalkerInput:
     """Embed `prompt`, whose values have been checked against `config`."""
     ids, like = config.talker, tables.stack.like
     special = (config.tts_pad_token_id, config.tts_bos_token_id)

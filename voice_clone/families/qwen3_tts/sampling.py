@@ -12,7 +12,7 @@ from voice_clone.families.qwen3_tts.config import SamplingDefaults
 class SamplingParameters:
     """How one stream's codes are drawn. `subtalker_*` govern codebooks 1..15, the others codebook 0.
 
-    A `voice_clone.autoregressive.sampling.Sampling`.
+    A `voice_clone.autoregressive.sampling.CodeSampling`.
 
     Attributes:
         seed: 64 bits; with the prompt it determines all draws.

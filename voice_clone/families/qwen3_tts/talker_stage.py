@@ -20,7 +20,7 @@ from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.known_voices import known_prompts
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.open_text import Qwen3TTSText
 from voice_clone.families.qwen3_tts.options import OPTIONS
@@ -171,7 +171,7 @@ def frame_budget(text_tokens: int, max_frames: int | None, default_max: int) -> 
     return min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * text_tokens), max_frames or default_max)
 
 
-def load_network(settings: Settings) -> tuple[Talker | NativeTalker, Qwen3TTSConfig]:
+def load_network(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     """The talker with its code predictor, native on a CPU, and the configuration."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     dtype, device = compute.dtype(settings), torch.device(compute.device(settings))
@@ -185,13 +185,13 @@ def load_network(settings: Settings) -> tuple[Talker | NativeTalker, Qwen3TTSCon
     keep, without = (TEXT_EMBEDDING,), LAYERS if native else ()
     checkpoint.load(talker, MODEL, "talker.", dtype, device, keep, without)
     talker.eval().requires_grad_(False)
-    if not native:
-        return talker, checkpoint.config
 
     def load(module: nn.Module, name: str) -> None:
         checkpoint.load(module, MODEL, f"talker.{name}.", None, device)  # packing converts it
 
-    return NativeTalker(talker, precision, load, packed), checkpoint.config
+    if native:
+        use_native_code(talker, precision, load, packed)
+    return talker, checkpoint.config
 
 
 def load_talker(settings: Settings) -> Qwen3TTSTalker:

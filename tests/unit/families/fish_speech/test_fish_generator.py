@@ -24,8 +24,8 @@ from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.decoder_stage import codec_format
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
+from voice_clone.families.fish_speech.networks.native import use_native_code
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.native_talker import NativeTalker
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.networks.transformers import SlowTransformer
 from voice_clone.families.fish_speech.prompt import Prompt
@@ -65,9 +65,9 @@ def run(generator: Generator[Prompt], prompts: list[Prompt], numbers: list[int])
     return [np.stack(frames) for frames in made.values()]
 
 
-def talker_of(checkpoint: Checkpoint, kind: str) -> Talker | NativeTalker:
+def talker_of(checkpoint: Checkpoint, kind: str) -> Talker:
     talker = load_fish_talker(checkpoint)
-    return talker if kind == "torch" else NativeTalker(talker, kind)  # type: ignore[arg-type]
+    return talker if kind == "torch" else use_native_code(talker, kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

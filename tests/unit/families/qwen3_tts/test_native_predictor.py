@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from tests.support.talkers import make_sampler, make_talker, read_config
-from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
+from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
+from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import Draw, Filters
-from voice_clone.families.qwen3_tts.networks.native_predictor import NativeCodePredictor
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.native.transformer.draw import draw, is_finite
@@ -73,7 +73,7 @@ def test_values_that_are_not_finite_are_detected_and_give_some_code(
         assert all(0 <= drawn(spoilt, torch.tensor(knobs).float(), u) < 300 for u in (0.0, 0.5, 0.999))
 
 
-def frames(predictor: NativeCodePredictor, inputs: tuple[Any, ...], knobs: np.ndarray[Any, Any], whole: bool) -> Any:
+def frames(predictor: NativePredictor, inputs: tuple[Any, ...], knobs: np.ndarray[Any, Any], whole: bool) -> Any:
     """Codes and which of them are finite, by one call of native code or codebook by codebook."""
     cache, hidden, code0, embed0, uniform = inputs
     choose = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
@@ -91,8 +91,9 @@ def test_the_loop_makes_the_codes_of_single_steps(
     monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
     monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     config = read_config(shape, tmp_path / "checkpoint")
-    talker = NativeTalker(make_talker(config, 5), precision)
-    predictor = talker.code_predictor
+    talker = use_native_code(make_talker(config, 5), precision)
+    predictor = talker.head.predictor
+    assert isinstance(predictor, NativePredictor)
     cache, generator = frame_cache(predictor, 9), torch.Generator().manual_seed(1)
     for count in (1, 9, 4, 1):
         hidden = torch.randn(count, config.talker.hidden_size, generator=generator)

@@ -15,7 +15,6 @@ from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder
-from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.talker_stage import build_request, load_network
@@ -36,7 +35,7 @@ class BareEngine:
     def __init__(self, folder: Path, eager: bool = False) -> None:
         environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"}
         settings = Settings({}, environ={**environ, "VOICE_CLONE_DEVICE": "cpu"})
-        talker: Talker | NativeTalker
+        talker: Talker
         if eager:
             talker, self._config = _eager_network(folder)
         else:

@@ -1,4 +1,7 @@
-"""The talker in torch: slow and fast transformer, a `voice_clone.autoregressive.talker.Talker`.
+"""The talker: slow and fast transformer, a `voice_clone.autoregressive.talker.Talker`.
+
+It is made of torch's modules; native.py replaces them on a CPU. Codes of codebook 0 are numbered from 0 on, not as
+tokens; the code after the last one is the end of speech.
 
 Shapes: B streams, N frames, K codebooks, C hidden size, V codes of codebook 0 and the end of speech.
 """
@@ -6,78 +9,125 @@ Shapes: B streams, N frames, K codebooks, C hidden size, V codes of codebook 0 a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
-from voice_clone.autoregressive.first_code import RepetitionAwareFirstCode
-from voice_clone.autoregressive.sampling import Draw, Filters, UnheatedSampler
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.steps.rows import RowTable
+from voice_clone.autoregressive.code_head import CodeHead
+from voice_clone.autoregressive.first_code import RECENT_CODES, RepetitionAwareFirstCode
+from voice_clone.autoregressive.sampling import UNHEATED_KINDS, UnheatedSampler
+from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig
-from voice_clone.families.fish_speech.networks.prompt_reader import PromptReader, code_rows
 from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
+from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.layers.graphs import to_device
 from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.lru_cache import digest
 
 
-class Talker(PromptReader, nn.Module):
+class Talker(nn.Module):
     """Both transformers.
 
     Args:
         end_token: the token that ends speech.
+
+    Attributes:
+        stack: of torch's layers, or the native one in their place.
+        head: a `CodeHead`.
+        embed_frames: the token's and the K codes' embeddings, added and scaled: int64 [N, K] -> [N, C].
     """
 
+    min_frames = 0
+
     def __init__(self, config: FishSpeechConfig, end_token: int) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.config = config
         self._end_token = end_token
         self.slow = SlowTransformer(config)
         self.fast = FastTransformer(config)
-        self._first_code = RepetitionAwareFirstCode(self.end_code)
+        self.native_stack: Stack | None = None
+        self.embed_frames: Callable[[Tensor], Tensor] = self._embed_frames
         self._starts: KeptOnGpu[Tensor] = KeptOnGpu()  # of the codebooks' tables, each a row
         self._code_rows: Tensor | None = None  # made when it is first needed: the weights are loaded then
+        self.head = CodeHead(
+            end_code=config.semantic_codes,
+            vocabulary=config.semantic_codes + 1,
+            logits=self._logits,
+            first=RepetitionAwareFirstCode(config.semantic_codes),
+            predictor=self.fast,
+            embed=self.embed_first,
+            codebooks=config.codebooks,
+            rule=UnheatedSampler,
+            kinds=UNHEATED_KINDS,
+            recent=RECENT_CODES,
+            draws=config.codebooks + 1,  # one for the second draw of codebook 0
+        )
 
     @property
-    def stack(self) -> DecoderStack:
-        return self.slow
+    def stack(self) -> Stack:
+        return self.native_stack or self.slow
 
     @property
     def token_table(self) -> Tensor:
+        """The embeddings of all tokens [tokens, C]; of any dtype, on any device."""
         return self.slow.embeddings.weight
 
     @property
     def code_rows(self) -> Tensor:
         """Embeddings of the codes of codebook 0, and its head: [V, C]."""
         if self._code_rows is None:
-            rows, like = code_rows(self.token_table.detach(), self.config, self._end_token), self.slow.like
+            rows, like = code_rows(self.token_table.detach(), self.config, self._end_token), self.stack.like
             self._code_rows = rows.to(like.device, like.dtype)
         return self._code_rows
 
-    def embed_frames(self, codes: Tensor) -> Tensor:
-        """The token's and the K codes' embeddings, added and scaled: int64 [N, K] -> [N, C]."""
+    def check(self, prompt: Prompt) -> None:
+        prompt.check(self.config)
+
+    def prompt_length(self, prompt: Prompt) -> int:
+        return len(prompt.reference_ids) + len(prompt.reference_codes) + len(prompt.text_ids)
+
+    def prefix(self, prompt: Prompt) -> Prefix:
+        key = digest(prompt.reference_ids, prompt.reference_codes)
+        return Prefix(key, len(prompt.reference_ids) + len(prompt.reference_codes))
+
+    @torch.inference_mode()
+    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
+        codes = to_device(torch.from_numpy(prompt.reference_codes.astype(np.int64)), self.stack.like.device)
+        parts = [self._embed_tokens(prompt.reference_ids), self.embed_frames(codes)]
+        embeds = torch.cat([*parts, self._embed_tokens(prompt.text_ids)])
+        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+
+    def embed_first(self, code0: Tensor) -> Tensor:
+        """Codes of codebook 0 as the fast transformer takes them: int64 [B] -> [B, C of the fast transformer].
+
+        A row that has just ended is computed, too, and not used.
+        """
+        return self.fast.embed(code0.clamp(max=self.head.end_code - 1))
+
+    def _embed_frames(self, codes: Tensor) -> Tensor:
         starts = self._starts.get(
             self.fast.codebook_embeddings.weight,
-            lambda: torch.arange(self.codebooks, device=codes.device) * self.config.semantic_codes,
+            lambda: torch.arange(self.config.codebooks, device=codes.device) * self.config.semantic_codes,
         )
-        others = self.fast.codebook_embeddings(codes + starts).to(self.slow.like.dtype).sum(1)
-        rows: Tensor = (F.embedding(codes[:, 0], self.code_rows) + others) / math.sqrt(self.codebooks + 1)
+        others = self.fast.codebook_embeddings(codes + starts).to(self.stack.like.dtype).sum(1)
+        rows: Tensor = (F.embedding(codes[:, 0], self.code_rows) + others) / math.sqrt(self.config.codebooks + 1)
         return rows
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def _embed_tokens(self, ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
+        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
+        table, like = self.token_table, self.stack.like
+        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
+        return to_device(rows, like.device, like.dtype)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.code_rows)
 
-    def first_code(self, logits: Tensor, used: Tensor, table: RowTable, filters: Filters) -> tuple[Tensor, Tensor]:
-        return self._first_code(logits, used, table, filters)
 
-    def new_frame_cache(self, slots: int) -> KVCache:
-        return frame_cache(self.fast, slots)
-
-    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, draw: Draw) -> Tensor:
-        assert cache is not None
-        draw.rule = UnheatedSampler
-        code = code0.clamp(max=self.end_code - 1)  # a row that has just ended is computed, too, and its codes not used
-        codes = complete_by_steps(self.fast, cache, hidden, code, self.fast.embed(code), draw)
-        return torch.cat([code0[:, None], codes[:, 1:]], dim=1)
+def code_rows(table: Tensor, config: FishSpeechConfig, end_token: int) -> Tensor:
+    """The rows of the token table that codes of codebook 0 and the end of speech have: [V, C], a copy."""
+    first = config.semantic_start_token_id
+    return torch.cat([table[first : first + config.semantic_codes], table[end_token : end_token + 1]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from voice_clone.autoregressive.code_head import PredictorByStep
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
@@ -39,8 +40,8 @@ class SlowTransformer(DecoderStack):
         self.embeddings = empty_table(config.text_config.vocab_size, config.text_config.dim)
 
 
-class FastTransformer(DecoderStack):
-    """Predicts the other codebooks of a frame. A `voice_clone.autoregressive.code_predictor.PredictorParts`.
+class FastTransformer(PredictorByStep, DecoderStack):
+    """Predicts the other codebooks of a frame. A `voice_clone.autoregressive.code_head.CodePredictor`.
 
     Attributes:
         embeddings: of a code at a position of this transformer, one table for all codebooks.
@@ -49,7 +50,7 @@ class FastTransformer(DecoderStack):
     """
 
     def __init__(self, config: FishSpeechConfig) -> None:
-        super().__init__(_stack(config.audio_decoder_config, config.text_config))
+        DecoderStack.__init__(self, _stack(config.audio_decoder_config, config.text_config))
         size = config.audio_decoder_config.dim
         self.codebooks = config.codebooks
         self.codes = config.code_limits[1]

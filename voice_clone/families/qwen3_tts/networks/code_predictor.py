@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voice_clone.autoregressive.code_head import PredictorByStep
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.families.qwen3_tts.config import TalkerConfig
@@ -31,11 +32,11 @@ class CodePredictorModel(DecoderStack):
         )
 
 
-class CodePredictor(nn.Module):
+class CodePredictor(PredictorByStep, nn.Module):
     """Completes frames in torch: [hidden state, code 0] -> K codes."""
 
     def __init__(self, talker: TalkerConfig) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.config = config = talker.code_predictor_config
         self.model = CodePredictorModel(talker)
         self.lm_head = nn.ModuleList(

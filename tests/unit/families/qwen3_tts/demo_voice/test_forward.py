@@ -18,7 +18,7 @@ from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, collate, l
 from tools.families.qwen3_tts.demo_voice.talker_data import Spoken
 from tools.families.qwen3_tts.demo_voice.talker_forward import complete, embed, embed_frames, predict, run
 from tools.families.qwen3_tts.demo_voice.variations import Variation
-from voice_clone.autoregressive.code_predictor import complete_by_steps, frame_cache
+from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker

@@ -1,0 +1,261 @@
+"""The head of a talker of codec codes: codebook 0 from the hidden state, the others from it by a code predictor.
+
+Shapes: B frames, K codebooks, C the predictor's hidden size, H the talker's hidden size, V vocabulary of a codebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from voice_clone.autoregressive.first_code import FIRST, NEUTRAL, OTHERS, CodeRows, FirstCode, columns
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames
+from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.sampling import KINDS, CodeSampling, Draw, Filters, Sampler
+from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.batching.payload import PayloadForm
+
+Choose = Callable[[Tensor, int], Tensor]
+"""(logits [B, V], codebook index) -> codes int64 [B]."""
+
+
+class PredictorParts(Protocol):
+    """A code predictor by its parts: a small transformer over K positions."""
+
+    @property
+    def stack(self) -> Stack:
+        """Its decoder layers."""
+
+    @property
+    def codebooks(self) -> int:
+        """K."""
+
+    def project(self, x: Tensor) -> Tensor:
+        """[..., H] -> [..., C]."""
+
+    def logits(self, hidden: Tensor, book: int) -> Tensor:
+        """[B, C] -> [B, V] of codebook `book`, 1..K-1."""
+
+    def embed(self, codes: Tensor, book: int = 1) -> Tensor:
+        """Codes of codebook `book` and the following ones, int64 [B, N] -> [B, N, H]."""
+
+
+@torch.inference_mode()
+def complete_by_steps(
+    parts: PredictorParts, cache: KVCache, hidden: Tensor, code0: Tensor, embed0: Tensor, choose: Choose
+) -> Tensor:
+    """Complete one frame of each of B streams, codebook by codebook.
+
+    Args:
+        cache: of `frame_cache(parts, slots)`, slots >= B.
+        hidden: [B, H], the talker's hidden state from which code 0 was chosen.
+        code0: int64 [B].
+        embed0: [B, H], code 0 embedded by the talker.
+        choose: picks each stream's code from its logits; called with codebook index 1, 2, ..., K - 1.
+
+    Returns:
+        int64 [B, K], code 0 first.
+    """
+    codes = [code0]
+    x = torch.stack([hidden, embed0], dim=1)  # [B, 2, H]
+    start = 0
+    for book in range(1, parts.codebooks):
+        out = parts.stack.extend(cache, parts.project(x), start)
+        codes.append(choose(parts.logits(out, book), book))
+        start += x.shape[1]
+        if book < parts.codebooks - 1:
+            x = parts.embed(codes[-1][:, None], book)  # [B, 1, H]
+    return torch.stack(codes, dim=1)
+
+
+def frame_cache(parts: PredictorParts, slots: int) -> KVCache:
+    """A cache for up to `slots` frames at once. A frame overwrites what it reads, so it serves all frames."""
+    # The last code is never fed back, so K codes need K positions: the hidden state and codes 0..K-2.
+    return parts.stack.new_frame_cache(slots, parts.codebooks)
+
+
+class CodePredictor(Protocol):
+    """Completes frames: the codes of codebooks 1..K-1."""
+
+    def new_memory(self, slots: int) -> KVCache | None:
+        """Memory of `complete` for up to `slots` frames at once; None if it needs none."""
+
+    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw) -> Tensor:
+        """Complete one frame of each of B streams.
+
+        Args:
+            cache: of `new_memory`.
+            hidden: [B, H], from which code 0 was chosen.
+            code0: int64 [B].
+            embed0: [B, H], its embedding.
+            draw: chooses the others.
+
+        Returns:
+            int64 [B, K], code 0 first.
+        """
+
+
+class PredictorByStep:
+    """A `CodePredictor` of parts, in torch: codebook by codebook."""
+
+    def new_memory(self: PredictorParts, slots: int) -> KVCache:
+        """As of `CodePredictor`."""
+        return frame_cache(self, slots)
+
+    def complete(
+        self: PredictorParts, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw
+    ) -> Tensor:
+        """As of `CodePredictor`."""
+        assert cache is not None
+        return complete_by_steps(self, cache, hidden, code0, embed0, draw)
+
+
+@dataclass(frozen=True)
+class CodeVariant:
+    """What the samplers of codebook 0 and of the others must do."""
+
+    first: Filters
+    others: Filters
+
+    def covers(self, other: CodeVariant) -> bool:
+        """Whether this does for all that `other` does for."""
+        return self.first.covers(other.first) and self.others.covers(other.others)
+
+
+class CodeMemory:
+    """What a head of codes keeps of the streams in all slots.
+
+    Attributes:
+        used: bool [slots, V], the codes that each slot's stream has used, up to the frame before the newest at least.
+        history: int64 [slots, R + frames], codebook 0 of the frames before the newest at least, behind R times -1.
+            Without recent codes it is empty.
+        window: int64 [R], 0, 1, ...
+        cache: of the code predictor; None if it needs none.
+    """
+
+    def __init__(self, used: Tensor, history: Tensor, window: Tensor, cache: KVCache | None) -> None:
+        self.used, self.history, self.window, self.cache = used, history, window, cache
+        self.by_slot = (used, history)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the predictor's key-value memory."""
+        return 0 if self.cache is None else self.cache.nbytes
+
+
+class CodeHead:
+    """A `FrameHead` of codes; `logits`, `first` and `predictor` may be replaced by native code.
+
+    Args:
+        end_code: the code of codebook 0 that ends a stream, and with it no frame comes.
+        vocabulary: V of codebook 0.
+        logits: hidden states [B, C] -> logits of codebook 0, [B, V].
+        first: chooses codebook 0.
+        predictor: makes the other codebooks; None: there is one codebook.
+        embed: codes of codebook 0, int64 [B] -> [B, H], as the predictor takes them; they may be `end_code`.
+        codebooks: K.
+        rule: the sampler of the other codebooks.
+        kinds: the filters that steps of fixed shapes are recorded for.
+        recent: R, on how many of the latest codes of codebook 0 the draw of the next one depends.
+        draws: random numbers of a frame; None: K.
+    """
+
+    dtype = torch.int64
+    neutral = NEUTRAL
+    keeps_ending_frame = False
+
+    def __init__(
+        self,
+        *,
+        end_code: int,
+        vocabulary: int,
+        logits: Callable[[Tensor], Tensor],
+        first: FirstCode,
+        predictor: CodePredictor | None = None,
+        embed: Callable[[Tensor], Tensor] | None = None,
+        codebooks: int = 1,
+        rule: type[Sampler] = Sampler,
+        kinds: Sequence[Filters] = KINDS,
+        recent: int = 0,
+        draws: int | None = None,
+    ) -> None:
+        self.form = PayloadForm(codebooks)
+        self.draws = codebooks if draws is None else draws
+        self.variants = tuple(CodeVariant(kind, kind) for kind in kinds)
+        self.end_code, self.vocabulary = end_code, vocabulary
+        self.logits, self.first, self.predictor = logits, first, predictor
+        self.embed, self._rule, self._recent = embed, rule, recent
+
+    def columns(self, sampling: CodeSampling) -> npt.NDArray[np.float64]:
+        """As of `FrameHead`."""
+        return columns(sampling)
+
+    def new_draws(self, seed: int) -> Draws:
+        """As of `FrameHead`."""
+        return Draws(seed, self.draws)
+
+    def variant_of(self, columns: npt.NDArray[np.float64]) -> CodeVariant:
+        """As of `FrameHead`."""
+        return CodeVariant(Filters.of(columns[:, FIRST]), Filters.of(columns[:, OTHERS]))
+
+    def new_memory(self, slots: int, max_length: int, device: torch.device) -> CodeMemory:
+        """As of `FrameHead`."""
+        used = torch.zeros(slots, self.vocabulary, dtype=torch.bool, device=device)
+        # One place more than positions: rows that do not move write there.
+        size = self._recent + max_length + 1 if self._recent else 0
+        history = torch.full((slots, size), -1, dtype=torch.int64, device=device)
+        window = torch.arange(self._recent, device=device)
+        cache = None if self.predictor is None else self.predictor.new_memory(slots)
+        return CodeMemory(used, history, window, cache)
+
+    def clear(self, memory: CodeMemory, slot: int) -> None:
+        """As of `FrameHead`. The history needs nothing: a stream looks at what it has written itself."""
+        memory.used[slot] = False
+
+    def read(self, memory: CodeMemory, batch: Batch, payload: Tensor) -> None:
+        """As of `FrameHead`."""
+        table, code0 = batch.table, payload[:, 0]
+        memory.used[batch.slots, code0] |= table.moves
+        if self._recent:
+            place = torch.where(table.moves, table.frame - 1 + self._recent, memory.history.shape[1] - 1)
+            memory.history[batch.slots, place] = code0
+
+    def make(self, memory: CodeMemory, hidden: Tensor, batch: Batch, variant: CodeVariant) -> MadeFrames:
+        """As of `FrameHead`."""
+        table = batch.table
+        recent = memory.window
+        if self._recent:
+            recent = memory.history[batch.slots[:, None], table.frame[:, None] + recent]
+        rows = CodeRows(table, recent)
+        code0, finite = self.first(self.logits(hidden), batch.of(memory.used), rows, variant.first)
+        ended = code0 == self.end_code
+        if self.predictor is None:
+            return MadeFrames(code0[:, None], ended, finite)
+        going = None if batch.fixed or hidden.device.type != "cpu" else torch.nonzero(~ended)[:, 0]
+        if going is None or len(going) == len(code0):
+            codes, fine = self._complete(memory, hidden, code0, rows.others, rows.uniform, variant)
+            return MadeFrames(codes, ended, finite & (fine | ended))
+        # On a CPU the rows that have just ended are left out. On a GPU the host would have to wait for the codes.
+        codes = torch.zeros(len(code0), self.form.width, dtype=torch.int64)
+        codes[:, 0] = code0
+        if len(going):
+            some = (hidden[going], code0[going], rows.others[going], rows.uniform[going])
+            codes[going], fine = self._complete(memory, *some, variant)
+            finite[going] &= fine
+        return MadeFrames(codes, ended, finite)
+
+    def _complete(
+        self, memory: CodeMemory, hidden: Tensor, code0: Tensor, others: Tensor, uniform: Tensor, variant: CodeVariant
+    ) -> tuple[Tensor, Tensor]:
+        """Codes int64 [B, K], and whether the logits of codebooks 1..K-1 were finite, bool [B]."""
+        assert self.predictor is not None and self.embed is not None
+        draw = Draw(others, variant.others, uniform, self._rule)
+        codes = self.predictor.complete(memory.cache, hidden, code0, self.embed(code0), draw)
+        return codes, draw.finite
