@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tools.triton_server import ROOT
@@ -12,6 +16,14 @@ from tools.triton_server import ROOT
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 DOCUMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 RESET = "!reset"  # Compose's own tag: it takes the entry of the file before away
+
+
+def program(name: str) -> str:
+    """The path of kubectl or docker-compose; the test is skipped without it. Neither needs a daemon to render files."""
+    found = shutil.which(name, path=str(Path(sys.prefix) / "programs")) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed (tools/test --thorough installs it)")
+    return found
 
 
 def compose(path: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tools.triton_server import ROOT, free_ports
 
 FOLDER = ROOT / "tools" / "kubernetes"
 OVERLAYS = sorted(path for path in (FOLDER / "overlays").iterdir())
+COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 CONFIGURATION = FOLDER / "base" / "haproxy.cfg"
 OF_OPERATORS = ("monitoring.coreos.com/v1",)  # Kubernetes itself has no schema of these
 DNS_SECONDS = 5  # for which a cluster's names are remembered by their servers
@@ -31,8 +32,29 @@ BEYOND = 15  # seconds that tools/serve waits for tritonserver after its exit ti
 
 
 @pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
-def objects(request: pytest.FixtureRequest) -> Objects:
-    return render(request.param)
+def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Objects:
+    """Of an overlay with all components."""
+    return render(with_components(request.param, COMPONENTS, tmp_path_factory.mktemp("kubernetes")))
+
+
+def with_components(overlay: Path, components: list[str], scratch: Path) -> Path:
+    """A copy of an overlay in which these components are switched on, by the line that is a comment in the file."""
+    shutil.copytree(FOLDER, scratch / "kubernetes")
+    copy = scratch / "kubernetes" / "overlays" / overlay.name
+    file = copy / "kustomization.yaml"
+    text, line = file.read_text(encoding="utf-8"), re.compile(r"^# components: \[.*\]$", re.MULTILINE)
+    assert len(line.findall(text)) == 1
+    paths = ", ".join(f"../../components/{name}" for name in components)
+    file.write_text(line.sub(f"components: [{paths}]", text), encoding="utf-8")
+    return copy
+
+
+def validate(objects: Objects) -> None:
+    """Raises `kubernetes_validate.ValidationError` for what Kubernetes would refuse."""
+    assert objects
+    for each in objects:
+        if each["apiVersion"] not in OF_OPERATORS:
+            kubernetes_validate.validate(each, "1.37", strict=True)
 
 
 def one(objects: Objects, kind: str, name: str) -> dict[str, Any]:
@@ -41,19 +63,50 @@ def one(objects: Objects, kind: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
-def test_kubernetes_takes_every_object(folder: Path) -> None:
-    checked = 0
-    for each in render(folder):
-        if each["apiVersion"] not in OF_OPERATORS:
-            kubernetes_validate.validate(each, "1.37", strict=True)
-            checked += 1
-    assert checked
+def test_every_cluster_takes_every_object(folder: Path) -> None:
+    """No object needs an operator: where that is missing, `kubectl apply` fails."""
+    objects = render(folder)
+    assert not [each["kind"] for each in objects if each["apiVersion"] in OF_OPERATORS]
+    validate(objects)
 
 
-def test_a_mistake_would_be_found() -> None:
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_every_component_goes_with_every_overlay(overlay: Path, component: str, tmp_path: Path) -> None:
+    before, objects = render(overlay), render(with_components(overlay, [component], tmp_path))
+    assert objects != before
+    validate(objects)
+    document = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+    assert f"component `{component}`" in document
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_the_components_in_the_comment_are_there(overlay: Path) -> None:
+    [line] = re.findall(r"^# components: \[(.*)\]$", (overlay / "kustomization.yaml").read_text(), re.MULTILINE)
+    named = {(overlay / path).resolve().name for path in line.split(", ") if (overlay / path).is_dir()}
+    assert len(named) == len(line.split(", ")) and named <= set(COMPONENTS)
+
+
+def test_mistakes_would_be_found(tmp_path: Path) -> None:
     [budget] = [each for each in render(OVERLAYS[0]) if each["kind"] == "PodDisruptionBudget"][:1]
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate({**budget, "spec": {"maxUnavailabel": 1}}, "1.37", strict=True)
+        validate([{**budget, "spec": {"maxUnavailabel": 1}}])
+    copy = with_components(OVERLAYS[0], [], tmp_path)
+    with (copy / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write("  - target: {kind: Deployment, name: server}\n    patch: '[{op: remove, path: /spec/replicas}]'\n")
+    with pytest.raises(AssertionError, match="unable to parse"):
+        render(copy)
+
+
+def test_alerts_are_rules_of_prometheus(objects: Objects, tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (on Debian: apt-get install prometheus)")
+    [rule] = [each for each in objects if each["kind"] == "PrometheusRule"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "check", "rules", tmp_path / "rules.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "2 rules found" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
@@ -142,12 +195,8 @@ def test_a_server_s_command_and_mounts(objects: Objects, tmp_path: Path) -> None
 
 
 def test_with_mps_a_server_starts_as_with_compose(tmp_path: Path) -> None:
-    paths = {"resources": [str(FOLDER / "overlays" / "gpu")], "components": [str(FOLDER / "components" / "mps")]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(paths))
-    before, objects = render(FOLDER / "overlays" / "gpu"), render(tmp_path)
-    for each in objects:
-        if each["apiVersion"] not in OF_OPERATORS:
-            kubernetes_validate.validate(each, "1.37", strict=True)
+    gpu = FOLDER / "overlays" / "gpu"
+    before, objects = render(gpu), render(with_components(gpu, ["mps"], tmp_path))
     [container] = one(objects, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
     [plain] = one(before, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
     service = compose("tools/docker-compose.mps.yml")["services"]["server"]
