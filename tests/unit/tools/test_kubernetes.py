@@ -111,13 +111,12 @@ def test_alerts_are_rules_of_prometheus(objects: Objects, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
 def test_images_are_ours_or_pinned(folder: Path) -> None:
-    built = {service["image"] for service in compose("docker-compose.yml")["services"].values() if "build" in service}
-    built |= {service["image"] for service in compose("tools/docker-compose.cpu.yml")["services"].values()}
-    fleet = compose("tools/docker-compose.fleet.yml")["services"]
+    services = compose("fleet", CHECKPOINT="tests", DATABASE_PASSWORD="secret")["services"]
+    built = {service["image"] for service in services.values() if "build" in service}
     for container in containers(render(folder)):
         image, _, tag = container["image"].rpartition(":")
         assert image, f"{container['image']} has no version"
-        assert image.removeprefix("registry.example/") in built or f"{image}:{tag}" == fleet["balancer"]["image"]
+        assert image.removeprefix("registry.example/") in built or f"{image}:{tag}" == services["balancer"]["image"]
 
 
 def test_ports_and_probes_are_those_of_the_programs(objects: Objects) -> None:
@@ -185,13 +184,9 @@ def test_a_server_s_command_and_mounts(objects: Objects, tmp_path: Path) -> None
     assert startup["periodSeconds"] * startup["failureThreshold"] >= given.load_seconds
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
-    assert (
-        volumes[mounts["/dev/shm"]]["emptyDir"]["sizeLimit"]
-        .lower()
-        .startswith(compose("docker-compose.yml")["services"]["server"]["shm_size"])
-    )
-    scratch = [path for line in values("ENV", "server") for path in re.findall(r"=(/tmp)", line)]
-    assert scratch and "/tmp" in mounts, "the root file system is read-only"
+    assert compose(CHECKPOINT="tests")["services"]["server"]["shm_size"] == str(2 << 30)
+    written = {path for line in values("ENV", "server") for path in re.findall(r"=(/cache|/tmp)", line)} | {"/tmp"}
+    assert "/cache" in written <= set(mounts), "the root file system is read-only"
 
 
 def test_with_mps_a_server_starts_as_with_compose(tmp_path: Path) -> None:
@@ -199,7 +194,7 @@ def test_with_mps_a_server_starts_as_with_compose(tmp_path: Path) -> None:
     before, objects = render(gpu), render(with_components(gpu, ["mps"], tmp_path))
     [container] = one(objects, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
     [plain] = one(before, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
-    service = compose("tools/docker-compose.mps.yml")["services"]["server"]
+    service = compose("mps", CHECKPOINT="tests")["services"]["server"]
     assert container["command"] == [word.replace("$$", "$") for word in service["entrypoint"]]
     assert container["args"] == plain["args"]
     added = {each["name"]: each["value"] for each in container["env"] if each not in plain["env"]}
@@ -275,24 +270,3 @@ def test_the_job_that_migrates_has_its_program_in_the_image() -> None:
     copied = " ".join(values("COPY", "server"))
     assert "tools/voice_store.py" in shlex.split(copied)
     assert "server" in stages()
-    fleet = compose("tools/docker-compose.fleet.yml")["services"]
-    assert fleet["migrate"]["command"] == words[:4]
-
-
-def test_the_fleet_of_compose_changes_what_there_is() -> None:
-    base, fleet = compose("docker-compose.yml"), compose("tools/docker-compose.fleet.yml")
-    services = base["services"] | fleet["services"]
-    for name, service in fleet["services"].items():
-        for other in service.get("depends_on", []):
-            assert other in services, name
-        for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
-            assert (ROOT / source).is_file() if source.startswith("./") else source in fleet["volumes"]
-        if name not in base["services"]:
-            assert ":" in service["image"] or service["image"] == base["services"]["server"]["image"]
-        for port in service.get("ports", []):
-            assert port == "!reset" or port.startswith("127.0.0.1:") or service["ports"] == "!reset"
-    store = fleet["services"]["server"]["environment"]
-    assert store["VOICE_CLONE_VOICE_STORE"] == fleet["services"]["migrate"]["environment"]["VOICE_CLONE_VOICE_STORE"]
-    url = fleet["services"]["gateway"]["environment"]["VOICE_CLONE_GATEWAY_TRITON"]
-    assert url == "dns:///server:8001" and fleet["services"]["balancer"]["environment"]["SERVERS"] == "server"
