@@ -146,7 +146,7 @@ run() { # $1: extras of pyproject.toml, $2: a module with a function main, then 
     if asks_help "$@"; then # without an installation
         "$ROOT/.venv/bin/python" -m tools.run "$module" "$@" 2>/dev/null || {
             describe
-            echo "All options are listed once it is installed: the first call without --help does that."
+            echo "The options can be shown only after the installation. Any call without --help installs into .venv."
         }
         return
     fi
