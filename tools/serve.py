@@ -1,8 +1,8 @@
 """Runs tritonserver with the models of one or more checkpoints until Ctrl-C or SIGTERM.
 
-The configuration of a checkpoint tells its family. The models of these families are loaded, and no others. Without
---checkpoint: that of a repository which tools/build_repository made, given by --models. With --gateway PORT each option
-of voice-clone-gateway can be given, too, with `gateway-` before its name: --gateway-max-requests 5.
+The server loads the models of the checkpoints' families and no others. Without --checkpoint it takes the checkpoint of
+a repository that tools/build_repository made, given by --models. With --gateway PORT each option of voice-clone-gateway
+can be given, too, with `gateway-` before its name: --gateway-max-requests 5.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         "--exit-seconds",
         type=int,
         default=EXIT_TIMEOUT,
-        help="time for running requests when it is stopped; a speech that is not over 8 s before its end is broken off "
-        "(default: %(default)s)",
+        help="seconds that running requests get when the server is stopped; a speech is cut off 8 s before they are "
+        "over (default: %(default)s)",
     )
     parser.add_argument(
         "--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API and a web page, too, on this port"

@@ -97,8 +97,8 @@ def to_wav(file: Any, kind: Kind) -> bytes:
         import av
     except ImportError:
         raise Unsupported(
-            f"the audio is {kind.name}, and PyAV, which reads it, is not installed: pip install "
-            "'voice-clone-client[audio]', or send WAV, FLAC, OGG or MP3"
+            f"the audio is {kind.name}, and PyAV, which reads it, is not installed: pip install av, "
+            "or send WAV, FLAC, OGG or MP3"
         ) from None
     blocks: list[NDArray[np.float32]] = []
     rate = 0

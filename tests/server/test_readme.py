@@ -1,12 +1,12 @@
-"""The calls in README.md and docs/, run as they stand there."""
+"""The commands and calls in README.md and docs/, run as they stand there."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,29 +14,34 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from voice_clone_client import Client, VoiceNotFound
+from voice_clone_client import Client
 
 from tests.support.gateway_process import Gateway
-from tools.triton_server import ROOT, TritonServer
+from tests.support.waiting import until
+from tools.triton_server import ROOT, TritonServer, free_ports
 
 BIN = Path(sys.executable).parent
 
 
+def blocks(document: str) -> list[tuple[str, str]]:
+    """(language, code) of every code block of a document that has a language."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
+
+
 def block(document: str, language: str, containing: str) -> str:
     """The one code block of a document with this text in it."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    blocks = [code for kind, code in re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL) if kind == language]
-    [found] = [code for code in blocks if containing in code]
+    [found] = [code for kind, code in blocks(document) if kind == language and containing in code]
     return found
 
 
-def run(command: list[str] | str, cwd: Path) -> str:
+def run(command: list[str] | str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         command,
         cwd=cwd,
         shell=isinstance(command, str),
         executable="/bin/bash" if isinstance(command, str) else None,
-        env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -72,33 +77,81 @@ def folder(tmp_path: Path, reference_clip: bytes) -> Path:
     return tmp_path
 
 
-def test_command_line(server: TritonServer, folder: Path) -> None:
-    script = block("README.md", "bash", "voice-clone upload")
-    with Client(server.url) as client, contextlib.suppress(VoiceNotFound):
-        client.delete("Ada")  # of other tests: a taken name is refused
-    listed = run(script.replace("voice-clone ", f"voice-clone --url {server.url} "), folder)
-    assert "Ada" in listed
-    assert soundfile.info(folder / "hello.wav").samplerate == 24000
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder in which README's paths are those of this checkout, but what the calls write is not in it."""
+    for name in ("client", "tools"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
 
 
-@pytest.mark.parametrize("document", ["README.md", "client/README.md"])
-def test_python(server: TritonServer, folder: Path, document: str) -> None:
-    chunks = run([sys.executable, "-c", here(block(document, "python", "import Client"), server)], folder).splitlines()
+@pytest.fixture
+def ports(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """README's command that serves, on ports of its own and with an empty folder of voices, until it is ready."""
+    demo, serve = block("README.md", "bash", "tools/serve --checkpoint tools/data/demo_voice").splitlines()
+    assert demo.split()[0] == "tools/demo", "tests/server/test_demo.py runs it"
+    ports = dict(zip(("8001", "8000", "8002", "8080"), map(str, free_ports(4)), strict=True))
+    command = [*shlex.split(serve.replace("8080", ports["8080"]), comments=True), "--voices", str(tmp_path / "voices")]
+    kinds = zip(("--grpc-port", "--http-port", "--metrics-port"), ports.values(), strict=False)
+    command += [word for pair in kinds for word in pair]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        until(lambda: process.poll() is not None or "\nReady" in (tmp_path / "log").read_text(), 600)
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        yield ports
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def test_readme_can_be_pasted_in_its_order(ports: dict[str, str], checkout: Path) -> None:
+    """With the checkpoint and the clips of this repository, after the server's command."""
+    written: dict[str, float] = {}
+    for language, code in blocks("README.md"):
+        if "tools/serve" in code:  # the server runs; a released checkpoint cannot be downloaded here
+            continue
+        for port in ports:
+            code = code.replace(f"localhost:{port}", f"127.0.0.1:{ports[port]}")
+        url = f"127.0.0.1:{ports['8001']}"
+        code = code.replace(" plain.wav", f" plain.wav {url}")
+        command = code if language == "bash" else [sys.executable, "-c", code]
+        printed = run(command, checkout, VOICE_CLONE_SERVER=url)
+        if "import Client" in code:
+            chunks = printed.splitlines()
+            assert [int(line.split()[0]) for line in chunks] == list(range(len(chunks)))
+            assert all(line.endswith(" 24000") for line in chunks) and "1920" in chunks[0]
+        for name in re.findall(r"\w+\.(?:wav|mp3)\b", code):
+            if (checkout / name).exists():
+                written.setdefault(name, soundfile.info(checkout / name).duration)
+    assert set(written) == {"hello.wav", "hello.mp3", "openai.wav", "plain.wav"}
+    assert all(1 < seconds < 8 for seconds in written.values()), "a short sentence"
+    assert soundfile.info(checkout / "hello.mp3").format == "MP3"
+
+
+def test_readme_has_the_figures_of_the_demo_s_checkpoint() -> None:
+    """Words that the recogniser gets wrong: the checkpoint's, both ways and for all speakers, and the synthesiser's."""
+    card = (ROOT / "tools" / "data" / "demo_voice" / "README.md").read_text(encoding="utf-8")
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    told = []
+    for source in ("the embedding of a clip|the clip, in context", "flite itself"):
+        rows = re.findall(rf"\| (?:{source}) \| ([\d.]+) %[^|]*\| ([\d.]+) %", card)
+        assert len(rows) in (2, 4)
+        told += [
+            f"{min(column):.0f} to {max(column):.0f} %"
+            for column in zip(*[map(float, row) for row in rows], strict=True)
+        ]
+    for words in ("{} of its words when each is one of 20", "and {} when it may be any word", "is {} and", "and {}."):
+        assert words.format(told.pop(0)) in readme
+    assert not told
+
+
+def test_python(server: TritonServer, folder: Path) -> None:
+    code = here(block("client/README.md", "python", "import Client"), server)
+    chunks = run([sys.executable, "-c", code], folder).splitlines()
     assert [int(line.split()[0]) for line in chunks] == list(range(len(chunks)))
     assert all(line.endswith(" 24000") for line in chunks) and "1920" in chunks[0]
-
-
-def test_openai_speech(server: TritonServer, gateway: Gateway, ada: None, folder: Path) -> None:
-    run(here(block("README.md", "bash", "/v1/audio/speech"), server, gateway), folder)
-    assert soundfile.info(folder / "hello.mp3").format == "MP3"
-
-
-def test_plain_tritonclient(server: TritonServer, ada: None, folder: Path) -> None:
-    python, script, *arguments = shlex.split(block("README.md", "bash", "plain_tritonclient.py"))
-    assert python == "python"
-    run([sys.executable, str(ROOT / script), *arguments, server.url], folder)
-    info = soundfile.info(folder / "hello.wav")
-    assert info.frames % 1920 == 0 and info.samplerate == 24000
 
 
 def test_plain_tritonclient_ends_on_an_error(server: TritonServer, folder: Path) -> None:

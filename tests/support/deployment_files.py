@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
-import yaml
+import pytest
 
 from tools.triton_server import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 DOCUMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-RESET = "!reset"  # Compose's own tag: it takes the entry of the file before away
 
 
-def compose(path: str) -> dict[str, Any]:
-    """A file of Docker Compose; an entry with the tag `!reset` is that word."""
-    text = (ROOT / path).read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(re.sub(rf"{RESET} .*", f'"{RESET}"', text))
+def program(name: str) -> str:
+    """The path of kubectl or docker-compose; the test is skipped without it. Neither needs a daemon to render files."""
+    found = shutil.which(name, path=str(Path(sys.prefix) / "programs")) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed (tools/test --thorough installs it)")
+    return found
+
+
+def compose(*files: str, **variables: str) -> dict[str, Any]:
+    """What Docker Compose makes of docker-compose.yml and further files of tools/, with these variables.
+
+    Raises:
+        LookupError: Compose refuses them; with its message.
+    """
+    names = ["docker-compose.yml", *(f"tools/docker-compose.{name}.yml" for name in files)]
+    done = subprocess.run(
+        [program("docker-compose"), *(word for name in names for word in ("-f", name)), "config", "--format", "json"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise LookupError(done.stderr)
+    assert not done.stderr, done.stderr
+    content: dict[str, Any] = json.loads(done.stdout)
     return content
 
 
@@ -52,24 +80,6 @@ def commands(containing: str) -> str:
     """The one block of commands in docs/deployment.md with this text in it."""
     [block] = [text for text in re.findall(r"```bash\n(.*?)```", DOCUMENT, re.DOTALL) if containing in text]
     return str(block)
-
-
-def interpolated(text: str, **variables: str) -> str:
-    """The text with its variables as Compose sets them in: `${A:-default}`, `${A:+if set}`, `${A:?error}`, nested."""
-    start = text.find("${")
-    if start < 0:
-        return text
-    depth, end = 1, start + 2
-    while depth:
-        depth += {"{": 1, "}": -1}.get(text[end], 0)
-        end += 1
-    name, operator, rest = re.fullmatch(r"(\w+)(:[-+?])?(.*)", text[start + 2 : end - 1]).groups("")  # type: ignore[union-attr]
-    value = variables.get(name, "")
-    if operator == ":?" and not value:
-        raise LookupError(rest)
-    if (operator == ":-" and not value) or (operator == ":+" and value):
-        value = interpolated(rest, **variables)
-    return text[:start] + value + interpolated(text[end:], **variables)
 
 
 def metrics_in_manifests() -> set[str]:

@@ -25,6 +25,8 @@ THOROUGH = (
     "tests/unit/perf/",
     "tests/unit/tools/demo_voice/",
     "tests/unit/tools/test_build_repository.py",
+    "tests/unit/tools/test_compose.py",
+    "tests/unit/tools/test_kubernetes.py",
     "tests/unit/tools/test_stopped_tools.py",
     # pages in a browser, programs of others
     "tests/server/gateway/test_apps.py",

@@ -150,7 +150,7 @@ def test_without_pyav_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.delitem(sys.modules, "av", raising=False)
     monkeypatch.setattr(builtins, "__import__", importing)
-    with pytest.raises(Unsupported, match=r"an MP4 file, and PyAV.*pip install 'voice-clone-client\[audio\]'"):
+    with pytest.raises(Unsupported, match=r"an MP4 file, and PyAV.*pip install av, or send"):
         readable(clip)
     assert readable(CLIP) == CLIP.read_bytes()
 

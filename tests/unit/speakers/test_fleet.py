@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,14 @@ from tests.support.fakes import FakeEncoder, Voices, clip, together
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.proxy import Proxy
 from tests.support.waiting import until
-from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound
+from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
+from voice_clone.settings import Settings
 from voice_clone.speakers.postgres.dsn import checked
 from voice_clone.speakers.postgres.history import _NEWER
 from voice_clone.speakers.postgres.latest import KnownInDatabase
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import ArtifactId
+from voice_clone.speakers.store.opening import open_known_voices
 
 STORES = ("postgresql",)
 Make = Callable[..., Voices]
@@ -326,6 +329,14 @@ def test_a_store_without_tables_or_with_an_open_line_is_refused(postgres: Postgr
         assert "secret" not in str(caught.value)
     checked("postgresql://u@db.example/x?sslmode=verify-full")
     checked("postgresql://u@db.example/x", tls=False)
+
+
+def test_without_psycopg_the_error_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an extra of ours: who installs by name would get a stranger's package from the public registry."""
+    monkeypatch.setitem(sys.modules, "voice_clone.speakers.postgres.dsn", None)
+    settings = Settings({}, {"VOICE_CLONE_VOICE_STORE": "postgresql://u@localhost/x"})
+    with pytest.raises(Unsupported, match=r"need psycopg: pip install 'psycopg\[binary\]'$"):
+        open_known_voices(settings)
 
 
 def test_talker_and_code2wav_read_the_voices_of_the_database(make_voices: Make) -> None:

@@ -22,7 +22,6 @@ from tests.support.deployment_files import (
     DOCKERFILE,
     DOCUMENT,
     commands,
-    compose,
     defaults,
     instructions,
     stages,
@@ -106,14 +105,28 @@ def test_every_required_package_is_made_for_the_python_of_its_image(package: str
         )
 
 
+def test_only_folders_are_installed_under_our_names() -> None:
+    """The public registry does not have our packages: who installs one by name there gets a stranger's."""
+    folders = [ROOT / name for name in ("client", "docs", "perf", "tools", "voice_clone")]
+    files = [*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]
+    wrong = re.compile(r"""pip install[^`\n|;&]*[ '"]voice[-_]clone|\bvoice[-_]clone[-_\w]*\[[a-z]""")
+    found = {
+        f"{path.name}: {line.strip()}"
+        for path in files
+        if path.suffix in (".md", ".py", ".sh")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if wrong.search(line)
+    }
+    assert len(files) > 100 and wrong.search("pip install voice-clone[postgresql]")
+    assert not found
+
+
 def test_variables_are_settings() -> None:
     servers = {f"VOICE_CLONE_{name}".upper() for _, name, _, _ in parameters()}
     gateways = {f"{gateway_settings.PREFIX}{each.name}".upper() for each in fields(gateway_settings.Settings)}
     gateways.add(f"{gateway_settings.PREFIX}API_KEYS")  # a variable only, and no option: others see options
     for stage, known in (("server", servers), ("gateway", gateways)):
         given = {word.partition("=")[0] for line in values("ENV", stage) for word in shlex.split(line)}
-        for file in (compose("docker-compose.yml"), compose("tools/docker-compose.cpu.yml")):
-            given |= set(file["services"].get(stage, {}).get("environment", {}))
         assert {name for name in given if name.startswith("VOICE_CLONE_")} <= known
         assert any(name.startswith("VOICE_CLONE_") for name in given)
 
@@ -130,8 +143,10 @@ def test_the_documented_containers_are_those_of_the_dockerfile() -> None:
         assert set(re.findall(r"-e (\w+)=", text)) <= servers
         assert set(re.findall(r"--target (\w+)", text)) <= set(stages())
         assert all(port.startswith("127.0.0.1:") for port in re.findall(r"-p (\S+)", text))
-        mounts = set(re.findall(r"-v \S+?:(/\w+)", text))
-        assert mounts == {"/checkpoint", "/voices"} and all(f"_DIR={folder}" in environment for folder in mounts)
+        mounts = {folder: source for source, folder in re.findall(r'-v ("[^"]+"|\w+):(/\w+)', text)}
+        assert set(mounts) == {"/checkpoint", "/voices", "/cache"}
+        assert all(f"_DIR={folder}" in environment for folder in mounts)
+        assert mounts["/checkpoint"] == '"$(realpath DIR)"', "Docker takes a bare name for the name of a volume"
 
 
 @pytest.mark.skipif(
@@ -158,6 +173,7 @@ def test_several_families_have_the_dockerfile_s_command_with_their_checkpoints()
     [command] = values("CMD", "server")
     words = shlex.split(commands("tools.serve"))
     mounts = dict(word.split(":")[:2] for word in words if word.endswith(":ro"))
+    assert all(source.startswith("$(realpath ") for source in mounts)
     theirs = [f"--checkpoint={folder}" for folder in mounts.values()]
     assert len(theirs) == 2 and words[words.index("voice-clone") + 1 :] == json.loads(command)[:-1] + theirs
 
@@ -165,6 +181,8 @@ def test_several_families_have_the_dockerfile_s_command_with_their_checkpoints()
 def test_health_checks_ask_what_is_there() -> None:
     [server], [gateway] = values("HEALTHCHECK", "server"), values("HEALTHCHECK", "gateway")
     assert "http://localhost:8000/v2/health/ready" in server and "8000" in values("EXPOSE", "server")[0].split()
+    [load_seconds] = re.findall(r"--load-seconds=(\d+)", values("CMD", "server")[0])
+    assert f"--start-period={load_seconds}s " in server, "it may not be called unhealthy while it may still load"
     port = gateway_settings.Settings().port
     assert f"http://localhost:{port}/health'" in gateway and values("EXPOSE", "gateway") == [str(port)]
     routes = (ROOT / "client" / "voice_clone_gateway" / "routes" / "models.py").read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ from tools.triton_server import ROOT, free_ports
 
 FOLDER = ROOT / "tools" / "kubernetes"
 OVERLAYS = sorted(path for path in (FOLDER / "overlays").iterdir())
+COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 CONFIGURATION = FOLDER / "base" / "haproxy.cfg"
 OF_OPERATORS = ("monitoring.coreos.com/v1",)  # Kubernetes itself has no schema of these
 DNS_SECONDS = 5  # for which a cluster's names are remembered by their servers
@@ -31,8 +32,29 @@ BEYOND = 15  # seconds that tools/serve waits for tritonserver after its exit ti
 
 
 @pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
-def objects(request: pytest.FixtureRequest) -> Objects:
-    return render(request.param)
+def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Objects:
+    """Of an overlay with all components."""
+    return render(with_components(request.param, COMPONENTS, tmp_path_factory.mktemp("kubernetes")))
+
+
+def with_components(overlay: Path, components: list[str], scratch: Path) -> Path:
+    """A copy of an overlay in which these components are switched on, by the line that is a comment in the file."""
+    shutil.copytree(FOLDER, scratch / "kubernetes")
+    copy = scratch / "kubernetes" / "overlays" / overlay.name
+    file = copy / "kustomization.yaml"
+    text, line = file.read_text(encoding="utf-8"), re.compile(r"^# components: \[.*\]$", re.MULTILINE)
+    assert len(line.findall(text)) == 1
+    paths = ", ".join(f"../../components/{name}" for name in components)
+    file.write_text(line.sub(f"components: [{paths}]", text), encoding="utf-8")
+    return copy
+
+
+def validate(objects: Objects) -> None:
+    """Raises `kubernetes_validate.ValidationError` for what Kubernetes would refuse."""
+    assert objects
+    for each in objects:
+        if each["apiVersion"] not in OF_OPERATORS:
+            kubernetes_validate.validate(each, "1.37", strict=True)
 
 
 def one(objects: Objects, kind: str, name: str) -> dict[str, Any]:
@@ -41,30 +63,60 @@ def one(objects: Objects, kind: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
-def test_kubernetes_takes_every_object(folder: Path) -> None:
-    checked = 0
-    for each in render(folder):
-        if each["apiVersion"] not in OF_OPERATORS:
-            kubernetes_validate.validate(each, "1.37", strict=True)
-            checked += 1
-    assert checked
+def test_every_cluster_takes_every_object(folder: Path) -> None:
+    """No object needs an operator: where that is missing, `kubectl apply` fails."""
+    objects = render(folder)
+    assert not [each["kind"] for each in objects if each["apiVersion"] in OF_OPERATORS]
+    validate(objects)
 
 
-def test_a_mistake_would_be_found() -> None:
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_every_component_goes_with_every_overlay(overlay: Path, component: str, tmp_path: Path) -> None:
+    before, objects = render(overlay), render(with_components(overlay, [component], tmp_path))
+    assert objects != before
+    validate(objects)
+    document = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+    assert f"component `{component}`" in document
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_the_components_in_the_comment_are_there(overlay: Path) -> None:
+    [line] = re.findall(r"^# components: \[(.*)\]$", (overlay / "kustomization.yaml").read_text(), re.MULTILINE)
+    named = {(overlay / path).resolve().name for path in line.split(", ") if (overlay / path).is_dir()}
+    assert len(named) == len(line.split(", ")) and named <= set(COMPONENTS)
+
+
+def test_mistakes_would_be_found(tmp_path: Path) -> None:
     [budget] = [each for each in render(OVERLAYS[0]) if each["kind"] == "PodDisruptionBudget"][:1]
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate({**budget, "spec": {"maxUnavailabel": 1}}, "1.37", strict=True)
+        validate([{**budget, "spec": {"maxUnavailabel": 1}}])
+    copy = with_components(OVERLAYS[0], [], tmp_path)
+    with (copy / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write("  - target: {kind: Deployment, name: server}\n    patch: '[{op: remove, path: /spec/replicas}]'\n")
+    with pytest.raises(AssertionError, match="unable to parse"):
+        render(copy)
+
+
+def test_alerts_are_rules_of_prometheus(objects: Objects, tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (on Debian: apt-get install prometheus)")
+    [rule] = [each for each in objects if each["kind"] == "PrometheusRule"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "check", "rules", tmp_path / "rules.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "2 rules found" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
 def test_images_are_ours_or_pinned(folder: Path) -> None:
-    built = {service["image"] for service in compose("docker-compose.yml")["services"].values() if "build" in service}
-    built |= {service["image"] for service in compose("tools/docker-compose.cpu.yml")["services"].values()}
-    fleet = compose("tools/docker-compose.fleet.yml")["services"]
+    services = compose("fleet", CHECKPOINT="tests", DATABASE_PASSWORD="secret")["services"]
+    built = {service["image"] for service in services.values() if "build" in service}
     for container in containers(render(folder)):
         image, _, tag = container["image"].rpartition(":")
         assert image, f"{container['image']} has no version"
-        assert image.removeprefix("registry.example/") in built or f"{image}:{tag}" == fleet["balancer"]["image"]
+        assert image.removeprefix("registry.example/") in built or f"{image}:{tag}" == services["balancer"]["image"]
 
 
 def test_ports_and_probes_are_those_of_the_programs(objects: Objects) -> None:
@@ -132,25 +184,17 @@ def test_a_server_s_command_and_mounts(objects: Objects, tmp_path: Path) -> None
     assert startup["periodSeconds"] * startup["failureThreshold"] >= given.load_seconds
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
-    assert (
-        volumes[mounts["/dev/shm"]]["emptyDir"]["sizeLimit"]
-        .lower()
-        .startswith(compose("docker-compose.yml")["services"]["server"]["shm_size"])
-    )
-    scratch = [path for line in values("ENV", "server") for path in re.findall(r"=(/tmp)", line)]
-    assert scratch and "/tmp" in mounts, "the root file system is read-only"
+    assert compose(CHECKPOINT="tests")["services"]["server"]["shm_size"] == str(2 << 30)
+    written = {path for line in values("ENV", "server") for path in re.findall(r"=(/cache|/tmp)", line)} | {"/tmp"}
+    assert "/cache" in written <= set(mounts), "the root file system is read-only"
 
 
 def test_with_mps_a_server_starts_as_with_compose(tmp_path: Path) -> None:
-    paths = {"resources": [str(FOLDER / "overlays" / "gpu")], "components": [str(FOLDER / "components" / "mps")]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(paths))
-    before, objects = render(FOLDER / "overlays" / "gpu"), render(tmp_path)
-    for each in objects:
-        if each["apiVersion"] not in OF_OPERATORS:
-            kubernetes_validate.validate(each, "1.37", strict=True)
+    gpu = FOLDER / "overlays" / "gpu"
+    before, objects = render(gpu), render(with_components(gpu, ["mps"], tmp_path))
     [container] = one(objects, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
     [plain] = one(before, "Deployment", "server")["spec"]["template"]["spec"]["containers"]
-    service = compose("tools/docker-compose.mps.yml")["services"]["server"]
+    service = compose("mps", CHECKPOINT="tests")["services"]["server"]
     assert container["command"] == [word.replace("$$", "$") for word in service["entrypoint"]]
     assert container["args"] == plain["args"]
     added = {each["name"]: each["value"] for each in container["env"] if each not in plain["env"]}
@@ -226,24 +270,3 @@ def test_the_job_that_migrates_has_its_program_in_the_image() -> None:
     copied = " ".join(values("COPY", "server"))
     assert "tools/voice_store.py" in shlex.split(copied)
     assert "server" in stages()
-    fleet = compose("tools/docker-compose.fleet.yml")["services"]
-    assert fleet["migrate"]["command"] == words[:4]
-
-
-def test_the_fleet_of_compose_changes_what_there_is() -> None:
-    base, fleet = compose("docker-compose.yml"), compose("tools/docker-compose.fleet.yml")
-    services = base["services"] | fleet["services"]
-    for name, service in fleet["services"].items():
-        for other in service.get("depends_on", []):
-            assert other in services, name
-        for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
-            assert (ROOT / source).is_file() if source.startswith("./") else source in fleet["volumes"]
-        if name not in base["services"]:
-            assert ":" in service["image"] or service["image"] == base["services"]["server"]["image"]
-        for port in service.get("ports", []):
-            assert port == "!reset" or port.startswith("127.0.0.1:") or service["ports"] == "!reset"
-    store = fleet["services"]["server"]["environment"]
-    assert store["VOICE_CLONE_VOICE_STORE"] == fleet["services"]["migrate"]["environment"]["VOICE_CLONE_VOICE_STORE"]
-    url = fleet["services"]["gateway"]["environment"]["VOICE_CLONE_GATEWAY_TRITON"]
-    assert url == "dns:///server:8001" and fleet["services"]["balancer"]["environment"]["SERVERS"] == "server"

@@ -46,7 +46,5 @@ def _database(settings: Settings, address: str) -> str | None:
     try:
         from voice_clone.speakers.postgres.dsn import checked
     except ImportError:
-        raise Unsupported(
-            "voices in a database need psycopg: install voice-clone with its extra `postgresql`"
-        ) from None
+        raise Unsupported("voices in a database need psycopg: pip install 'psycopg[binary]'") from None
     return checked(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
