@@ -15,7 +15,6 @@ import numpy.typing as npt
 from perf.reference import TEXT
 from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.stream import Chunk
 from voice_clone.codec import chunk as codec_chunk
@@ -67,9 +66,9 @@ class Bare:
         self._voice, self._tokenizer = voice, tokenizer
         self._config = load_config(settings.checkpoint_dir)
         talker = load_talker(settings)
-        self._generator = talker.generator
+        self._generator = talker.source
         prefill_chunk = compute.prefill_chunk(settings)
-        warm_up(self._generator, talker.example, prefill_chunk, 10.0)
+        self._generator.warm_up(talker.example, prefill_chunk, 10.0)
         decoder = load_decoder(settings)
         decoding = Code2Wav(decoder.decoder, decoder.form)
         decoding.warm_up(CHUNK_FRAMES, (1,), 20.0)

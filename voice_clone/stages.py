@@ -24,9 +24,7 @@ from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 
 if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
-    from voice_clone.autoregressive.generator import Generator
-    from voice_clone.autoregressive.talker import MoreText, TalkerRequest
-    from voice_clone.autoregressive.warm_up import Example
+    from voice_clone.batching.source import Example, TalkerSource
     from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -35,6 +33,7 @@ Call = Callable[[str, Arrays], Arrays]
 
 D = TypeVar("D")
 P = TypeVar("P")
+R = TypeVar("R")
 
 KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_frames", "non_streaming_mode")
 """The knobs that all families have as tensors of their own; each refuses what it cannot do."""
@@ -143,8 +142,12 @@ class OpenText(Protocol):
             InvalidArgument: it cannot be part of a text.
         """
 
-    def take(self, draft: Any, cut: bool = False) -> MoreText:
-        """Append what was drafted; returns what the generator is given. `cut`: see `MoreText`."""
+    def take(self, draft: Any, cut: bool = False) -> Any:
+        """Append what was drafted; returns what `FrameSource.extend` takes.
+
+        Args:
+            cut: the text is closed without its end, so the stream's finish is `text_timeout` in place of `stop`.
+        """
 
     def read(self, frames: int) -> int:
         """How many of the tokens the talker has read when it has made so many frames."""
@@ -179,29 +182,31 @@ class PromptStage(Protocol[D]):
 
 
 @dataclass(frozen=True, eq=False)
-class StreamPlan(Generic[P]):
+class StreamPlan(Generic[R]):
     """One stream as the talker's engine takes it.
 
     Attributes:
-        request: for the generator.
+        request: for the source.
         context: reference frames [n, width] that the decoder must hear before the stream; n may be 0.
         voice: what the decoder needs of the voice besides, if it needs any.
         info: what the first and the last chunk tell of it.
         text: of the stream, if more of it may follow.
+        chunk_frames: its own schedule in place of the setting's; a chunk of it never goes out before it is full.
     """
 
-    request: TalkerRequest[P]
+    request: R
     context: NDArray[Any]
     voice: Arrays = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
     text: OpenText | None = None
+    chunk_frames: tuple[int, ...] | None = None
 
 
-class TalkerStage(Protocol[P]):
-    """A talker with the memory of its streams."""
+class TalkerStage(Protocol[R, P]):
+    """A talker with the memory of its streams; R: a request of its source, P: a prompt that `restore` reads."""
 
     @property
-    def generator(self) -> Generator[P]:
+    def source(self) -> TalkerSource[R, P]:
         """Makes the frames."""
 
     @property
@@ -213,10 +218,10 @@ class TalkerStage(Protocol[P]):
         """The default of the setting `chunk_frames`: frames of a stream's chunks; the last number repeats."""
 
     @property
-    def example(self) -> Example[P]:
+    def example(self) -> Example[R]:
         """Requests for the warm-up."""
 
-    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[P]:
+    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[R]:
         """The stream that a caller wants.
 
         Args:

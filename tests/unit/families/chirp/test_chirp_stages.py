@@ -19,7 +19,6 @@ from tests.support.chirp.talker_stage import load_network
 from tests.support.graph_safety import Recorder
 from tools.families.recognition import FamilyError, families_of, models_of
 from tools.triton_server import MODELS, ROOT
-from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.codec.chunk import Chunk as CodecChunk
 from voice_clone.codec.chunk import Decoded
@@ -174,7 +173,7 @@ def test_the_voice_goes_with_chunk_0_alone(bare: BareChirp, lengths: list[int]) 
 def test_a_prompt_is_as_long_as_its_embedding(bare: BareChirp) -> None:
     for options in ({}, {"breath": True}):
         prompt = plan(bare, 1, options=options).request.prompt
-        talker = bare.talker.generator.talker
+        talker = bare.talker.source.talker
         embeds = talker.embed_prompt(prompt).embeds
         assert embeds.shape == (talker.prompt_length(prompt), 32)
         prefix = talker.prefix(prompt)
@@ -185,7 +184,7 @@ def test_a_prompt_is_as_long_as_its_embedding(bare: BareChirp) -> None:
 
 
 def test_streams_at_once_equal_those_alone(bare: BareChirp) -> None:
-    generator = bare.talker.generator
+    generator = bare.talker.source
     wanted = [
         bare.speak("Hello there.", timbre(seed), "Some words.", seed=seed, max_frames=30, top_k=5) for seed in range(4)
     ]
@@ -199,8 +198,8 @@ def test_streams_at_once_equal_those_alone(bare: BareChirp) -> None:
 
 
 def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
-    warm_up(bare.talker.generator, bare.talker.example, 32, 1.0)
-    assert not bare.talker.generator.live
+    bare.talker.source.warm_up(bare.talker.example, 32, 1.0)
+    assert not bare.talker.source.live
 
 
 def test_repositories_tell_the_families_apart(checkpoint: Path, tmp_path: Path) -> None:
