@@ -10,7 +10,7 @@ docs/adding_a_family.md goes through them one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -25,7 +25,9 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest
 
 if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
     from voice_clone.batching.source import Example, TalkerSource
-    from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+    from voice_clone.codec.chunk import Reference
+    from voice_clone.codec.decoder import CodecFormat
+    from voice_clone.codec.decoder_streams import DecoderStreams
 
 Arrays = Mapping[str, NDArray[Any]]
 Call = Callable[[str, Arrays], Arrays]
@@ -95,9 +97,9 @@ class EncoderStage(Protocol):
         """Of weights and configuration: other weights, other fingerprint."""
 
     @property
-    def modes(self) -> Mapping[str, Sequence[str]] | None:
-        """The family's modes, the best first, and what each needs besides audio (`reference_text`); None: another
-        network of the family says so.
+    def modes(self) -> Mapping[str, Sequence[str] | str] | None:
+        """The family's modes, the best first, and what each needs besides audio (`reference_text`), or a sentence that
+        says why this checkpoint cannot do it; None: another network of the family declares them.
         """
 
     def limits(self, mode: str | None) -> Mapping[str, Limit]:
@@ -163,6 +165,14 @@ class PromptStage(Protocol[D]):
     def appends(self) -> bool:
         """Whether the text of a request may follow while it is spoken (`SpeechRequest.text_stream`)."""
 
+    @property
+    def presets(self) -> Collection[str]:
+        """The names of voices that the checkpoint brings. A registered voice of the same name wins."""
+
+    @property
+    def voiceless(self) -> bool:
+        """Whether a speech needs no voice."""
+
     def draft(self, speech: SpeechRequest) -> D:
         """Check everything that does not depend on the voice, and tokenise the text.
 
@@ -174,7 +184,7 @@ class PromptStage(Protocol[D]):
         """The prompt.
 
         Args:
-            voice: None if the request brings a speaker embedding instead.
+            voice: None if the request brings a speaker embedding, names a preset, or has no voice.
 
         Raises:
             InvalidArgument, Unsupported: the voice does not suit the request.
@@ -240,9 +250,11 @@ class TalkerStage(Protocol[R, P]):
 class DecoderStage(Protocol):
     """The codec's decoder."""
 
-    @property
-    def decoder(self) -> StreamDecoder:
-        """On the engine that the settings ask for."""
+    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> DecoderStreams:
+        """The decoder, on the engine that the settings ask for, with all its streams, whose chunks have so many frames.
+
+        Most families return `codec.loading.load_streams`; one whose decoder keeps something else brings its own.
+        """
 
     @property
     def form(self) -> CodecFormat:
@@ -252,5 +264,5 @@ class DecoderStage(Protocol):
     def chunk_frames(self) -> tuple[int, ...]:
         """As of the talker: the lengths that are warmed up."""
 
-    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
-        """The reference frames of each registered voice, the latest first."""
+    def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
+        """The reference of each registered voice, the latest first."""
