@@ -138,7 +138,7 @@ class Generator(Generic[P]):
 
     def forget(self, voices: Collection[str]) -> Kept:
         """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
-        return self.forget(voices)
+        return self.prefixes.forget(voices)
 
     def warm_up(self, example: Example[TalkerRequest[P]], prefill_chunk: int, seconds: float) -> float:
         """Prefill prompts of a few lengths, and step 1, 2, ... all slots together, so that the first request finds

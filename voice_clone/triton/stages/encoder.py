@@ -6,7 +6,7 @@ in    waveform     FP32 [-1]   mono; empty: names, types and dimensions of the a
 out   <artifact>   the family's
       fingerprint  STRING [1]  of weights and configuration
       limits       STRING [1]  where config.pbtxt has it: JSON {artifact: {"below", "rows"}}, see `stages.Limit`
-      modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs], or why it cannot be had}, best first
+      modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs] or why not}, best mode first
 """
 
 from __future__ import annotations
