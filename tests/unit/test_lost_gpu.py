@@ -16,11 +16,10 @@ from tests.support.counted_frames import Collector, Counter, Wish, submit
 from tests.support.small_codec import FORM, SMALL, make_code2wav
 from voice_clone import lost_gpu
 from voice_clone.batching.engine import Engine
-from voice_clone.codec.chunk import Chunk
+from voice_clone.codec.chunk import Chunk, Reference
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.lost_gpu import is_fatal
-from voice_clone.lru_cache import Origin
 
 LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 SURVIVED = RuntimeError("CUDA error: of another kind"), torch.OutOfMemoryError("CUDA out of memory"), ValueError()
@@ -117,9 +116,9 @@ def test_decoder(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: st
 def test_decoding_thread(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> None:
     code2wav = make_code2wav(CodecDecoder(SMALL).requires_grad_(False), FORM)
     monkeypatch.setattr(code2wav, place, fail(error))
-    worker = Code2WavWorker(code2wav, 2, 9, 0.08, Observer())
+    worker = Code2WavWorker(code2wav, 2, 9, FORM.sample_rate, Observer())
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
-    worker.prepare(codes, Origin.unknown())
+    worker.prepare(Reference(codes))
     worker.submit(Chunk("a", 0, codes, codes[:0], final=True), Ticket())
     worker.submit(Chunk("b", 0, codes, codes[:0], final=True), Ticket())
     worker.close()

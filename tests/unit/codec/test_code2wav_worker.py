@@ -24,7 +24,7 @@ from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArg
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 WAIT = 20.0
-FRAME_SECONDS = 0.08
+FRAME_SECONDS = FORM.frame_seconds
 
 
 class Ticket:
@@ -507,7 +507,7 @@ def test_an_ended_stream_tells_how_it_was_heard(bench: Callable[..., Bench]) -> 
     now = [0.0]
     it.worker._waiting._clock = lambda: now[0]
     codes = random_codes(3, 0)
-    for index, (time, final) in enumerate(((0.0, False), (1.0, False), (1.05, True))):
+    for index, (time, final) in enumerate(((0.0, False), (1.0, False), (1.0 + 0.5 * FRAME_SECONDS, True))):
         now[0] = time
         [ticket] = it.submit(Chunk("late", index, codes[index : index + 1], NO_CODES, final))
         ticket.wait()
