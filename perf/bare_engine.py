@@ -15,12 +15,12 @@ import numpy.typing as npt
 from perf.reference import TEXT
 from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.stream import Chunk
 from voice_clone.codec import chunk as codec_chunk
 from voice_clone.codec.chunk import Decoded
 from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.observer import Report
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
@@ -67,13 +67,13 @@ class Bare:
         self._voice, self._tokenizer = voice, tokenizer
         self._config = load_config(settings.checkpoint_dir)
         talker = load_talker(settings)
-        self._generator = talker.generator
+        self._generator = talker.source
         prefill_chunk = compute.prefill_chunk(settings)
-        warm_up(self._generator, talker.example, prefill_chunk, 10.0)
+        self._generator.warm_up(talker.example, prefill_chunk, 10.0)
         decoder = load_decoder(settings)
-        decoding = Code2Wav(decoder.decoder, decoder.form)
+        decoding = Code2Wav(StatefulStreams(decoder.decoder, decoder.form), decoder.form)
         decoding.warm_up(CHUNK_FRAMES, (1,), 20.0)
-        self._worker = Code2WavWorker(decoding, 1, 4096, decoder.form.frame_seconds, _Unobserved())
+        self._worker = Code2WavWorker(decoding, 1, 4096, decoder.form.sample_rate, _Unobserved())
         self._engine: Engine[TalkerRequest[Prompt]] = Engine(
             self._generator, schedule=CHUNK_FRAMES, max_queue=64, prefill_chunk=prefill_chunk
         )

@@ -21,6 +21,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.steps import Steps
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import Precision
@@ -81,7 +82,8 @@ class Ours(Generic[F]):
             self._fixed.prepare()
             if self.model.decoder.padded:
                 graphs = Graphs(self.runners[1], slots, family.chunk_frames)
-        self.code2wav = Code2Wav(self.model.decoder, self.model.form, graphs=graphs)
+        decoding = StatefulStreams(self.model.decoder, self.model.form, graphs=graphs)
+        self.code2wav = Code2Wav(decoding, self.model.form)
         if graphs is not None:
             self.code2wav.warm_up((1,), (slots,), 60.0)
 

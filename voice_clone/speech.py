@@ -29,7 +29,7 @@ def has_words(text: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SpeechRequest:
-    """Text, and exactly one source of the voice.
+    """Text, and one source of the voice.
 
     Attributes:
         text: what is said; it has words, see `has_words`.
@@ -45,6 +45,7 @@ class SpeechRequest:
         text_stream: an id that the caller made: more text follows by appends to the talker; `text` may have no words.
         owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.
         cache: False neither uses nor keeps anything in memory that is computed of the voice.
+        voiceless: whether the model can speak without a voice; a source may then be missing.
 
     Raises:
         InvalidArgument: on construction, if something is missing or contradicts something else.
@@ -62,6 +63,7 @@ class SpeechRequest:
     owner: str | None = None
     text_stream: str | None = None
     cache: bool = True
+    voiceless: bool = False
 
     def __post_init__(self) -> None:
         if self.owner is not None and not isinstance(self.owner, str):
@@ -73,7 +75,7 @@ class SpeechRequest:
         elif not has_words(self.text):
             raise InvalidArgument(NO_WORDS)
         given = [n for n in SOURCES if getattr(self, n) is not None]
-        if len(given) != 1:
+        if len(given) > 1 or not (given or self.voiceless):
             what = " and ".join(given) or "none of them"
             raise InvalidArgument(f"give exactly one of {', '.join(SOURCES)}; got {what}")
         if self.reference_text is not None:

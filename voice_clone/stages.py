@@ -10,7 +10,7 @@ docs/adding_a_family.md goes through them one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -24,10 +24,10 @@ from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 
 if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
-    from voice_clone.autoregressive.generator import Generator
-    from voice_clone.autoregressive.talker import MoreText, TalkerRequest
-    from voice_clone.autoregressive.warm_up import Example
-    from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+    from voice_clone.batching.source import Example, TalkerSource
+    from voice_clone.codec.chunk import Reference
+    from voice_clone.codec.decoder import CodecFormat
+    from voice_clone.codec.decoder_streams import DecoderStreams
 
 Arrays = Mapping[str, NDArray[Any]]
 Call = Callable[[str, Arrays], Arrays]
@@ -35,6 +35,7 @@ Call = Callable[[str, Arrays], Arrays]
 
 D = TypeVar("D")
 P = TypeVar("P")
+R = TypeVar("R")
 
 KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_frames", "non_streaming_mode")
 """The knobs that all families have as tensors of their own; each refuses what it cannot do."""
@@ -96,9 +97,9 @@ class EncoderStage(Protocol):
         """Of weights and configuration: other weights, other fingerprint."""
 
     @property
-    def modes(self) -> Mapping[str, Sequence[str]] | None:
-        """The family's modes, the best first, and what each needs besides audio (`reference_text`); None: another
-        network of the family says so.
+    def modes(self) -> Mapping[str, Sequence[str] | str] | None:
+        """The family's modes, the best first, and what each needs besides audio (`reference_text`), or a sentence that
+        says why this checkpoint cannot do it; None: another network of the family declares them.
         """
 
     def limits(self, mode: str | None) -> Mapping[str, Limit]:
@@ -143,8 +144,12 @@ class OpenText(Protocol):
             InvalidArgument: it cannot be part of a text.
         """
 
-    def take(self, draft: Any, cut: bool = False) -> MoreText:
-        """Append what was drafted; returns what the generator is given. `cut`: see `MoreText`."""
+    def take(self, draft: Any, cut: bool = False) -> Any:
+        """Append what was drafted; returns what `FrameSource.extend` takes.
+
+        Args:
+            cut: the text is closed without its end, so the stream's finish is `text_timeout` in place of `stop`.
+        """
 
     def read(self, frames: int) -> int:
         """How many of the tokens the talker has read when it has made so many frames."""
@@ -160,6 +165,14 @@ class PromptStage(Protocol[D]):
     def appends(self) -> bool:
         """Whether the text of a request may follow while it is spoken (`SpeechRequest.text_stream`)."""
 
+    @property
+    def presets(self) -> Collection[str]:
+        """The names of voices that the checkpoint brings. A registered voice of the same name wins."""
+
+    @property
+    def voiceless(self) -> bool:
+        """Whether a speech needs no voice."""
+
     def draft(self, speech: SpeechRequest) -> D:
         """Check everything that does not depend on the voice, and tokenise the text.
 
@@ -171,7 +184,7 @@ class PromptStage(Protocol[D]):
         """The prompt.
 
         Args:
-            voice: None if the request brings a speaker embedding instead.
+            voice: None if the request brings a speaker embedding, names a preset, or has no voice.
 
         Raises:
             InvalidArgument, Unsupported: the voice does not suit the request.
@@ -179,29 +192,31 @@ class PromptStage(Protocol[D]):
 
 
 @dataclass(frozen=True, eq=False)
-class StreamPlan(Generic[P]):
+class StreamPlan(Generic[R]):
     """One stream as the talker's engine takes it.
 
     Attributes:
-        request: for the generator.
+        request: for the source.
         context: reference frames [n, width] that the decoder must hear before the stream; n may be 0.
         voice: what the decoder needs of the voice besides, if it needs any.
         info: what the first and the last chunk tell of it.
         text: of the stream, if more of it may follow.
+        chunk_frames: its own schedule in place of the setting's; a chunk of it never goes out before it is full.
     """
 
-    request: TalkerRequest[P]
+    request: R
     context: NDArray[Any]
     voice: Arrays = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
     text: OpenText | None = None
+    chunk_frames: tuple[int, ...] | None = None
 
 
-class TalkerStage(Protocol[P]):
-    """A talker with the memory of its streams."""
+class TalkerStage(Protocol[R, P]):
+    """A talker with the memory of its streams; R: a request of its source, P: a prompt that `restore` reads."""
 
     @property
-    def generator(self) -> Generator[P]:
+    def source(self) -> TalkerSource[R, P]:
         """Makes the frames."""
 
     @property
@@ -213,10 +228,10 @@ class TalkerStage(Protocol[P]):
         """The default of the setting `chunk_frames`: frames of a stream's chunks; the last number repeats."""
 
     @property
-    def example(self) -> Example[P]:
+    def example(self) -> Example[R]:
         """Requests for the warm-up."""
 
-    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[P]:
+    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[R]:
         """The stream that a caller wants.
 
         Args:
@@ -235,9 +250,11 @@ class TalkerStage(Protocol[P]):
 class DecoderStage(Protocol):
     """The codec's decoder."""
 
-    @property
-    def decoder(self) -> StreamDecoder:
-        """On the engine that the settings ask for."""
+    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> DecoderStreams:
+        """The decoder, on the engine that the settings ask for, with all its streams, whose chunks have so many frames.
+
+        Most families return `codec.loading.load_streams`; one whose decoder keeps something else brings its own.
+        """
 
     @property
     def form(self) -> CodecFormat:
@@ -247,5 +264,5 @@ class DecoderStage(Protocol):
     def chunk_frames(self) -> tuple[int, ...]:
         """As of the talker: the lengths that are warmed up."""
 
-    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
-        """The reference frames of each registered voice, the latest first."""
+    def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
+        """The reference of each registered voice, the latest first."""

@@ -48,4 +48,4 @@ class BareFish:
 
     def speak(self, text: str, codes: NDArray[np.uint16], transcript: str, **knobs: Any) -> Spoken:
         """A request's codes, and their decode in one piece; arguments as of `plan`."""
-        return speak(self.talker.generator, self.decoder, self.plan(text, codes, transcript, **knobs))
+        return speak(self.talker.source, self.decoder, self.plan(text, codes, transcript, **knobs))

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tests.support.small_codec import make_code2wav
 from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages, talker_stage
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import language_id
@@ -81,7 +81,7 @@ class BareQwen3:
 
     def waveform(self, prompt: Prompt, codes: np.ndarray, chunk: int | None = None) -> np.ndarray:
         """Codes decoded behind those of the reference, so many frames at once; None: all."""
-        code2wav = Code2Wav(self.decoder, decoder_stage.codec_format(self.config.codec))
+        code2wav = make_code2wav(self.decoder, decoder_stage.codec_format(self.config.codec))
         parts = []
         chunk = chunk or len(codes)
         for index, start in enumerate(range(0, len(codes), chunk)):

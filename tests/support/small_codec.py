@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,7 +12,9 @@ from numpy.typing import NDArray
 from tests.support.random_weights import fill_random
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.codec.chunk import Chunk
-from voice_clone.codec.decoder import CodecFormat
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
@@ -64,3 +69,11 @@ def chunks_of(stream_id: str, codes: Codes, sizes: list[int], context: Codes = N
     return [
         Chunk(stream_id, i, part, context if i == 0 else NO_CODES, i == len(parts) - 1) for i, part in enumerate(parts)
     ]
+
+
+def make_code2wav(decoder: StreamDecoder, form: CodecFormat = FORM, **given: Any) -> Code2Wav:
+    """The streams of a decoder; what is given is for `StatefulStreams`, `Code2Wav` or both."""
+    makers: tuple[Any, Any] = StatefulStreams, Code2Wav
+    inner, outer = ({n: v for n, v in given.items() if n in inspect.signature(maker).parameters} for maker in makers)
+    assert given.keys() <= {*inner, *outer}
+    return Code2Wav(StatefulStreams(decoder, form, **inner), form, **outer)

@@ -43,6 +43,7 @@ THOROUGH = (
     "tests/parity/test_pipeline_parity.py",
     "tests/parity/test_sampled_parity.py",
     "tests/server/test_large_chunks.py",
+    "tests/server/test_float_family.py",
     "tests/server/test_second_family.py",
     "tests/server/test_whole_way.py",
     # many servers, lost ones, floods

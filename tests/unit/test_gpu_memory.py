@@ -74,7 +74,7 @@ def fail(*args: Any) -> None:
 
 
 def test_the_talker_names_its_setting() -> None:
-    stage = SimpleNamespace(generator=SimpleNamespace(prepare=fail), example=None)
+    stage = SimpleNamespace(source=SimpleNamespace(warm_up=fail), example=None)
     with backend_double("stages.talker") as (module,), pytest.raises(Unsupported, match="smaller max_streams,"):
         module._warm_up(stage, Settings({}, environ={"VOICE_CLONE_DEVICE": "cpu"}))
 

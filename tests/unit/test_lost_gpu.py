@@ -13,15 +13,13 @@ import torch
 
 from tests.support.backend_double import Sender, backend_double
 from tests.support.counted_frames import Collector, Counter, Wish, submit
-from tests.support.small_codec import FORM, SMALL
+from tests.support.small_codec import FORM, SMALL, make_code2wav
 from voice_clone import lost_gpu
 from voice_clone.batching.engine import Engine
-from voice_clone.codec.chunk import Chunk
-from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.chunk import Chunk, Reference
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.lost_gpu import is_fatal
-from voice_clone.lru_cache import Origin
 
 LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 SURVIVED = RuntimeError("CUDA error: of another kind"), torch.OutOfMemoryError("CUDA out of memory"), ValueError()
@@ -106,7 +104,7 @@ class Observer:
 @pytest.mark.parametrize("error", [LOST, SURVIVED[0]], ids=["lost", "survived"])
 def test_decoder(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> None:
     decoder = CodecDecoder(SMALL).requires_grad_(False)
-    code2wav = Code2Wav(decoder, FORM)
+    code2wav = make_code2wav(decoder, FORM)
     monkeypatch.setattr(decoder, place, fail(error))
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
     [outcome] = code2wav.decode([Chunk("a", 0, codes, codes, final=True)])
@@ -116,11 +114,11 @@ def test_decoder(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: st
 @pytest.mark.parametrize("place", ["decode", "prepare"])
 @pytest.mark.parametrize("error", [LOST, SURVIVED[0]], ids=["lost", "survived"])
 def test_decoding_thread(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> None:
-    code2wav = Code2Wav(CodecDecoder(SMALL).requires_grad_(False), FORM)
+    code2wav = make_code2wav(CodecDecoder(SMALL).requires_grad_(False), FORM)
     monkeypatch.setattr(code2wav, place, fail(error))
-    worker = Code2WavWorker(code2wav, 2, 9, 0.08, Observer())
+    worker = Code2WavWorker(code2wav, 2, 9, FORM.sample_rate, Observer())
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
-    worker.prepare(codes, Origin.unknown())
+    worker.prepare(Reference(codes))
     worker.submit(Chunk("a", 0, codes, codes[:0], final=True), Ticket())
     worker.submit(Chunk("b", 0, codes, codes[:0], final=True), Ticket())
     worker.close()

@@ -75,7 +75,7 @@ def test_loading_a_talker_does_not_import_the_compiler_of_torch(checkpoint_folde
     code = (
         "import sys; from voice_clone.families.qwen3_tts import talker_stage;"
         "from voice_clone.settings import Settings;"
-        "talker_stage.load_talker(Settings({})).generator; print('torch._dynamo' in sys.modules)"
+        "talker_stage.load_talker(Settings({})).source; print('torch._dynamo' in sys.modules)"
     )
     environment = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "PATH": "/usr/bin:/bin"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)

@@ -30,7 +30,7 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
         raise Unsupported("a GPU is not measured; set VOICE_CLONE_DEVICE=cpu, or take perf/gpu")
     talker = importlib.import_module(f"voice_clone.families.{family}.talker_stage").load_talker(settings)
     decoder = importlib.import_module(f"voice_clone.families.{family}.decoder_stage").load_decoder(settings)
-    generator, chunk = talker.generator, compute.prefill_chunk(settings)
+    generator, chunk = talker.source, compute.prefill_chunk(settings)
     with torch.inference_mode():
         _speak(talker, chunk, 2)  # compiles, and touches the memory
         position, frame = _speak(talker, chunk, FRAMES)
@@ -48,7 +48,7 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
 
 def _speak(talker: Any, chunk: int, frames: int) -> tuple[float, float]:
     """Seconds of a position of a prompt, and of a frame."""
-    generator = talker.generator
+    generator = talker.source
     generator.reset()
     length = left = generator.start(0, talker.example(REFERENCE, frames + 1))
     began = time.perf_counter()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -28,11 +28,15 @@ from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.autoregressive.stream import Frame, Stream
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
+from voice_clone.batching.source import Example
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.lru_cache import Origin
+from voice_clone.lru_cache import Kept, Origin
 
 P = TypeVar("P")
+
+WARM_UP_FRAMES = 2  # the first needs no talker step, the second does
+REFERENCE_FRAMES = (0, 64, 192)  # of the warm-up: no reference, a short one, a long one
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +85,7 @@ class Generator(Generic[P]):
             self._step = StaticStep(self._model, runner, deterministic, prefill_chunk)
 
     @property
-    def kv_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes of the key-value memory of the talker's stack and head."""
         memory: int = self._model.memory.nbytes
         return self._model.cache.nbytes + memory
@@ -131,6 +135,33 @@ class Generator(Generic[P]):
             self.prefixes.read(prefix, 0, origin)
         self._model.cache.clear()
         return len(learned)
+
+    def forget(self, voices: Collection[str]) -> Kept:
+        """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
+        return self.prefixes.forget(voices)
+
+    def warm_up(self, example: Example[TalkerRequest[P]], prefill_chunk: int, seconds: float) -> float:
+        """Prefill prompts of a few lengths, and step 1, 2, ... all slots together, so that the first request finds
+        memory, kernels and threads ready. As of `TalkerSource`.
+
+        A repeatable stack runs the same code for all shapes: there one slot and a short prompt are enough.
+        """
+        started = time.monotonic()
+        self.prepare()
+        began = time.monotonic()
+        for slot in range(1 if self.talker.stack.repeatable else self.slots):
+            request = example(REFERENCE_FRAMES[slot % len(REFERENCE_FRAMES)], WARM_UP_FRAMES * self.slots + 1)
+            if time.monotonic() - began > seconds:
+                break
+            left = self.start(slot, request)
+            while left:
+                count = min(left, prefill_chunk)
+                self.prefill({slot: count})
+                left -= count
+            for _ in range(WARM_UP_FRAMES):
+                self.step(range(slot + 1))
+        self.reset()
+        return time.monotonic() - started
 
     @torch.inference_mode()
     def start(self, slot: int, request: TalkerRequest[P]) -> int:

@@ -76,21 +76,35 @@ class Engine(Generic[R]):
         self._thread = start_thread("engine", self._run, warm_up)
 
     def submit(
-        self, stream_id: str, request: R, sink: Sink, deadline: float | None = None, text_open: bool = False
+        self,
+        stream_id: str,
+        request: R,
+        sink: Sink,
+        deadline: float | None = None,
+        text_open: bool = False,
+        schedule: Sequence[int] | None = None,
     ) -> None:
         """Queue a stream; its chunks, or its failure, go to `sink`.
 
         Args:
             deadline: on the engine's clock; a stream that is not done by then fails with DeadlineExceeded.
             text_open: its text may be extended. Where it ends for now, the stream waits in its slot.
+            schedule: frames of its chunks in place of the engine's; then no chunk goes out before it is full.
 
         Raises:
             Overloaded: the queue is full, or the engine is closing.
             InvalidArgument: a stream of this id is live.
         """
-        form = self._source.payload
         stream = Stream(
-            stream_id, request, sink, self._schedule, form, self._frame_seconds, deadline, self._clock, text_open
+            stream_id,
+            request,
+            sink,
+            schedule or self._schedule,
+            self._source.payload,
+            0.0 if schedule else self._frame_seconds,
+            deadline,
+            self._clock,
+            text_open,
         )
         try:
             with self._changed:
@@ -236,12 +250,12 @@ class Engine(Generic[R]):
             if frame.finish == "error":
                 self._leave(slot, Internal("the model made no valid frame for this stream"))
                 continue
-            chunk = stream.add(frame)
+            chunks = stream.add(frame)
             if frame.finish is not None:
                 self._leave(slot)
             else:
                 self._mark(slot, stream)
-            if chunk is not None:
+            for chunk in chunks:
                 self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)

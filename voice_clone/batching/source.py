@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
 from voice_clone.batching.payload import PayloadForm
+from voice_clone.lru_cache import Kept, Origin
 
 R = TypeVar("R", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+P = TypeVar("P", contravariant=True)
 
 
 class Frame(Protocol):
-    """What a stream made in one step: a payload, or the reason why there is none, or both for a last frame."""
+    """What a stream made in one step: a frame or a run of frames, or the reason why it ends, or both.
+
+    Neither of them: the step made nothing that is heard, and the stream goes on.
+    """
 
     @property
     def payload(self) -> NDArray[Any] | None:
-        """[width], of the source's form; None where the stream ended without a frame."""
+        """[width], of the source's form, or a run of n frames [n, width]; None: no frame came of this step."""
 
     @property
     def finish(self) -> str | None:
@@ -26,6 +32,9 @@ class Frame(Protocol):
 
 WaitForFrames = Callable[[], Sequence[Frame | None]]
 """Waits for a step's frames, in the order of its slots; None: the stream had ended, or all its frames were begun."""
+
+Example = Callable[[int, int], R_co]
+"""(frames of the reference, at most; max_frames) -> a request of any content."""
 
 
 class FrameSource(Protocol[R]):
@@ -72,3 +81,36 @@ class FrameSource(Protocol[R]):
 
     def reset(self) -> None:
         """Forget all streams, whatever state they are in."""
+
+
+class TalkerSource(FrameSource[R], Protocol[R, P]):
+    """A `FrameSource` with the memory of its streams, as a talker's model keeps it; P: what `restore` reads."""
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether neighbours change no bit of a stream."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the memory of all streams."""
+
+    def warm_up(self, example: Example[Any], prefill_chunk: int, seconds: float) -> float:
+        """Run the shapes that requests will bring. Leaves the source empty.
+
+        Args:
+            example: makes the requests.
+            prefill_chunk: positions of a prompt that are read at once, as the engine will do it.
+            seconds: stop between two steps once this has passed. CUDA graphs are recorded first, in any case.
+
+        Returns: the seconds that it took.
+        """
+
+    def restore(self, prompts: Iterable[tuple[Origin, P]], seconds: float) -> int:
+        """Compute ahead what streams of these voices share, the most wanted first, as much as fits and as `seconds`
+        allow. For use without streams.
+
+        Returns: for how many.
+        """
+
+    def forget(self, voices: Collection[str]) -> Kept:
+        """Drop what is kept of these voices; returns what is left. Streams go on. Any thread may call it."""

@@ -86,7 +86,8 @@ class Stream(Generic[R]):
     prompt_positions: int = 0  # to be prefilled
     unread: int = 0  # of them, still
     unsent: int = 0  # chunks that the sink has not taken yet
-    frames: int = 0
+    frames: int = 0  # made
+    sent: int = 0  # of them, in chunks
     chunks: int = 0
     pending: list[NDArray[Any]] = field(default_factory=list)
     text_follows: bool = False  # whether more text may follow what the source has
@@ -118,26 +119,34 @@ class Stream(Generic[R]):
             return DeadlineExceeded("the speech was not done before its deadline; allow more time or ask for less")
         return None
 
-    def add(self, frame: Frame) -> Chunk | None:
-        """Take a frame; returns the chunk that it completes, if any.
+    def add(self, frame: Frame) -> list[Chunk]:
+        """Take a frame or a run of frames; returns the chunks that it completes.
 
         A chunk is complete when it has as many frames as the schedule says, when the stream's last frame is in it, or
         earlier if the listener's playback would run dry before the chunk is full.
         """
         now = self.clock()
-        wanted = self.schedule[min(self.chunks, len(self.schedule) - 1)]
         early = False
         if frame.payload is not None:
             early = self._runs_dry(now)
-            self.pending.append(frame.payload)
-            self.frames += 1
+            made = frame.payload if frame.payload.ndim == 2 else frame.payload[None]
+            self.pending.extend(made)
+            self.frames += len(made)
             self.last_frame = now
             if self.first_frame is None:
                 self.first_frame = now
                 self.waited_first = self.waited
-        if frame.finish is None and len(self.pending) < wanted and not early:
-            return None
-        return self._chunk(now, frame.finish)
+        chunks = []
+        while len(self.pending) > self._wanted:
+            chunks.append(self._chunk(now, self._wanted, None))
+        if frame.finish is not None or len(self.pending) == self._wanted or early:
+            chunks.append(self._chunk(now, len(self.pending), frame.finish))
+        return chunks
+
+    @property
+    def _wanted(self) -> int:
+        """Frames of the next chunk by the schedule."""
+        return self.schedule[min(self.chunks, len(self.schedule) - 1)]
 
     def take_text(self) -> tuple[list[Any], bool]:
         """The text that the source does not have yet, and whether no more will come."""
@@ -182,17 +191,19 @@ class Stream(Generic[R]):
 
     def flush(self) -> Chunk:
         """The chunk as far as it is."""
-        return self._chunk(self.clock(), None)
+        return self._chunk(self.clock(), len(self.pending), None)
 
-    def _chunk(self, now: float, finish: str | None) -> Chunk:
-        self._playback.add(len(self.pending), now)
+    def _chunk(self, now: float, frames: int, finish: str | None) -> Chunk:
+        """Of the first pending frames, so many."""
+        self._playback.add(frames, now)
         waited = self._waited(now)
         if self.last_chunk is not None:
             self.gap = max(self.gap, now - self.last_chunk - (waited - self._waited_before))
         self.last_chunk, self._waited_before = now, waited
-        payload = self.form.join(self.pending)
-        chunk = Chunk(self.chunks, payload, self.frames, finish, self.prompt_positions, self.timing(now))
-        self.pending = []
+        payload = self.form.join(self.pending[:frames])
+        self.sent += frames
+        chunk = Chunk(self.chunks, payload, self.sent, finish, self.prompt_positions, self.timing(now))
+        self.pending = self.pending[frames:]
         self.chunks += 1
         return chunk
 

@@ -11,9 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import VoiceCloneError
-from voice_clone.lru_cache import Origin
+from voice_clone.lru_cache import Origin, digest
 
 Primed = Literal["hit", "miss", "none"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """What precedes a stream's own frames.
+
+    Attributes:
+        context: [n, width], reference frames whose audio is left out; n may be 0.
+        voice: what the decoder needs of the voice besides, by names of the family; most need nothing.
+        origin: of both.
+    """
+
+    context: NDArray[Any]
+    voice: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    origin: Origin = field(default_factory=Origin.unknown)
+
+    @property
+    def empty(self) -> bool:
+        """Whether a stream begins as any other without a voice."""
+        return not len(self.context) and not self.voice
+
+    @property
+    def key(self) -> bytes:
+        """The digest of all that a decoder's state after it depends on."""
+        names = sorted(self.voice)
+        words = [np.frombuffer(name.encode(), np.uint8) for name in names]
+        return digest(self.context, *words, *(self.voice[name] for name in names))
 
 
 @dataclass(frozen=True)
@@ -24,12 +51,10 @@ class Chunk:
         stream_id: names the stream. A caller that knows it can feed the stream, so it must not be guessable.
         index: 0, 1, 2, ... without a gap.
         payload: [frames, width]; no frames give no samples.
-        context: [frames, width], with chunk 0 alone: reference frames that precede the stream; their audio is left out.
+        context, voice, origin: of the reference, with chunk 0 alone; else empty.
         final: no chunk follows.
         failure: the stream ends with this error instead of samples.
-        voice: with chunk 0 alone, for a decoder that needs the voice.
         from_talker: a talker sends the stream, inside an ensemble: no error but with the final chunk.
-        origin: of the context.
         arrived: `time.monotonic()`.
     """
 
@@ -44,6 +69,11 @@ class Chunk:
     origin: Origin = field(default_factory=Origin.unknown)
     arrived: float = field(default_factory=time.monotonic)
 
+    @property
+    def reference(self) -> Reference:
+        """What precedes the stream's own frames."""
+        return Reference(self.context, self.voice, self.origin)
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -52,7 +82,7 @@ class Decoded:
     Attributes:
         waveform: float32 [samples] in -1..1.
         primed: whether the state after the reference was in the cache (`hit`) or computed for this stream (`miss`);
-            `none`: the stream has no reference.
+            `none`: it has no reference.
         spent_ms: time of the batches that the stream was in.
         first_ms: time from the arrival of the stream's first chunk to its first samples.
     """

@@ -37,23 +37,27 @@ class Ticket(Protocol):
 
 @dataclass
 class Entry:
-    """A chunk that waits; `frames` is their number when it came."""
+    """A chunk that waits."""
 
     chunk: Chunk
     ticket: Ticket
-    frames: int
+
+    @property
+    def frames(self) -> int:
+        """How many it has."""
+        return len(self.chunk.payload)
 
 
 class ChunkQueue:
     """The waiting chunks of all streams; not thread-safe.
 
     Args:
-        frame_seconds: how long a frame is heard.
+        sample_rate: Hz.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, frame_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._frame_seconds = frame_seconds
+    def __init__(self, sample_rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sample_seconds = 1 / sample_rate
         self._clock = clock
         self._waiting: dict[str, deque[Entry]] = {}  # by stream
         self._chunks = 0
@@ -90,9 +94,9 @@ class ChunkQueue:
         self._chunks -= len(batch)
         return batch
 
-    def heard(self, stream_id: str, frames: int) -> None:
-        """`frames` more were sent to a stream's listener."""
-        self._playback.setdefault(stream_id, Playback(self._frame_seconds)).add(frames, self._clock())
+    def record_sent(self, stream_id: str, samples: int) -> None:
+        """So many more samples were sent to a stream's listener."""
+        self._playback.setdefault(stream_id, Playback(self._sample_seconds)).add(samples, self._clock())
 
     def forget(self, stream_id: str) -> Playback | None:
         """A stream has ended; its chunks that wait stay. Returns how it was heard; None if nothing was."""

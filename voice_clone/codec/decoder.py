@@ -87,6 +87,10 @@ class StreamDecoder(Protocol):
         """Whether it is a `PaddedDecoder`, which CUDA graphs can hold."""
 
     @property
+    def any_shape(self) -> bool:
+        """Whether the same code runs for all shapes, so that the smallest warms it up."""
+
+    @property
     def device(self) -> torch.device:
         """Where frames are expected and states lie."""
 

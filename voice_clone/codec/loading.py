@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from voice_clone import compute
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.decoder_streams import DecoderStreams, StatefulStreams
 from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.gpu_memory import memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner
@@ -16,30 +17,41 @@ from voice_clone.settings import Settings
 log = logging.getLogger("voice_clone.code2wav")
 
 
-def load_code2wav(
-    settings: Settings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int], max_chunk_frames: int
-) -> Code2Wav:
-    """The streams of a decoder: in CUDA graphs on a GPU, if it is a `PaddedDecoder`.
+def load_streams(
+    settings: Settings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
+) -> StatefulStreams:
+    """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `PaddedDecoder`.
 
     Args:
-        settings: cuda_graphs, max_state_bytes, max_decode_batch, stream_idle_seconds, primed_bytes, primed_seconds.
+        settings: cuda_graphs, max_state_bytes, max_decode_batch, primed_bytes, primed_seconds.
         form: of the frames.
         chunk_frames: of a stream's chunks.
-        max_chunk_frames: of a chunk, and of a reference.
     """
-    graphs, max_batch = None, compute.max_decode_batch(settings)
+    graphs = None
     if decoder.padded and compute.wants_graphs(settings):
-        graphs = Graphs(GraphRunner.on(decoder.device), max_batch, chunk_frames)
+        graphs = Graphs(GraphRunner.on(decoder.device), compute.max_decode_batch(settings), chunk_frames)
     with memory_bounded_by("max_state_bytes"):
-        code2wav = Code2Wav(
+        return StatefulStreams(
             decoder,
             form,
             graphs=graphs,
             max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
-            max_chunk_frames=max_chunk_frames,
-            idle_seconds=settings.number("stream_idle_seconds", 60.0),
             primed_bytes=settings.integer("primed_bytes", 256 << 20),
             primed_seconds=settings.number("primed_seconds", 600.0),
         )
+
+
+def load_code2wav(settings: Settings, decoding: DecoderStreams, form: CodecFormat, max_chunk_frames: int) -> Code2Wav:
+    """The decoders of all streams.
+
+    Args:
+        settings: stream_idle_seconds.
+        decoding: the family's.
+        form: of the frames.
+        max_chunk_frames: of a chunk, and of a reference.
+    """
+    idle_seconds = settings.number("stream_idle_seconds", 60.0)
+    code2wav = Code2Wav(decoding, form, max_chunk_frames=max_chunk_frames, idle_seconds=idle_seconds)
+    max_batch = compute.max_decode_batch(settings)
     log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
     return code2wav

@@ -23,6 +23,7 @@ class NativeWindowedDecoder(ABC):
     """
 
     padded = False
+    any_shape = True
 
     def __init__(self, latent: Chain, waveform: Chain, memory: int) -> None:
         self.memory = memory

@@ -26,6 +26,7 @@ class WindowedDecoder(nn.Module, ABC):
     """
 
     padded = True  # a `PaddedDecoder`
+    any_shape = False
 
     upsample: nn.ModuleList
     decoder: nn.ModuleList

@@ -24,13 +24,10 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
-
-from numpy.typing import NDArray
 
 from voice_clone.batching.playback import Playback
 from voice_clone.batching.serving_thread import Work, start_thread
-from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.chunk import Chunk, Decoded, Reference
 from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.observer import Ending, Observer, Report
@@ -43,7 +40,6 @@ from voice_clone.errors import (
     VoiceCloneError,
 )
 from voice_clone.lost_gpu import log_failure
-from voice_clone.lru_cache import Origin
 
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
 GONE = "the client gave the stream up"
@@ -69,7 +65,7 @@ class Code2WavWorker:
         code2wav: the streams; used by that thread alone.
         max_batch: chunks decoded together.
         max_queue: chunks that may wait; one more ends its stream.
-        frame_seconds: how long a frame is heard.
+        sample_rate: Hz.
         observer: gets the reports.
         clock: seconds, monotonic.
         warm_up: runs first, on that thread; what it raises, the constructor raises.
@@ -80,7 +76,7 @@ class Code2WavWorker:
         code2wav: Code2Wav,
         max_batch: int,
         max_queue: int,
-        frame_seconds: float,
+        sample_rate: int,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
         warm_up: Work | None = None,
@@ -90,8 +86,8 @@ class Code2WavWorker:
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._observer = observer
-        self._waiting = ChunkQueue(frame_seconds, clock)
-        self._references: deque[tuple[NDArray[Any], Origin]] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
+        self._waiting = ChunkQueue(sample_rate, clock)
+        self._references: deque[Reference] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
         self._abandoned: set[str] = set()  # streams whose client has left
         self._alive: set[str] = set()  # streams that gave a sign of life since the last sweep
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
@@ -109,13 +105,13 @@ class Code2WavWorker:
                 full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
                 # It waits like the others, without its frames: a stream is answered in order.
                 chunk = replace(chunk, payload=chunk.payload[:0], context=chunk.context[:0], failure=full)
-            self._waiting.put(Entry(chunk, ticket, len(chunk.payload)))
+            self._waiting.put(Entry(chunk, ticket))
             self._changed.notify()
 
-    def prepare(self, context: NDArray[Any], origin: Origin) -> None:
-        """A stream is about to begin with these reference frames [n, width]; returns at once."""
+    def prepare(self, reference: Reference) -> None:
+        """A stream is about to begin with a reference; returns at once."""
         with self._changed:
-            self._references.append((context, origin))
+            self._references.append(reference)
             self._changed.notify()
 
     def keep(self, stream_id: str) -> None:
@@ -210,7 +206,7 @@ class Code2WavWorker:
             self._break(entry, sent, "failed")
             return
         stream_id = entry.chunk.stream_id
-        self._waiting.heard(stream_id, entry.frames)
+        self._waiting.record_sent(stream_id, len(decoded.waveform))
         if entry.chunk.final:
             self._count("finished", stream_id)
             self._observer.answered(stream_id)
@@ -254,9 +250,9 @@ class Code2WavWorker:
         with self._changed:
             if self._waiting or not self._references:
                 return
-            context, origin = self._references.popleft()
+            reference = self._references.popleft()
         try:
-            self._code2wav.prepare(context, origin)
+            self._code2wav.prepare(reference)
         except VoiceCloneError as error:  # the first chunk will get the error
             log.info("a reference could not be prepared: %s", error)
         except Exception as error:  # likewise; the streams of this batch must not fail

@@ -4,6 +4,7 @@ A family's encoder declares its modes, the best one first, each with its needs:
 
     {"icl": ["reference_text"], "x_vector": []}     in context where there is a transcript, else the embedding alone
     {"icl": ["reference_text"]}                     in context only
+    {"icl": "this checkpoint has no encoder"}       a mode that cannot be had, and why
 
 A voice is used in the first mode whose needs it meets. A voice meets the need `reference_text` if it came with its
 transcript; no voice meets a need of another name. All decisions about modes are made here.
@@ -12,7 +13,7 @@ transcript; no voice meets a need of another name. All decisions about modes are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
@@ -29,17 +30,19 @@ class Modes:
     """The modes of one family.
 
     Attributes:
-        needs: what each mode needs of a voice, the best mode first; never empty.
+        needs: what each mode needs of a voice, the best mode first.
+        reasons: of modes that cannot be had, why. There is one of either at least.
         declared: whether the encoder declared them. Otherwise they are a guess, and a request may name any mode.
     """
 
     needs: Mapping[str, tuple[str, ...]]
     declared: bool = True
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def best(self) -> str:
         """The first mode."""
-        return next(iter(self.needs))
+        return next(iter(self.needs or self.reasons))
 
 
 NATURAL = Modes({IN_CONTEXT: (REFERENCE_TEXT,), X_VECTOR: ()}, declared=False)
@@ -50,15 +53,23 @@ def check_modes(model_type: str, declared: Any) -> Modes:
     """The modes that an encoder declared.
 
     Raises:
-        Internal: they are not an object of lists of words, or there are none.
+        Internal: they are not an object of lists of words and of sentences, or there are none.
     """
+    needs: dict[str, tuple[str, ...]] = {}
+    reasons: dict[str, str] = {}
     try:
-        needs = {check_word("mode", mode): _needs(value) for mode, value in declared.items()}
+        for mode, value in declared.items():
+            if isinstance(value, str) and value.strip():
+                reasons[check_word("mode", mode)] = value
+            else:
+                needs[check_word("mode", mode)] = _needs(value)
     except (AttributeError, TypeError, InvalidArgument):
-        needs = {}
-    if not needs:
-        raise Internal(f"the voice encoder of {model_type} declared its modes as {declared!r}, not as {{mode: [need]}}")
-    return Modes(needs)
+        needs, reasons = {}, {}
+    if not needs and not reasons:
+        raise Internal(
+            f"the voice encoder of {model_type} declared its modes as {declared!r}, not as {{mode: [need] or reason}}"
+        )
+    return Modes(needs, reasons=reasons)
 
 
 def mode_of_record(modes: Modes, model_type: str, record: SpeakerRecord, asked: str | None = None) -> ArtifactId:
@@ -108,7 +119,13 @@ def mode_of_embedding(modes: Modes, model_type: str, asked: str | None = None) -
 
 
 def _choose(modes: Modes, model_type: str, asked: str | None, given: frozenset[str]) -> tuple[str, list[str]]:
-    """The mode to use, and which of its needs are not among those given."""
+    """The mode to use, and which of its needs are not among those given.
+
+    Raises:
+        Unsupported: the family has no such mode, or says why it cannot be had.
+    """
+    if asked in modes.reasons or not modes.needs:
+        raise Unsupported(f"{model_type}: {modes.reasons.get(asked or modes.best, modes.reasons[modes.best])}")
     if asked is None:
         for mode, needs in modes.needs.items():
             if given.issuperset(needs):

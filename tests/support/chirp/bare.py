@@ -54,7 +54,7 @@ class BareChirp:
 
     def speak(self, *request: Any, **more: Any) -> Spoken:
         """A request's codes, and their decode in one piece; arguments as of `plan`."""
-        return speak(self.talker.generator, self.decoder, self.plan(*request, **more))
+        return speak(self.talker.source, self.decoder, self.plan(*request, **more))
 
     def decode(self, codes: NDArray[np.int32], plan: StreamPlan[Any]) -> NDArray[np.float32]:
         """Codes [frames, 3] in the voice of `plan`, in one piece."""

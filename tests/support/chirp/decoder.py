@@ -28,6 +28,7 @@ class ChirpDecoder(nn.Module):
     """Codes [B, K, n] to a waveform [B, n * frame_samples]."""
 
     padded = True
+    any_shape = False
 
     def __init__(self, config: ChirpConfig) -> None:
         super().__init__()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tests.support.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
 from tests.support.chirp.decoder import ChirpDecoder
 from voice_clone import compute
 from voice_clone.batching.payload import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.lru_cache import Origin
+from voice_clone.codec.decoder_streams import StatefulStreams
+from voice_clone.codec.loading import load_streams
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 
@@ -35,7 +35,11 @@ class ChirpDecoderStage:
             needs_voice=True,
         )
 
-    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
+    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> StatefulStreams:
+        """The decoder with all its streams."""
+        return load_streams(settings, self.decoder, self.form, chunk_frames)
+
+    def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
         """None: a voice of chirp has no reference frames."""
         return iter(())
 

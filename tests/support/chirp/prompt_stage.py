@@ -23,6 +23,8 @@ class ChirpPrompt:
     """
 
     appends = False
+    presets = ()
+    voiceless = False
 
     def __init__(self, config: ChirpConfig, max_bytes: int) -> None:
         self._config = config

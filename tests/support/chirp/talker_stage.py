@@ -31,12 +31,14 @@ class ChirpTalkerStage:
 
     chunk_frames = CHUNK_FRAMES
 
-    def __init__(self, generator: Generator[Prompt], config: ChirpConfig) -> None:
-        self.generator = generator
+    def __init__(self, source: Generator[Prompt], config: ChirpConfig) -> None:
+        self.source = source
         self.frame_seconds = config.frame_seconds
         self._config = config
 
-    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[Prompt]:
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `ChirpPrompt` has made."""
         if "repetition_penalty" in knobs:
             raise Unsupported("this model has no repetition_penalty; leave it out")
@@ -57,7 +59,7 @@ class ChirpTalkerStage:
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
         """A request of zeros, for the warm-up."""
-        rows = max(1, min(reference_frames, self.generator.max_length - max_frames - 32))
+        rows = max(1, min(reference_frames, self.source.max_length - max_frames - 32))
         timbre = np.zeros((rows, self._config.timbre_size), np.float16)
         prompt = Prompt(timbre, np.zeros(8, np.uint8), np.zeros(8, np.uint8), breath=True)
         # top_p below 1 takes the longest way through the sampler.

@@ -14,7 +14,6 @@ from tests.support.talkers import codes_of, make_prompt, make_talker
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import prefill_length
@@ -138,7 +137,7 @@ def test_warm_up_leaves_nothing(
     generator = Generator(talker, 3, MAX_LENGTH, deterministic)
     step = generator.step
     monkeypatch.setattr(generator, "step", lambda slots: widths.append(len(slots)) or step(slots))
-    warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, seconds)
+    generator.warm_up(Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, seconds)
     ran = {1} if talker.stack.repeatable else {1, 2, 3}
     assert set(widths) == (ran if seconds else set()) and not generator.live
     prompt, how = make_prompt(config, 1, icl=True), SamplingParameters(seed=9)
@@ -192,7 +191,7 @@ def test_memory_is_counted(talker: Talker, config: Qwen3TTSConfig) -> None:
     generator = Generator(talker, 3, MAX_LENGTH)
     talker_bytes = 2 * 3 * 3 * 2 * MAX_LENGTH * 16 * 4  # k and v, layers, slots, heads, positions, head dim, fp32
     predictor_bytes = 2 * 2 * 3 * 2 * 16 * 16 * 4
-    assert generator.kv_bytes == talker_bytes + predictor_bytes
+    assert generator.memory_bytes == talker_bytes + predictor_bytes
 
 
 def test_half_precision_with_a_table_of_another_dtype(config: Qwen3TTSConfig) -> None:

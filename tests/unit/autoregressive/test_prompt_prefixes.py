@@ -171,9 +171,9 @@ def test_a_forgotten_voice_leaves_no_prefix(talker: Talker, config: Qwen3TTSConf
     assert unread(generator, prompt, Origin("8", time.monotonic())) < whole
     early = Origin("9", time.monotonic())
     count = generator.start(1, TalkerRequest(prompt, HOW, 4, origin=early))  # it reads while its voice is deleted
-    assert generator.prefixes.forget(()).voices == {"7", "8", "9"}
-    assert generator.prefixes.forget(["8"]) == (0, 0, frozenset())
+    assert generator.forget(()).voices == {"7", "8", "9"}
+    assert generator.forget(["8"]) == (0, 0, frozenset())
     generator.prefill({1: count})
-    assert unread(generator, prompt, early) == whole and generator.prefixes.forget(()).entries == 0
+    assert unread(generator, prompt, early) == whole and generator.forget(()).entries == 0
     assert unread(generator, prompt, Origin("10", time.monotonic())) == whole
-    assert generator.prefixes.forget(()).voices == {"10"}
+    assert generator.forget(()).voices == {"10"}

@@ -17,7 +17,6 @@ from voice_clone.autoregressive.steps import static_step
 from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.serving_thread import start_thread
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
@@ -200,7 +199,7 @@ def test_all_shapes_are_recorded_beforehand(talker: Talker, config: Qwen3TTSConf
     capture = Recorder()
     runner = GraphRunner(capture)
     generator = Generator(talker, 5, MAX_LENGTH, runner=runner)
-    warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
+    generator.warm_up(Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
     batches, lengths, draws = 4, 6, 4  # 1, 2, 4, 5; 16, 24, 32, 48, 64, 96
     assert runner.recorded == len(capture.replays) == batches * (lengths + draws) + PROMPTS
     generator.prepare()
@@ -238,7 +237,7 @@ def test_a_step_that_cannot_be_recorded_fails_the_load(
     generator = Generator(talker, 5, MAX_LENGTH, runner=GraphRunner(capture))
     example = Qwen3TTSTalker(generator, config, cast(Any, None)).example
     with pytest.raises(Unsupported, match="does not record CUDA graphs") as caught:
-        start_thread("engine", lambda: None, lambda: void(warm_up(generator, example, 16, 60.0)))
+        start_thread("engine", lambda: None, lambda: void(generator.warm_up(example, 16, 60.0)))
     assert "not permitted" not in str(caught.value) and "not permitted when stream is capturing" in caplog.text
 
 

@@ -44,8 +44,8 @@ def test_the_setting_counts_and_else_the_memory(
     values |= {"max_length": 64}
     environ = {f"VOICE_CLONE_{name.upper()}": str(value) for name, value in {**values, "max_streams": given}.items()}
     with pretend_gpu():
-        one = stream_bytes(load_talker(Settings({}, {**environ, "VOICE_CLONE_MAX_STREAMS": "1"})).generator.talker, 64)
+        one = stream_bytes(load_talker(Settings({}, {**environ, "VOICE_CLONE_MAX_STREAMS": "1"})).source.talker, 64)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free * one), 0))
-        generator = load_talker(Settings({}, environ)).generator
-    assert generator.slots == streams and generator.kv_bytes <= streams * one
+        generator = load_talker(Settings({}, environ)).source
+    assert generator.slots == streams and generator.memory_bytes <= streams * one
     assert ("max_streams is" in caplog.text) is (not given)

@@ -45,9 +45,8 @@ def chunks(clock: list[float], step: Callable[[], float], frames: int, frame_sec
     made = []
     for number in range(frames):
         clock[0] += step()
-        chunk = stream.add(MadeFrame(np.zeros(2, np.int32), "length" if number == frames - 1 else None))
-        if chunk is not None:
-            made.append((clock[0], len(chunk.payload)))
+        finish = "length" if number == frames - 1 else None
+        made += [(clock[0], len(chunk.payload)) for chunk in stream.add(MadeFrame(np.zeros(2, np.int32), finish))]
     assert sum(count for _, count in made) == frames
     return made
 
@@ -89,3 +88,22 @@ def test_no_frame_is_lost_at_any_pace(clock: list[float]) -> None:
     draw = random.Random(1)
     for _ in range(50):
         chunks(clock, lambda: draw.expovariate(1 / draw.choice((0.01, 0.08, 0.5))), draw.randint(1, 60), FRAME_SECONDS)
+
+
+@pytest.mark.parametrize("sizes", [(40,), (3, 37), (1,) * 40, (7, 0, 33)], ids=str)
+def test_a_run_of_frames_is_cut_as_single_frames_are(clock: list[float], sizes: tuple[int, ...]) -> None:
+    """A source may make many frames in a step, or none; the chunks are those of the schedule."""
+    stream: Stream[None] = Stream("s", None, Nowhere(), RAMP, PayloadForm(2, np.float32), clock=lambda: clock[0])
+    frames = np.arange(80, dtype=np.float32).reshape(40, 2)
+    made, begin = [], 0
+    for place, size in enumerate(sizes):
+        finish = "stop" if place == len(sizes) - 1 else None
+        payload = frames[begin : begin + size] if size else None
+        made += stream.add(MadeFrame(payload, finish))
+        begin += size
+    assert [len(chunk.payload) for chunk in made] == [1, 2, 4, 8, 12, 12, 1]
+    assert [chunk.index for chunk in made] == list(range(7))
+    assert [chunk.frames for chunk in made] == [1, 3, 7, 15, 27, 39, 40]
+    assert [chunk.finish for chunk in made] == [None] * 6 + ["stop"]
+    joined = np.concatenate([chunk.payload for chunk in made])
+    assert joined.dtype == np.float32 and np.array_equal(joined, frames)

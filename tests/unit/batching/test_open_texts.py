@@ -135,7 +135,7 @@ class TestPace:
 
     def frame(self, stream: Stream[Wish], clock: Clock, seconds: float = 0.01) -> object:
         clock.now += seconds
-        return stream.add(CountedFrame(np.zeros(2, np.int32), None))
+        return next(iter(stream.add(CountedFrame(np.zeros(2, np.int32), None))), None)
 
     def pause(self, stream: Stream[Wish], clock: Clock, seconds: float) -> None:
         stream.mark(True, clock.now)

@@ -15,7 +15,7 @@ NO_TICKET = cast(Any, None)
 
 def entry(stream: str, index: int, frames: int, arrived: float) -> Entry:
     payload = np.zeros((frames, 2), np.int32)
-    return Entry(Chunk(stream, index, payload, payload[:0], final=False, arrived=arrived), NO_TICKET, frames)
+    return Entry(Chunk(stream, index, payload, payload[:0], final=False, arrived=arrived), NO_TICKET)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def entry(stream: str, index: int, frames: int, arrived: float) -> Entry:
 )
 def test_no_chunk_waits_for_a_longer_one(unequal: bool, batches: list[str]) -> None:
     """The most urgent one says how long they may be: a first chunk of one frame is never padded to many."""
-    waiting = ChunkQueue(0.08, clock=lambda: 10.0)
+    waiting = ChunkQueue(24_000, clock=lambda: 10.0)
     waiting.put(entry("first", 0, 1, 9.9))
     for stream, frames, due in (("second", 4, 10.0), ("third", 12, 10.1), ("fourth", 2, 10.2), ("fifth", 4, 10.3)):
         waiting.put(entry(stream, 3, frames, due))

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tests.support.clock import Clock
 from tests.support.same_audio import assert_same_audio
-from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, random_codes, whole
-from voice_clone.codec.chunk import Chunk, Decoded
+from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole
+from voice_clone.codec.chunk import Chunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.open_streams import PIECE_FRAMES
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
@@ -29,12 +29,7 @@ STATE_BYTES = CodecDecoder(SMALL).new_state(1).nbytes
 
 
 def make(decoder: CodecDecoder, **given: Any) -> Code2Wav:
-    return Code2Wav(decoder, FORM, **given)
-
-
-def known(frames: NDArray[Any]) -> tuple[Origin, NDArray[Any]]:
-    """A reference of some voice on disk."""
-    return Origin.unknown(), frames
+    return make_code2wav(decoder, FORM, **given)
 
 
 def decode_one(code2wav: Code2Wav, chunk: Chunk) -> Decoded:
@@ -337,7 +332,7 @@ def test_warm_up_leaves_nothing_behind(decoder: CodecDecoder, monkeypatch: pytes
 
 def test_a_reference_prepared_for_a_stream_gives_it_the_same_audio(decoder: CodecDecoder) -> None:
     code2wav, codes, context = make(decoder), random_codes(6, 0), random_codes(40, 1)
-    code2wav.prepare(context, Origin.unknown())
+    code2wav.prepare(Reference(context))
     assert code2wav.streams == 0 and code2wav.primed_bytes == STATE_BYTES
     first = decode_one(code2wav, Chunk("a", 0, codes, context, True))
     later = decode_one(code2wav, Chunk("b", 0, codes, context, True))
@@ -351,12 +346,12 @@ def test_a_known_reference_is_not_prepared_again(decoder: CodecDecoder, monkeypa
     code2wav, none_fits = make(decoder), make(decoder, primed_bytes=STATE_BYTES - 1)
     assert primed(code2wav, 1) == "miss"
     monkeypatch.setattr(decoder, "prime", None)
-    code2wav.prepare(random_codes(5, 1), Origin.unknown())
-    code2wav.prepare(NO_CODES, Origin.unknown())
-    none_fits.prepare(random_codes(5, 1), Origin.unknown())
+    code2wav.prepare(Reference(random_codes(5, 1)))
+    code2wav.prepare(Reference(NO_CODES))
+    none_fits.prepare(Reference(random_codes(5, 1)))
     assert primed(code2wav, 1) == "hit"
     with pytest.raises(InvalidArgument, match="context_codes"):
-        code2wav.prepare(random_codes(5, 1) + 32, Origin.unknown())
+        code2wav.prepare(Reference(random_codes(5, 1) + 32))
 
 
 def test_restored_references_are_known(decoder: CodecDecoder) -> None:
@@ -364,17 +359,17 @@ def test_restored_references_are_known(decoder: CodecDecoder) -> None:
     code2wav = make(decoder, primed_bytes=3 * STATE_BYTES)
     foreign = random_codes(5, 9) + 32
     references = [foreign, *(random_codes(5, voice) for voice in (1, 2, 3, 4))]
-    assert code2wav.restore(map(known, references), seconds=60.0) == 3
+    assert code2wav.restore(map(Reference, references), seconds=60.0) == 3
     assert [primed(code2wav, voice) for voice in (3, 2, 1)] == ["hit"] * 3
     code2wav = make(decoder, primed_bytes=3 * STATE_BYTES)
-    code2wav.restore(map(known, references), seconds=60.0)
+    code2wav.restore(map(Reference, references), seconds=60.0)
     assert [primed(code2wav, voice) for voice in (5, 2, 1)] == ["miss", "hit", "hit"]
     assert primed(code2wav, 3) == "miss"
 
 
 def test_restoring_ends_in_time(decoder: CodecDecoder) -> None:
     code2wav = make(decoder)
-    assert code2wav.restore([known(random_codes(5, voice)) for voice in range(3)], seconds=-1.0) == 0
+    assert code2wav.restore([Reference(random_codes(5, voice)) for voice in range(3)], seconds=-1.0) == 0
     assert code2wav.primed_bytes == 0
 
 
@@ -390,7 +385,7 @@ def test_a_forgotten_voice_leaves_no_state(decoder: CodecDecoder) -> None:
     assert code2wav.forget(["7"]) == (0, 0, frozenset()) and code2wav.primed_bytes == 0
     decoded = decode_one(code2wav, late)
     assert decoded.primed == "miss" and np.array_equal(decoded.waveform, expected)
-    code2wav.prepare(context, late.origin)
+    code2wav.prepare(Reference(context, origin=late.origin))
     assert code2wav.forget(()).entries == 0
     again = replace(first, stream_id="again", origin=Origin("9", time.monotonic()))
     assert decode_one(code2wav, again).primed == "miss" and code2wav.forget(()).voices == {"9"}

@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 
 from tests.support.same_audio import assert_same_audio
-from tests.support.small_codec import FORM, NO_CODES, SMALL, chunks_of, random_codes, whole
+from tests.support.small_codec import FORM, NO_CODES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from tests.support.waiting import until
 from voice_clone.codec import worker as code2wav_worker
-from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.chunk import Chunk, Decoded, Reference
 from voice_clone.codec.chunk_queue import FIRST_CHUNK_LEAD
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.observer import Report
 from voice_clone.codec.worker import MAX_REFERENCES, Code2WavWorker
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.lru_cache import Origin
 
 WAIT = 20.0
-FRAME_SECONDS = 0.08
+FRAME_SECONDS = FORM.frame_seconds
 
 
 class Ticket:
@@ -80,7 +79,7 @@ class Bench:
         self.busy = threading.Event()
         self._decode = code2wav.decode
         code2wav.decode = self._held  # type: ignore[method-assign]
-        self.worker = Code2WavWorker(code2wav, max_batch, max_queue, FRAME_SECONDS, self)
+        self.worker = Code2WavWorker(code2wav, max_batch, max_queue, FORM.sample_rate, self)
 
     def _held(self, chunks: Sequence[Chunk]) -> list[Any]:
         self.busy.set()
@@ -123,7 +122,7 @@ def bench(decoder: CodecDecoder) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def new(max_batch: int = 4, max_queue: int = 1000, **given: Any) -> Bench:
-        made.append(Bench(Code2Wav(decoder, FORM, **given), max_batch, max_queue))
+        made.append(Bench(make_code2wav(decoder, FORM, **given), max_batch, max_queue))
         return made[-1]
 
     yield new
@@ -461,8 +460,8 @@ def test_random_ends_leave_nothing(decoder: CodecDecoder, bench: Callable[..., B
 def test_a_reference_is_prepared_when_nothing_else_is_to_do(bench: Callable[..., Bench]) -> None:
     one, context, codes = bench(), random_codes(20, 1), random_codes(3, 0)
     one.hold()
-    one.worker.prepare(context, Origin.unknown())
-    one.worker.prepare(context + 1000, Origin.unknown())  # a bad chunk; the error comes with the last one
+    one.worker.prepare(Reference(context))
+    one.worker.prepare(Reference(context + 1000))  # a bad chunk; the error comes with the last one
     before = one.submit(Chunk("other", 0, codes, NO_CODES, True))
     one.release()
     assert isinstance(before[0].wait(), Decoded)
@@ -483,7 +482,7 @@ def test_a_reference_that_breaks_the_decoder_costs_no_stream(
     monkeypatch.setattr(one.code2wav, "prepare", broken)
     one.hold()
     [first] = one.submit(Chunk("a", 0, codes[:2], NO_CODES, False))
-    one.worker.prepare(random_codes(20, 1), Origin.unknown())
+    one.worker.prepare(Reference(random_codes(20, 1)))
     one.release()
     assert isinstance(first.wait(), Decoded)
     [last] = one.submit(Chunk("a", 1, codes[2:], NO_CODES, True))
@@ -494,10 +493,10 @@ def test_a_reference_that_breaks_the_decoder_costs_no_stream(
 def test_references_that_wait_are_bounded(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     one = bench()
     prepared: list[int] = []
-    monkeypatch.setattr(one.code2wav, "prepare", lambda context, origin: prepared.append(int(context[0, 0])))
+    monkeypatch.setattr(one.code2wav, "prepare", lambda reference: prepared.append(int(reference.context[0, 0])))
     one.hold()
     for number in range(MAX_REFERENCES + 5):
-        one.worker.prepare(np.full((1, 4), number, np.int32), Origin.unknown())
+        one.worker.prepare(Reference(np.full((1, 4), number, np.int32)))
     one.release()
     until(lambda: len(prepared) == MAX_REFERENCES)
     assert prepared == list(range(5, MAX_REFERENCES + 5))
@@ -508,7 +507,7 @@ def test_an_ended_stream_tells_how_it_was_heard(bench: Callable[..., Bench]) -> 
     now = [0.0]
     it.worker._waiting._clock = lambda: now[0]
     codes = random_codes(3, 0)
-    for index, (time, final) in enumerate(((0.0, False), (1.0, False), (1.05, True))):
+    for index, (time, final) in enumerate(((0.0, False), (1.0, False), (1.0 + 0.5 * FRAME_SECONDS, True))):
         now[0] = time
         [ticket] = it.submit(Chunk("late", index, codes[index : index + 1], NO_CODES, final))
         ticket.wait()

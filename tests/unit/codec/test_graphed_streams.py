@@ -13,10 +13,9 @@ from tests.support.graph_safety import NoSynchronisation, Recorder
 from tests.support.pretend_gpu import pretend_gpu
 from tests.support.random_weights import fill_random
 from tests.support.same_audio import assert_same_audio
-from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, random_codes, whole
+from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from voice_clone import compute
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.codec.open_streams import SeparateStreams
 from voice_clone.errors import Unsupported
@@ -178,7 +177,7 @@ def test_no_stream_has_moved_when_a_batch_fails(decoder: CodecDecoder, failing: 
 
 def test_one_step_for_a_batch_of_unequal_chunks(decoder: CodecDecoder) -> None:
     capture = Recorder()
-    code2wav = Code2Wav(decoder, FORM, graphs=graphs(GraphRunner(capture)))
+    code2wav = make_code2wav(decoder, FORM, graphs=graphs(GraphRunner(capture)))
     codes = [random_codes(7, seed) for seed in range(4)]
     chunks = [Chunk(str(row), 0, codes[row][:length], NO_CODES, final=False) for row, length in enumerate((7, 1, 4, 0))]
     decoded = code2wav.decode(chunks)
@@ -194,7 +193,7 @@ def test_through_code2wav(decoder: CodecDecoder) -> None:
     codes = random_codes(30, 2)
     waveforms = []
     for how in (None, graphs(max_batch=2)):
-        code2wav = Code2Wav(decoder, FORM, graphs=how)
+        code2wav = make_code2wav(decoder, FORM, graphs=how)
         code2wav.warm_up((1, 4, 11), (1, 2), 60.0)
         pieces = []
         for index, (begin, end) in enumerate([(20, 21), (21, 23), (23, 30)]):
@@ -210,7 +209,7 @@ def test_through_code2wav(decoder: CodecDecoder) -> None:
 
 def test_as_many_streams_as_may_be_open(decoder: CodecDecoder) -> None:
     """All of them at once, in any order, and then as many others: no row is lost."""
-    code2wav = Code2Wav(decoder, FORM, graphs=graphs(), max_state_bytes=STREAMS * decoder.new_state(1).nbytes)
+    code2wav = make_code2wav(decoder, FORM, graphs=graphs(), max_state_bytes=STREAMS * decoder.new_state(1).nbytes)
     rng = np.random.default_rng(0)
     for round_ in range(3):
         codes = {f"{round_}{name}": random_codes(20, number) for number, name in enumerate("abcdef")}

@@ -109,7 +109,7 @@ def artifacts(family: Family, given: Settings) -> dict[str, npt.NDArray[Any]]:
 def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
     """Two streams side by side, the second of which joins later, in a higher slot: [streams, FRAMES, K]."""
     stage = family.talker(given)
-    generator = stage.generator
+    generator = stage.source
     generator.prepare()
     request = replace(stage.example(REFERENCE, FRAMES + 4), max_frames=FRAMES + 4)
     made: dict[int, list[npt.NDArray[np.int32]]] = {0: [], 2: []}
@@ -188,7 +188,7 @@ def test_live_streams_wait_for_no_copy(family: Family, folder: Path, precision: 
     """A stream starts, gets more text and is read: the host waits for nothing before its first frame."""
     with pretend_gpu() as gpu:
         stage = family.talker(settings(folder, "cuda", precision, True))
-        generator = stage.generator
+        generator = stage.source
         request = stage.example(REFERENCE, FRAMES)
         generator.start(2, request)  # as the warm-up does
         generator.step([2])

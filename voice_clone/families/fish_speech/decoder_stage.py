@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from voice_clone import compute
 from voice_clone.batching.payload import PayloadForm
+from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.decoder_streams import StatefulStreams
+from voice_clone.codec.loading import load_streams
 from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.lru_cache import Origin
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
@@ -31,7 +31,11 @@ class FishSpeechDecoder:
         self.decoder = decoder
         self.form = form
 
-    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
+    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> StatefulStreams:
+        """The decoder with all its streams."""
+        return load_streams(settings, self.decoder, self.form, chunk_frames)
+
+    def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
         """None: a stream is decoded without its reference, as the official code does it."""
         return iter(())
 

@@ -28,6 +28,8 @@ class FishSpeechPrompt:
     """
 
     appends = False  # the whole text stands before the first frame
+    presets = ()
+    voiceless = False
 
     def __init__(self, config: FishSpeechConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
         self._config = config

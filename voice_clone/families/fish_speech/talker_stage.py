@@ -44,12 +44,14 @@ class FishSpeechTalker:
     chunk_frames = CHUNK_FRAMES
     frame_seconds = 1 / FRAME_RATE
 
-    def __init__(self, generator: Generator[Prompt], config: FishSpeechConfig, tokenizer: Tokenizer) -> None:
-        self.generator = generator
+    def __init__(self, source: Generator[Prompt], config: FishSpeechConfig, tokenizer: Tokenizer) -> None:
+        self.source = source
         self._config = config
         self._tokenizer = tokenizer
 
-    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[Prompt]:
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `FishSpeechPrompt` has made."""
         check_options(options, {})
         if "repetition_penalty" in knobs:
@@ -69,7 +71,7 @@ class FishSpeechTalker:
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
         """A request of zeros, for the warm-up."""
-        frames = max(1, min(reference_frames, self.generator.max_length - max_frames - 32))
+        frames = max(1, min(reference_frames, self.source.max_length - max_frames - 32))
         ids = np.zeros(8, np.int32)
         prompt = Prompt(ids, np.zeros((frames, self._config.codebooks), np.uint16), ids)
         return TalkerRequest(prompt, SamplingParameters(seed=0), max_frames)
@@ -90,7 +92,7 @@ class FishSpeechTalker:
         budget = min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * tokens), max_frames or MAX_FRAMES)
         if max_frames is None:  # cut to what fits the slot; one that was asked for must fit
             length = len(prompt.reference_ids) + len(prompt.reference_codes) + len(prompt.text_ids)
-            budget = max(1, min(budget, self.generator.max_length - length))
+            budget = max(1, min(budget, self.source.max_length - length))
         return budget
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
-from numpy.typing import NDArray
 
 from voice_clone import compute
 from voice_clone.batching.payload import PayloadForm
+from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.decoder_streams import StatefulStreams
+from voice_clone.codec.loading import load_streams
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, CodecConfig, Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
 from voice_clone.families.qwen3_tts.known_voices import known_references
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
-from voice_clone.lru_cache import Origin
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
@@ -32,7 +32,11 @@ class Qwen3TTSDecoder:
         self.decoder = decoder
         self.form = codec_format(codec)
 
-    def known_references(self, voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[Any]]]:
+    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> StatefulStreams:
+        """The decoder with all its streams."""
+        return load_streams(settings, self.decoder, self.form, chunk_frames)
+
+    def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
         """The codes of each voice on disk with a transcript."""
         return known_references(voices)
 

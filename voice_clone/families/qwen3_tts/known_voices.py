@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
+from voice_clone.codec.chunk import Reference
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.families.qwen3_tts.text import Tokenizer
@@ -18,11 +16,11 @@ from voice_clone.speakers.store.protocol import KnownVoices
 ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
 
 
-def known_references(voices: KnownVoices) -> Iterator[tuple[Origin, NDArray[np.int32]]]:
+def known_references(voices: KnownVoices) -> Iterator[Reference]:
     """The reference codes of each voice with a transcript, the latest first."""
     for record, artifacts in voices.latest(ARTIFACT):
         if CODES in artifacts:  # else another version made them: they are made anew when they are asked for
-            yield record.origin, artifacts[CODES]
+            yield Reference(artifacts[CODES], origin=record.origin)
 
 
 def known_prompts(voices: KnownVoices, tokenizer: Tokenizer) -> Iterator[tuple[Origin, Prompt]]:

@@ -42,6 +42,8 @@ class Qwen3TTSPrompt:
     """
 
     appends = True
+    presets = ()
+    voiceless = False
 
     def __init__(
         self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int = 512

@@ -45,36 +45,38 @@ class Qwen3TTSTalker:
     """The talker of a checkpoint with the memory of its streams.
 
     Args:
-        generator: runs the talker.
+        source: runs the talker.
         config, tokenizer: of the checkpoint.
     """
 
     chunk_frames = CHUNK_FRAMES
 
-    def __init__(self, generator: Generator[Prompt], config: Qwen3TTSConfig, tokenizer: Tokenizer) -> None:
-        self.generator = generator
+    def __init__(self, source: Generator[Prompt], config: Qwen3TTSConfig, tokenizer: Tokenizer) -> None:
+        self.source = source
         self.frame_seconds = config.codec.decode_upsample_rate / config.codec.output_sample_rate
         self._config = config
         self._tokenizer = tokenizer
 
-    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[Prompt]:
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `Qwen3TTSPrompt` has made."""
         check_options(options, OPTIONS)
         opening = _opening(tensors.get("open_text"))
         prompt = read_prompt(tensors, bool(knobs.get("non_streaming_mode", False)), text_open=opening is not None)
-        limit = partial(frame_limit, prompt, knobs.get("max_frames"), self._config, self.generator.max_length)
+        limit = partial(frame_limit, prompt, knobs.get("max_frames"), self._config, self.source.max_length)
         text = None
         if opening is not None:
             before = 1 + len(prompt.reference_codes) - len(prompt.reference_ids)
             text = Qwen3TTSText(self._tokenizer, self._config.talker.text_vocab_size, limit, before)
             prompt = replace(prompt, text_ids=text.take(text.draft(opening, last=False)).ids)
-        request = build_request(prompt, knobs, options, self._config, self.generator.max_length)
+        request = build_request(prompt, knobs, options, self._config, self.source.max_length)
         return StreamPlan(request, prompt.reference_codes, text=text)
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
         """A request of zeros, for the warm-up."""
         talker = self._config.talker
-        fits = max(0, min(reference_frames, self.generator.max_length - max_frames - 16))
+        fits = max(0, min(reference_frames, self.source.max_length - max_frames - 16))
         prompt = Prompt(
             np.zeros(ROLE_LENGTH, np.int32),
             np.zeros(8, np.int32),

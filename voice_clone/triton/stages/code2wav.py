@@ -1,7 +1,7 @@
 """`<family>_code2wav`: frames to audio, chunk by chunk. `execute` only queues; the worker's thread decodes.
 
 in    stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT32 [1], final BOOL [1]
-      voice  STRING [1]  where config.pbtxt has it, on chunk 0: what the decoder needs of the voice, packed
+      voice  STRING [1]  where config.pbtxt has it, with the reference: what the decoder needs of the voice, packed
       forget STRING [1]  instead of all else: see `kept_voices`
 out   audio FP32 [-1], sample_rate INT32 [1], chunk_index INT32 [1], final BOOL [1], info STRING [1]
 
@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from voice_clone import compute
-from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.chunk import Chunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.loading import load_code2wav
 from voice_clone.codec.worker import Code2WavWorker
@@ -64,13 +64,13 @@ class Code2WavModel(Model):
         stage = self.load_stage(settings)
         self._sample_rate = stage.form.sample_rate
         schedule = chunk_schedule(settings, stage.chunk_frames)
-        code2wav = load_code2wav(settings, stage.decoder, stage.form, schedule, max_chunk_frames(settings))
+        code2wav = load_code2wav(settings, stage.streams(settings, schedule), stage.form, max_chunk_frames(settings))
         self._observer = Code2WavObserver(self.family)
         self._worker = Code2WavWorker(
             code2wav,
             compute.max_decode_batch(settings),
             settings.integer("max_waiting_chunks", 4096),
-            stage.form.frame_seconds,
+            stage.form.sample_rate,
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings),
         )
@@ -89,8 +89,7 @@ class Code2WavModel(Model):
                 self._worker.abandon(stream_id)
             else:
                 self._worker.keep(stream_id)
-                if context.size:
-                    self._worker.prepare(context, _origin(request))
+                self._prepare(request, context)
             responder.end()
             return
         info: dict[str, Any] = {}
@@ -109,6 +108,16 @@ class Code2WavModel(Model):
         chunk = Chunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
         self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate))
 
+    def _prepare(self, request: Request, context: Array) -> None:
+        """A heartbeat may bring the reference; it must not fail, and the first chunk brings the reference again."""
+        try:
+            voice = unpack("voice", request.raw("voice"))
+            if context.size or voice:
+                origin = Origin.from_json(request.json_object("info").get("origin"))
+                self._worker.prepare(Reference(context, voice, origin))
+        except VoiceCloneError as error:
+            log.info("a reference could not be prepared: %s", error)
+
     def close(self) -> None:
         """Decode what waits, then stop."""
         self._kept.close()
@@ -124,14 +133,6 @@ def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: Settings) -> Non
     references = stage.known_references(open_known_voices(settings))
     restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
     log.info("restored the decoder's state after the references of %d voices", restored)
-
-
-def _origin(request: Request) -> Origin:
-    """Of a heartbeat, which must not fail."""
-    try:
-        return Origin.from_json(request.json_object("info").get("origin"))
-    except VoiceCloneError:
-        return Origin.unknown()
 
 
 class _ChunkTicket:

@@ -6,7 +6,7 @@ in    waveform     FP32 [-1]   mono; empty: names, types and dimensions of the a
 out   <artifact>   the family's
       fingerprint  STRING [1]  of weights and configuration
       limits       STRING [1]  where config.pbtxt has it: JSON {artifact: {"below", "rows"}}, see `stages.Limit`
-      modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs]}, best mode first
+      modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs] or why not}, best mode first
 """
 
 from __future__ import annotations
@@ -78,5 +78,6 @@ class EncoderModel(Model):
         if self.gives("limits"):
             outputs["limits"] = json.dumps({name: each._asdict() for name, each in self._stage.limits(mode).items()})
         if self._stage.modes is not None:
-            outputs["modes"] = json.dumps({mode: list(needs) for mode, needs in self._stage.modes.items()})
+            described = {mode: v if isinstance(v, str) else list(v) for mode, v in self._stage.modes.items()}
+            outputs["modes"] = json.dumps(described)
         return {**outputs, "fingerprint": self._stage.fingerprint}

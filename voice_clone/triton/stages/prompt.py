@@ -19,10 +19,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from voice_clone.errors import Unsupported
+from voice_clone.errors import SpeakerNotFound, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
+from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages import PromptStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
@@ -50,7 +50,7 @@ class PromptModel(Model):
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Check the request, resolve its voice, make the prompt."""
         began = time.monotonic()
-        speech = read_speech(request)
+        speech = read_speech(request, self._stage.voiceless)
         if speech.text_stream is not None and not self._stage.appends:
             raise Unsupported("this model needs the whole text before it speaks; send it as text, without text_stream")
         draft = self._stage.draft(speech)
@@ -67,8 +67,11 @@ class PromptModel(Model):
         return {"prompt": pack(prepared.tensors), "prompt_info": json.dumps(info)}
 
     def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], str]:
-        """The voice by speaker_cache, what is told of it, and its origin; no voice for a ready embedding."""
-        if speech.speaker_embedding is not None:
+        """The voice by speaker_cache, what `info` says of it, and its origin.
+
+        No voice for a ready embedding, for one of the checkpoint's own voices, and for a speech without any.
+        """
+        if speech.speaker_embedding is not None or all(getattr(speech, source) is None for source in SOURCES):
             return None, {"cache": "none"}, ""
         options: dict[str, Any] = {} if speech.owner is None else {"owner": speech.owner}
         if not speech.cache:
@@ -82,13 +85,18 @@ class PromptModel(Model):
             "voice_prompt": speech.voice_prompt,
             "options": json.dumps(options) if options else None,
         }
-        reply = call("speaker_cache", inputs)
+        try:
+            reply = call("speaker_cache", inputs)
+        except SpeakerNotFound:
+            if speech.voice not in self._stage.presets:
+                raise
+            return None, {"cache": "preset", "voice": speech.voice}, ""
         result = json.loads(reply["result"][0])
         return *read_reply(speech, result, reply["artifacts"][0]), result["origin"]
 
 
-def read_speech(request: Request) -> SpeechRequest:
-    """The speech that a request asks for.
+def read_speech(request: Request, voiceless: bool = False) -> SpeechRequest:
+    """The speech that a request asks for; `voiceless`: as of `PromptStage`.
 
     Raises:
         InvalidArgument: an input is malformed, missing, or contradicts another one.
@@ -106,4 +114,5 @@ def read_speech(request: Request) -> SpeechRequest:
         owner=request.parameter("owner"),
         voice_prompt=request.raw("voice_prompt"),
         cache=request.number("cache") is not False,
+        voiceless=voiceless,
     )

@@ -27,7 +27,6 @@ from functools import partial
 from typing import Any
 
 from voice_clone import compute
-from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.gpu_memory import memory_bounded_by
@@ -58,7 +57,7 @@ class TalkerModel(Model):
 
     @staticmethod
     @abstractmethod
-    def load_stage(settings: Settings) -> TalkerStage[Any]:
+    def load_stage(settings: Settings) -> TalkerStage[Any, Any]:
         """The family's stage, as the settings ask for it."""
 
     def load(self, settings: Settings) -> None:
@@ -66,23 +65,23 @@ class TalkerModel(Model):
         compute.prepare(settings)
         log.info("weights in %s on %s", compute.precision(settings), compute.device(settings))
         self._stage = stage = self.load_stage(settings)
-        generator = stage.generator
-        log.info("%d streams, %.1f MB of KV cache", generator.slots, generator.kv_bytes / 1e6)
+        source = stage.source
+        log.info("%d streams, %.1f MB of memory for them", source.slots, source.memory_bytes / 1e6)
         self._max_reference_frames = max_chunk_frames(settings)
         self._engine = Engine(
-            generator,
+            source,
             schedule=chunk_schedule(settings, stage.chunk_frames),
             # A chunk that is sent early changes its samples by rounding, which a deterministic engine must not do.
-            frame_seconds=0.0 if generator.deterministic else stage.frame_seconds,
+            frame_seconds=0.0 if source.deterministic else stage.frame_seconds,
             max_queue=settings.integer("max_queue", 64),
             prefill_chunk=compute.prefill_chunk(settings),
             statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
         )
-        self._kept = KeptVoices(generator.prefixes.forget, open_known_voices(settings).origins)
+        self._kept = KeptVoices(source.forget, open_known_voices(settings).origins)
         self._texts = TextStreams(
             self._engine,
-            most_open=max(1, generator.slots - 1),  # one slot is left to those who have their whole text
+            most_open=max(1, source.slots - 1),  # one slot is left to those who have their whole text
             idle_seconds=settings.number("text_idle_seconds", 10.0),
         )
         self._last_chunks = LastChunks()
@@ -110,10 +109,18 @@ class TalkerModel(Model):
         plan, stream, deadline = read_call(request, self._stage, self.family, self._max_reference_frames)
         if plan.text is None:
             sink = TalkerSink(stream, responder, self._last_chunks)
-            self._engine.submit(stream.stream_id, plan.request, sink, deadline)
+            self._engine.submit(stream.stream_id, plan.request, sink, deadline, schedule=plan.chunk_frames)
             return
         written = TalkerSink(stream, responder, self._last_chunks, texts=self._texts)
-        submit = partial(self._engine.submit, stream.stream_id, plan.request, written, deadline, text_open=True)
+        submit = partial(
+            self._engine.submit,
+            stream.stream_id,
+            plan.request,
+            written,
+            deadline,
+            text_open=True,
+            schedule=plan.chunk_frames,
+        )
         self._texts.open(stream.stream_id, plan.text, submit)
 
     def close(self) -> None:
@@ -131,11 +138,11 @@ class TalkerModel(Model):
             log.warning("a stream's last chunk was not decoded in time")
 
 
-def _warm_up(stage: TalkerStage[Any], settings: Settings) -> None:
-    generator, prefill_chunk = stage.generator, compute.prefill_chunk(settings)
+def _warm_up(stage: TalkerStage[Any, Any], settings: Settings) -> None:
     with memory_bounded_by("max_streams"):
-        seconds = warm_up(generator, stage.example, prefill_chunk, settings.number("warm_up_seconds", 10.0))
+        limit = settings.number("warm_up_seconds", 10.0)
+        seconds = stage.source.warm_up(stage.example, compute.prefill_chunk(settings), limit)
     log.info("warmed up in %.1f s", seconds)
     voices = stage.known_prompts(open_known_voices(settings))
-    restored = generator.restore(voices, settings.number("restore_seconds", 10.0))
+    restored = stage.source.restore(voices, settings.number("restore_seconds", 10.0))
     log.info("restored the prompts' prefixes of %d voices", restored)

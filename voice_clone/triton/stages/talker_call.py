@@ -61,7 +61,7 @@ class Inputs(Protocol):
 
 
 def read_call(
-    inputs: Inputs, stage: TalkerStage[Any], family: str, max_reference_frames: int
+    inputs: Inputs, stage: TalkerStage[Any, Any], family: str, max_reference_frames: int
 ) -> tuple[StreamPlan[Any], TalkerStream, float | None]:
     """What a caller wants of the talker: the plan of the stream, what its sink needs, and its deadline.
 

@@ -50,8 +50,8 @@ class TalkerSink:
     request, and the talker's is made once. So between two chunks the talker sends heartbeats: chunks without frames
     that are not final. Each makes a request of code2wav, which sends no response to it, and which cancels the stream if
     the client has left. A heartbeat has the index of the next chunk; a direct caller of the talker skips it. One before
-    the first chunk carries the reference, so that code2wav is ready for it when the prompt has been read. `info` of
-    what carries a reference has its `origin`, which code2wav keeps to itself.
+    the first chunk carries the reference and the voice, so that code2wav is ready when the prompt has been read. `info`
+    of what carries a reference has its `origin`, which code2wav keeps to itself.
 
     Errors. A stream that fails before anything was sent is answered with the error. Later it ends with a last chunk
     that has no frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request
@@ -83,6 +83,7 @@ class TalkerSink:
         self._used = False  # whether anything was sent
         self._last_sent = clock()  # when something was sent, or the stream began
         self._no_frames = stream.context[:0]
+        self._voice = stream.voice
 
     def chunk(self, chunk: Chunk) -> None:
         """Send a chunk; `context_codes` come with the first one, `info` with the first and the last."""
@@ -118,10 +119,11 @@ class TalkerSink:
         if self._responder.cancelled():
             return True
         if self._clock() - self._last_sent >= HEARTBEAT_SECONDS:
-            context = self._no_frames if self._used else self._stream.context
+            first = not self._used
+            context = self._stream.context if first else self._no_frames
             try:
-                info = json.dumps({"origin": self._stream.origin}) if context.size else ""
-                self._send(self._no_frames, context, False, info)
+                info = json.dumps({"origin": self._stream.origin}) if context.size or (first and self._voice) else ""
+                self._send(self._no_frames, context, False, info, voice=first)
             except Exception:
                 log.exception("a heartbeat could not be sent")
                 return True
@@ -131,7 +133,7 @@ class TalkerSink:
         if self._texts is not None:
             self._texts.ended(self._stream.stream_id, reason, self._frames)
 
-    def _send(self, frames: NDArray[Any], context: NDArray[Any], final: bool, info: str) -> None:
+    def _send(self, frames: NDArray[Any], context: NDArray[Any], final: bool, info: str, voice: bool = False) -> None:
         self._used, self._last_sent = True, self._clock()
         if final:
             self._last_chunks.sent(self._stream.secret_id)
@@ -143,9 +145,9 @@ class TalkerSink:
             "final": final,
             "info": info,
         }
-        if self._stream.voice is not None:
+        if self._voice is not None:
             first = self._next_index == 0 and (final or len(frames) > 0)  # a stream may end without a frame
-            outputs["voice"] = self._stream.voice if first else b""
+            outputs["voice"] = self._voice if first or voice else b""
         self._responder.send(outputs, final)
 
     def _info(self, chunk: Chunk) -> dict[str, Any]:

@@ -17,13 +17,12 @@ from tests.support.chirp.config import load_config
 from tests.support.chirp.encoder_stage import load_encoder
 from tests.support.chirp.talker_stage import load_network
 from tests.support.graph_safety import Recorder
+from tests.support.small_codec import make_code2wav
 from tools.families.recognition import FamilyError, families_of, models_of
 from tools.triton_server import MODELS, ROOT
-from voice_clone.autoregressive.warm_up import warm_up
 from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.codec.chunk import Chunk as CodecChunk
 from voice_clone.codec.chunk import Decoded
-from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
@@ -66,7 +65,7 @@ def test_chunks_joined_equal_the_whole(bare: BareChirp, lengths: list[int]) -> N
     asked = plan(bare, 1)
     whole = bare.decode(random_codes(30), asked)
     assert whole.shape == (30 * 441,) and np.sqrt((whole**2).mean()) > 0.01
-    code2wav = Code2Wav(bare.decoder, bare.form)
+    code2wav = make_code2wav(bare.decoder, bare.form)
     parts = []
     for index, codes in enumerate(np.split(random_codes(30), np.cumsum(lengths)[:-1])):
         final = index == len(lengths) - 1
@@ -84,7 +83,7 @@ def test_a_voice_goes_into_fixed_shapes(bare: BareChirp) -> None:
     codes = [random_codes(9, seed) for seed in range(3)]
     heard = []
     for graphs in (None, Graphs(GraphRunner(Recorder()), 3, (1, 4))):
-        code2wav, parts = Code2Wav(bare.decoder, form, graphs=graphs), []
+        code2wav, parts = make_code2wav(bare.decoder, form, graphs=graphs), []
         for index, (begin, end) in enumerate([(0, 2), (2, 9)]):
             chunks = [
                 CodecChunk(str(n), index, codes[n][begin:end], codes[n][:0], False, voice={} if index else each.voice)
@@ -98,7 +97,7 @@ def test_a_voice_goes_into_fixed_shapes(bare: BareChirp) -> None:
 
 def test_streams_in_one_batch_keep_their_own_voices(bare: BareChirp) -> None:
     plans = [plan(bare, seed) for seed in range(4)]
-    code2wav, codes = Code2Wav(bare.decoder, bare.form), random_codes(8)
+    code2wav, codes = make_code2wav(bare.decoder, bare.form), random_codes(8)
     chunks = [CodecChunk(str(n), 0, codes, codes[:0], True, voice=each.voice) for n, each in enumerate(plans)]
     for each, decoded in zip(plans, code2wav.decode(chunks), strict=True):
         assert isinstance(decoded, Decoded)
@@ -118,7 +117,7 @@ def test_streams_in_one_batch_keep_their_own_voices(bare: BareChirp) -> None:
     ],
 )
 def test_a_wrong_voice_opens_no_stream(bare: BareChirp, voice: Mapping[str, np.ndarray], message: str) -> None:
-    code2wav, codes = Code2Wav(bare.decoder, bare.form), random_codes(2)
+    code2wav, codes = make_code2wav(bare.decoder, bare.form), random_codes(2)
     [refused] = code2wav.decode([CodecChunk("s", 0, codes, codes[:0], False, voice=voice)])
     with pytest.raises(InvalidArgument, match=message):
         raise refused if isinstance(refused, Exception) else AssertionError(refused)
@@ -150,8 +149,8 @@ class Sent:
 
 
 @pytest.mark.parametrize("lengths", [[0], [2, 0], [2, 3]])
-def test_the_voice_goes_with_chunk_0_alone(bare: BareChirp, lengths: list[int]) -> None:
-    """Not with a heartbeat, and with a last chunk without frames if that is the first one."""
+def test_the_voice_goes_with_the_first_heartbeat_and_chunk_0(bare: BareChirp, lengths: list[int]) -> None:
+    """With a last chunk without frames, too, if that is the first one."""
     asked, sent, now = plan(bare, 1), Sent(), [0.0]
     stream = TalkerStream("s", asked.context, {}, pack(asked.voice))
     sink = TalkerSink(stream, sent, LastChunks(), lambda: now[0])
@@ -161,9 +160,9 @@ def test_the_voice_goes_with_chunk_0_alone(bare: BareChirp, lengths: list[int]) 
         finish = "stop" if index == len(lengths) - 1 else None
         sink.chunk(Chunk(index, random_codes(frames), sum(lengths[: index + 1]), finish, 9, TIMING))
     beats, chunks = sent.outputs[::2], sent.outputs[1::2]
-    assert [bool(each["voice"]) for each in beats] == [False] * len(beats)
+    assert [bool(each["voice"]) for each in beats] == [True] + [False] * (len(beats) - 1)
     assert [bool(each["voice"]) for each in chunks] == [True] + [False] * (len(chunks) - 1)
-    code2wav = Code2Wav(bare.decoder, bare.form)
+    code2wav = make_code2wav(bare.decoder, bare.form)
     for each in chunks:
         voice = unpack("voice", each["voice"])
         chunk = CodecChunk("s", each["chunk_index"], each["codes"], each["context_codes"], each["final"], voice=voice)
@@ -174,7 +173,7 @@ def test_the_voice_goes_with_chunk_0_alone(bare: BareChirp, lengths: list[int]) 
 def test_a_prompt_is_as_long_as_its_embedding(bare: BareChirp) -> None:
     for options in ({}, {"breath": True}):
         prompt = plan(bare, 1, options=options).request.prompt
-        talker = bare.talker.generator.talker
+        talker = bare.talker.source.talker
         embeds = talker.embed_prompt(prompt).embeds
         assert embeds.shape == (talker.prompt_length(prompt), 32)
         prefix = talker.prefix(prompt)
@@ -185,7 +184,7 @@ def test_a_prompt_is_as_long_as_its_embedding(bare: BareChirp) -> None:
 
 
 def test_streams_at_once_equal_those_alone(bare: BareChirp) -> None:
-    generator = bare.talker.generator
+    generator = bare.talker.source
     wanted = [
         bare.speak("Hello there.", timbre(seed), "Some words.", seed=seed, max_frames=30, top_k=5) for seed in range(4)
     ]
@@ -199,8 +198,8 @@ def test_streams_at_once_equal_those_alone(bare: BareChirp) -> None:
 
 
 def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
-    warm_up(bare.talker.generator, bare.talker.example, 32, 1.0)
-    assert not bare.talker.generator.live
+    bare.talker.source.warm_up(bare.talker.example, 32, 1.0)
+    assert not bare.talker.source.live
 
 
 def test_repositories_tell_the_families_apart(checkpoint: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.support.factories import CheckpointFactory
+from tests.support.small_codec import make_code2wav
 from tools.families.qwen3_tts.onnx_comparison import (
     FRAMES,
     SECONDS,
@@ -26,7 +27,6 @@ from tools.families.qwen3_tts.onnx_comparison import (
     speech,
 )
 from voice_clone.codec.chunk import Chunk
-from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
 from voice_clone.families.qwen3_tts.engines import onnx_graphs
@@ -81,7 +81,7 @@ def test_only_codes_at_equal_distances_may_differ(loaded: Loaded) -> None:
 def test_streams_share_batches_and_have_references(loaded: Loaded, decoder: OnnxCodecDecoder) -> None:
     """The same `Code2Wav` as for torch: streams at different positions in one batch, primed or not, are each exact."""
     codec = loaded.config.codec.decoder_config
-    streams = Code2Wav(decoder, decoder_stage.codec_format(loaded.config.codec))
+    streams = make_code2wav(decoder, decoder_stage.codec_format(loaded.config.codec))
     frames, steps = random_codes(loaded.config, 60), (1, 2, 4, 8, 12, 5)
     codes = [frames[i % 2].T.numpy().astype(np.int32)[i:] for i in range(4)]
     none = np.zeros((0, codec.num_quantizers), np.int32)

@@ -62,6 +62,7 @@ class OnnxCodecDecoder:
     """
 
     padded = False
+    any_shape = False
 
     def __init__(self, runtime: Runtime, fingerprint: str, decoder: CodecDecoder, codec: CodecConfig) -> None:
         self._session = Session(runtime, CODE2WAV_STEP, fingerprint)

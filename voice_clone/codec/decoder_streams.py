@@ -1,0 +1,224 @@
+"""The states of all open streams of a decoder, from a voice's reference on: the way that most decoders take.
+
+A stream begins at the decoder's state after its voice and reference frames, which is cached (`primed_states`). Where
+the states of open streams are, `open_streams` says. A family whose decoder keeps other things than one state a stream,
+or makes unequal numbers of samples, brings a `DecoderStreams` of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.codec.chunk import Primed, Reference
+from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, PaddedDecoder, StreamDecoder, VoiceDecoder
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
+from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateStreams, try_out
+from voice_clone.codec.primed_states import PrimedStates
+from voice_clone.errors import InvalidArgument
+from voice_clone.layers.streaming import StreamState
+from voice_clone.lru_cache import Kept
+
+log = logging.getLogger(__name__)
+
+
+class DecoderStreams(Protocol):
+    """A decoder with all its open streams, which have numbers. For one thread, but for `forget`."""
+
+    @property
+    def max_streams(self) -> int:
+        """How many streams can be open."""
+
+    @property
+    def stream_bytes(self) -> int:
+        """Memory of an open stream."""
+
+    @property
+    def primed_bytes(self) -> int:
+        """Memory of what is cached of references."""
+
+    @property
+    def unequal(self) -> bool:
+        """Whether the streams of a batch may move on by different numbers of frames."""
+
+    def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
+        """Run the shapes that requests will bring, which are slow the first time; stops after about `seconds`.
+
+        CUDA graphs are recorded first, in any case.
+        """
+
+    def prepare(self, reference: Reference) -> None:
+        """Compute and cache what a stream that is about to begin with this reference will need."""
+
+    def restore(self, references: Iterable[Reference], seconds: float) -> int:
+        """`prepare` known references, the most wanted first, as many as fit and as `seconds` allow. Those of another
+        checkpoint are left out. Returns their number.
+        """
+
+    def open(self, reference: Reference) -> tuple[int, Primed]:
+        """A stream that goes on after a reference. Returns its number.
+
+        Raises:
+            InvalidArgument: the decoder needs the voice, and the reference has none.
+        """
+
+    def decode(self, streams: Sequence[int], frames: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """The next frames [n, width] of different streams, n > 0 for one of them at least -> the samples of each, any
+        number of them.
+
+        If this raises, no stream has moved on.
+        """
+
+    def flush(self, stream: int) -> NDArray[np.float32]:
+        """The samples that a stream still has after its last frame, any number of them."""
+
+    def close(self, stream: int) -> None:
+        """Forget a stream."""
+
+    def forget(self, voices: Collection[str]) -> Kept:
+        """Drop what is cached of these voices; returns what is left. Open streams go on. Any thread may call it."""
+
+    def sweep(self) -> None:
+        """Drop what was not used for long."""
+
+
+class StatefulStreams:
+    """`DecoderStreams` of a decoder with one state a stream.
+
+    Args:
+        decoder: on any engine.
+        form: of the frames that it takes.
+        graphs: the steps by which it decodes, if it is a `PaddedDecoder`; None: eagerly.
+        max_state_bytes: memory for the states of open streams; bounds how many can be open.
+        primed_bytes, primed_seconds: bounds of the cached states after references; see `PrimedStates`.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        decoder: StreamDecoder,
+        form: CodecFormat,
+        *,
+        graphs: Graphs | None = None,
+        max_state_bytes: int = 1 << 30,
+        primed_bytes: int = 256 << 20,
+        primed_seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._decoder = decoder
+        self._form = form
+        self._fresh = decoder.new_state(1)
+        self.stream_bytes = self._fresh.nbytes
+        self.max_streams = max(1, max_state_bytes // self.stream_bytes)
+        self._states: OpenStreams = SeparateStreams(decoder, form)
+        if graphs is not None:
+            self._states = GraphedStreams(cast(PaddedDecoder, decoder), form, graphs, self.max_streams)
+        self._primed = PrimedStates(primed_bytes, primed_seconds, clock)
+
+    @property
+    def primed_bytes(self) -> int:
+        """Memory of the cached states after references."""
+        return self._primed.nbytes
+
+    @property
+    def unequal(self) -> bool:
+        """As of `DecoderStreams`."""
+        return self._states.unequal
+
+    def forget(self, voices: Collection[str]) -> Kept:
+        """As of `DecoderStreams`."""
+        return self._primed.cached.forget(voices)
+
+    def sweep(self) -> None:
+        """As of `DecoderStreams`."""
+        self._primed.sweep()
+
+    def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
+        """As of `DecoderStreams`. A decoder that runs the same code for all shapes needs the smallest alone."""
+        self._states.prepare()
+        deadline, zeros = time.monotonic() + seconds, self._form.payload.zeros
+        longest, lengths = PIECE_FRAMES, sorted({min(length, PIECE_FRAMES) for length in lengths})
+        batches = sorted({min(batch, self.max_streams) for batch in batches})
+        if self._decoder.any_shape:
+            longest, lengths, batches = 1, lengths[:1], batches[:1]
+        steps: list[Callable[[], object]] = [partial(self._prime, zeros(longest), self._fresh.fork())]
+        for batch in batches:
+            steps += [partial(try_out, self._states, self._fresh, batch, zeros(length)) for length in lengths]
+        for step in steps:
+            if time.monotonic() > deadline:
+                log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
+                return
+            step()
+
+    def prepare(self, reference: Reference) -> None:
+        """As of `DecoderStreams`."""
+        if reference.empty or not reference.origin.keep or reference in self._primed:
+            return
+        if self._primed.room(self.stream_bytes):
+            self._primed.put(reference, self._after(reference), used=False)
+
+    def restore(self, references: Iterable[Reference], seconds: float) -> int:
+        """As of `DecoderStreams`."""
+        deadline = time.monotonic() + seconds
+        done: list[tuple[Reference, StreamState]] = []
+        room = self._primed.room(self.stream_bytes)
+        for reference in references:
+            if len(done) == room or time.monotonic() > deadline:
+                break
+            try:
+                self._form.check(reference.context, "the reference", len(reference.context))
+                done.append((reference, self._after(reference)))
+            except InvalidArgument:  # a reference of another checkpoint
+                pass
+            except Exception:  # whatever a file holds, the others serve
+                log.exception("the state after a known reference could not be computed")
+        for reference, state in reversed(done):  # the most wanted one is then the last to be evicted
+            self._primed.put(reference, state)
+        return len(done)
+
+    def open(self, reference: Reference) -> tuple[int, Primed]:
+        """As of `DecoderStreams`."""
+        if self._form.needs_voice and not reference.voice:
+            raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
+        if reference.empty:
+            return self._states.open(self._fresh.fork()), "none"
+        found = self._primed.get(reference)
+        if found is not None:
+            state, known = found
+            return self._states.open(state), "hit" if known else "miss"
+        state = self._after(reference)
+        self._primed.put(reference, state)
+        return self._states.open(state), "miss"
+
+    def decode(self, streams: Sequence[int], frames: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """As of `DecoderStreams`."""
+        return self._states.decode(streams, frames)
+
+    def flush(self, stream: int) -> NDArray[np.float32]:
+        """As of `DecoderStreams`."""
+        if not self._form.look_ahead:
+            return np.zeros(0, np.float32)
+        rest = cast(LookAheadDecoder, self._decoder).flush(self._states.state(stream))
+        samples: NDArray[np.float32] = rest[0].float().cpu().numpy()
+        return samples
+
+    def close(self, stream: int) -> None:
+        """As of `DecoderStreams`."""
+        self._states.close(stream)
+
+    def _after(self, reference: Reference) -> StreamState:
+        """The state of one stream after a reference."""
+        state = self._fresh.fork()
+        if self._form.needs_voice:
+            cast(VoiceDecoder, self._decoder).condition(state, reference.voice)
+        return self._prime(reference.context, state) if len(reference.context) else state
+
+    def _prime(self, context: NDArray[Any], state: StreamState) -> StreamState:
+        self._decoder.prime(self._form.batch([context], self._decoder.device), state)
+        return state
