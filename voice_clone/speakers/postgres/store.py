@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from numpy.typing import NDArray
 
-from voice_clone.errors import Overloaded
+from voice_clone.errors import Internal, Overloaded
 from voice_clone.speakers.disk.voice_file import Damaged, Header, Tensors, file_tensors
 from voice_clone.speakers.disk.voice_file import digest as tensor_digest
 from voice_clone.speakers.draft import Draft
@@ -19,21 +19,21 @@ from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import blobs, schema
 from voice_clone.speakers.postgres.blobs import CLIP, BlobName
 from voice_clone.speakers.postgres.claims import Claims
-from voice_clone.speakers.postgres.errors import CLOSED, Unreachable
+from voice_clone.speakers.postgres.errors import CLOSED, Full, Unreachable
 from voice_clone.speakers.postgres.freshness import Freshness
 from voice_clone.speakers.postgres.history import History, origin
 from voice_clone.speakers.postgres.row import COLUMNS, Row, id_of, read
 from voice_clone.speakers.postgres.sessions import Connection, Session, Sessions, Watchdog
 from voice_clone.speakers.postgres.transaction import Transaction, settle
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import Listener
+from voice_clone.speakers.store.protocol import InDoubt, Listener
 
 SESSIONS = 4  # connections for reading and writing, besides one for looks and one for locks
 START_SECONDS = 300.0  # to read all records
 TRANSFER_SECONDS = 10.0  # for which a read or a change waits for the database, besides the time for its bytes
 BYTES_A_SECOND = 4e6  # that a connection takes at least
 _BLOB = """
-    SELECT v.id, v.generation, v.token, v.record->'row'->>'clip', b.data, b.digest
+    SELECT v.id, v.generation, v.token, v.record->'row'->>'token', v.record->'row'->>'clip', b.data, b.digest
     FROM voice_clone.voice v LEFT JOIN voice_clone.blob b
     ON b.token = v.token AND b.model_type = %s AND b.mode = %s AND b.fingerprint = %s
     WHERE v.id = %s AND v.record IS NOT NULL
@@ -71,6 +71,7 @@ class PostgresStore:
         self._claims = Claims(Session(conninfo, self._watchdog), timeout, lambda: self._freshness.away)
         self._stale_seconds = stale_seconds
         self._closed = False
+        self._failures = 0
         try:
             with self._looking.use(TRANSFER_SECONDS) as connection:
                 schema.check(connection)
@@ -189,6 +190,7 @@ class PostgresStore:
             "resets": self._history.resets,
             "claims_refused": self._claims.refused,
             "unreadable": len(self._history.unreadable),
+            "write_failures": self._failures,
         }
 
     def close(self) -> None:
@@ -246,6 +248,19 @@ class PostgresStore:
         by_flight: bool = False,
     ) -> Result:
         """One transaction. `prepare` writes its `size` bytes before the others are kept from writing."""
+        try:
+            return self._transaction(size, prepare, change, by_flight)
+        except (Unreachable, Full, Internal, InDoubt):
+            self._failures += 1
+            raise
+
+    def _transaction(
+        self,
+        size: int,
+        prepare: Callable[[Connection], None],
+        change: Callable[[Transaction], Result],
+        by_flight: bool,
+    ) -> Result:
         self._check_reachable()
         token, committing = uuid4(), False
         try:
@@ -272,6 +287,7 @@ class PostgresStore:
 
         Raises:
             Superseded: the database has no such speaker, or another generation of it.
+            Damaged: the bytes are those of another speaker.
         """
         self._check_reachable()
         size = record.file_size or 0 if name == CLIP else 0
@@ -280,7 +296,9 @@ class PostgresStore:
             found: list[Any] = connection.execute(_BLOB, (*name, key), prepare=True, binary=True).fetchall()
         if not found or found[0][:2] != (key, record.generation):
             raise Superseded
-        [(_, _, token, clip, data, digest)] = found
+        [(_, _, token, recorded, clip, data, digest)] = found
+        if recorded not in (None, str(token)):
+            raise Damaged("the bytes are those of another speaker")
         return token, clip, data, digest
 
     def _check_reachable(self) -> None:
