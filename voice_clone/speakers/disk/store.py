@@ -72,6 +72,7 @@ class FileStore:
         self._together_lock = threading.Lock()
         self._users = threading.Condition()
         self._active, self._closed = 0, False
+        self._failures = 0
         self._generations = Generations(directory / GENERATION, self._files)
         self._listener: Listener = lambda changes: None
 
@@ -192,7 +193,7 @@ class FileStore:
 
     def counters(self) -> dict[str, Any]:
         """As `Store.counters`."""
-        return {"kind": "files", "quarantined": self._quarantined.taken}
+        return {"kind": "files", "quarantined": self._quarantined.taken, "write_failures": self._failures}
 
     def close(self) -> None:
         """As `Store.close`; releases the directory."""
@@ -287,6 +288,9 @@ class FileStore:
                     if self._together.unfinished:
                         self._together.finish()
             yield
+        except VoiceCloneError:
+            self._failures += 1
+            raise
         finally:
             with self._users:
                 self._active -= 1
