@@ -295,3 +295,22 @@ def test_a_server_starts_on_a_disk_that_takes_no_writes(make_voices: Make, monke
         assert voices.stats()["store"]["write_failures"] == 2
     voices.upload("Bob", 1)
     voices.call("delete", name="Ada")
+
+
+def test_one_server_alone_changes_a_directory_whose_lock_was_removed(make_voices: Make) -> None:
+    first = make_voices()
+    first.upload("Ada", 0)
+    (first.directory / "lock").unlink()
+    first.upload("Bob", 1)  # it takes the lock again
+    with pytest.raises(Overloaded, match="in use by process"):
+        FileStore(first.directory)
+    (first.directory / "lock").unlink()
+    second = make_voices()  # it is quicker
+    second.upload("Ada", 2)
+    for change in (lambda: first.upload("Cid", 3), lambda: first.call("delete", name="Ada")):
+        with pytest.raises(Overloaded, match="in use by process"):
+            change()
+    assert first.stats()["store"]["write_failures"] == 2
+    assert [each["name"] for each in second.call("list").result["speakers"]] == ["Ada", "Bob"]
+    second.restart()
+    assert [each["name"] for each in second.call("list").result["speakers"]] == ["Ada", "Bob"]

@@ -64,6 +64,22 @@ def own(path: Path, wait: float) -> int:
     return handle
 
 
+def owned(path: Path, handle: int) -> int:
+    """The file by which this process owns the directory: `handle`, or another one if somebody removed or replaced that.
+
+    Raises:
+        Overloaded: another process owns the directory by now.
+        OSError: the file cannot be made.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.lstat(path), os.fstat(handle)):
+            return handle
+    log.error("somebody removed the lock of the voice directory, by which one server alone changes it")
+    again = own(path, 0.0)
+    os.close(handle)
+    return again
+
+
 def _opened(path: Path) -> int:
     """The file; for reading alone where the disk takes no writes, since its voices can still be served."""
     try:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Overloaded, VoiceCloneError
 from voice_clone.speakers.disk import voice_file
-from voice_clone.speakers.disk.directory_lock import LOCK, own
+from voice_clone.speakers.disk.directory_lock import LOCK, own, owned
 from voice_clone.speakers.disk.errors import disk_errors
 from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, make_path, replace_file
 from voice_clone.speakers.disk.generations import Generations
@@ -283,6 +283,8 @@ class FileStore:
                 raise Overloaded("the voice store is closed; the server is stopping")
             self._active += 1
         try:
+            with self._users, disk_errors("changed"):
+                self._lock_handle = owned(self._directory / LOCK, self._lock_handle)
             if self._together.unfinished:
                 with self._together_lock, disk_errors("changed"):
                     if self._together.unfinished:
