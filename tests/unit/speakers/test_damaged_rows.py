@@ -26,8 +26,8 @@ ADA, BOB = (f"id = '\\x{id_of(name.casefold()).hex()}'" for name in ("Ada", "Bob
 OF_ADA, OF_BOB = (f"(SELECT token FROM {VOICE} WHERE {which})" for which in (ADA, BOB))
 
 
-def told(change: str) -> Sequence[str]:
-    """A damage that servers hear of, as of any other change of the row."""
+def announced(change: str) -> Sequence[str]:
+    """A damage that servers learn of, as of any other change of the row."""
     return (
         f"UPDATE {COUNTER} SET change = change + 1",
         f"UPDATE {VOICE} SET {change}, change = (SELECT change FROM {COUNTER}) WHERE {ADA}",
@@ -69,16 +69,16 @@ DAMAGES = {
     "token unknown": [f"UPDATE {VOICE} SET token = gen_random_uuid() WHERE {ADA}"],
     "row gone": [f"DELETE FROM {VOICE} WHERE {ADA}"],
     "row deleted without a word": [f"UPDATE {VOICE} SET record = NULL, token = NULL WHERE {ADA}"],
-    "id wrong": told("id = '\\xdead'"),
-    "generation wrong": told("generation = generation + 1000"),
+    "id wrong": announced("id = '\\xdead'"),
+    "generation wrong": announced("generation = generation + 1000"),
     "generation wrong without a word": [f"UPDATE {VOICE} SET generation = generation + 1000 WHERE {ADA}"],
-    "generation of the record wrong": told("record = jsonb_set(record, '{generation}', '7777')"),
-    "name of another voice": told("record = jsonb_set(record, '{name}', '\"Bob\"')"),
-    "name unknown": told("record = jsonb_set(record, '{name}', '\"Zoe\"')"),
-    "record of another voice": told(f"record = (SELECT record FROM {VOICE} WHERE {BOB})"),
-    "record is no record": told("record = '[1, 2]'"),
-    "text altered": told("record = jsonb_set(record, '{reference_text}', '\"other words\"')"),
-    "owner altered": told("record = jsonb_set(record, '{owner}', '\"eve\"')"),
+    "generation of the record wrong": announced("record = jsonb_set(record, '{generation}', '7777')"),
+    "name of another voice": announced("record = jsonb_set(record, '{name}', '\"Bob\"')"),
+    "name unknown": announced("record = jsonb_set(record, '{name}', '\"Zoe\"')"),
+    "record of another voice": announced(f"record = (SELECT record FROM {VOICE} WHERE {BOB})"),
+    "record is no record": announced("record = '[1, 2]'"),
+    "text altered": announced("record = jsonb_set(record, '{reference_text}', '\"other words\"')"),
+    "owner altered": announced("record = jsonb_set(record, '{owner}', '\"eve\"')"),
     "change ahead": [f"UPDATE {VOICE} SET change = (SELECT change + 1 FROM {COUNTER}) WHERE {ADA}"],
     "change far ahead": [f"UPDATE {VOICE} SET change = 9223372036854775807 WHERE {ADA}"],
     "counter behind": [f"UPDATE {COUNTER} SET change = 1"],
@@ -207,7 +207,7 @@ def test_a_server_that_starts_on_a_counter_that_is_behind_gives_no_number_twice(
 def test_what_an_older_server_wrote_or_changed_is_served(three: Voices, make_voices: Make) -> None:
     """It knows no proofs: it writes none, and keeps those that it finds."""
     right = {name: three.resolve(name).artifacts for name in SEEDS}
-    damage(three, told("record = record - 'row'"))
+    damage(three, announced("record = record - 'row'"))
     damage(three, [f"UPDATE {VOICE} SET record = record || '{{\"generated_at\": []}}' WHERE {BOB}"])
     fresh = make_voices()
     for voices in (three, fresh):
