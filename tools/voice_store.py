@@ -17,6 +17,7 @@ from voice_clone.speakers.disk.bundle import group_artifacts
 from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, verify
 from voice_clone.speakers.draft import Draft
+from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
 from voice_clone.speakers.postgres.dsn import checked
 from voice_clone.speakers.postgres.store import PostgresStore
@@ -80,18 +81,27 @@ def copy(directory: Path, conninfo: str) -> int:
 def check(conninfo: str) -> int:
     """Read all voices. Returns: 0, or 1 if one is damaged."""
     store = PostgresStore(conninfo)
-    damaged = 0
+    damaged, changed = 0, set[str]()
     try:
-        records = store.restore(lambda changes: None)
+        records = store.restore(lambda changes: changed.update(change.key for change in changes))
         for record in records:
             try:
                 store.read_all(record)
             except Damaged as error:
                 print(f"{record.name} is damaged: {error}", file=sys.stderr)
                 damaged += 1
+            except Superseded:
+                store.refresh()
+                if record.key not in changed:  # no server replaced or deleted it
+                    print(
+                        f"{record.name} is damaged: its row is missing, or is that of another speaker", file=sys.stderr
+                    )
+                    damaged += 1
+        unreadable = store.counters()["unreadable"]
     finally:
         store.close()
-    print(f"{len(records)} voices, {damaged} damaged")
+    print(f"{len(records) + unreadable} voices, {damaged + unreadable} damaged")
+    damaged += unreadable
     return 1 if damaged else 0
 
 

@@ -1,4 +1,4 @@
-"""Three tritonservers on one PostgreSQL while servers, database and network fail: 10,000 operations, none wrong.
+"""Three tritonservers on one PostgreSQL while servers, database and network fail: no operation is wrong.
 
 Memory may serve for no time without the database (`voice_stale_seconds` 0), so an answer is the truth or an error.
 """
@@ -19,8 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 import pytest
 from tritonclient.utils import InferenceServerException
+from typing_extensions import LiteralString
 
 from tests.support.cache_calls import Cache
 from tests.support.fakes import clip
@@ -30,12 +32,11 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
-pytestmark = pytest.mark.long
-OPERATIONS = 10_000
 WRITERS, READERS = 3, 5
 NAMES_A_WRITER = 4
 SEED = 23
 PATIENCE = 900.0
+END_SESSIONS: LiteralString = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'voices'"
 
 
 @dataclass
@@ -59,10 +60,13 @@ class Watched:
     Attributes:
         counts: checks of each invariant, and operations of each outcome.
         wrong: what broke one.
+        met: set when every kind of failure was met.
     """
 
-    def __init__(self, servers: list[TritonServer]) -> None:
+    def __init__(self, servers: list[TritonServer], operations: int) -> None:
         self._servers = servers
+        self._operations = operations
+        self.met = threading.Event()
         self.known = {f"voice {number}": Known() for number in range(WRITERS * NAMES_A_WRITER)}
         self.counts = Counter[str]()
         self.wrong: list[str] = []
@@ -72,8 +76,8 @@ class Watched:
         self._done = 0
 
     def over(self) -> bool:
-        """Whether all operations were made."""
-        return self._done >= OPERATIONS or bool(self.wrong)
+        """Whether all operations were made, and every failure was met."""
+        return (self._done >= self._operations and self.met.is_set()) or bool(self.wrong)
 
     def write(self, number: int) -> None:
         """One after the other: uploads, deletions, rebuilds."""
@@ -169,15 +173,20 @@ class Failures:
         self._database, self._servers, self._proxies = database, servers, proxies
         self.made = Counter[str]()
 
-    def run(self, over: Callable[[], bool]) -> None:
+    def run(self, over: Callable[[], bool], met: threading.Event) -> None:
+        """Each kind once, in any order, then any."""
         draw = random.Random(SEED + 1000)
         kinds = [self._kill_server, self._pause_server, self._kill_database, self._pause_database]
         kinds += [self._cut, self._delay, self._swallow]
+        kinds += [self._end_sessions, self._refuse_logins, self._take_no_changes, self._hold_the_tables]
+        first = draw.sample(kinds, len(kinds))
         while not over():
-            kind = draw.choice(kinds)
+            kind = first.pop() if first else draw.choice(kinds)
             self.made[kind.__name__.strip("_").replace("_", " ")] += 1
             kind(draw.randrange(len(self._servers)))
             time.sleep(draw.uniform(0.5, 2.0))
+            if not first:
+                met.set()
 
     def _kill_server(self, number: int) -> None:
         self._servers[number].kill()
@@ -204,6 +213,33 @@ class Failures:
         self._database.signal_all(signal.SIGSTOP)
         time.sleep(2.0)
         self._database.signal_all(signal.SIGCONT)
+
+    def _end_sessions(self, number: int) -> None:
+        for _ in range(20):
+            self._administer(END_SESSIONS)
+            time.sleep(0.05)
+
+    def _refuse_logins(self, number: int) -> None:
+        """As after a change of the password."""
+        self._administer("ALTER DATABASE voices ALLOW_CONNECTIONS false", END_SESSIONS)
+        time.sleep(2.0)
+        self._administer("ALTER DATABASE voices ALLOW_CONNECTIONS true")
+
+    def _take_no_changes(self, number: int) -> None:
+        """As after a primary was degraded to a standby."""
+        self._administer("ALTER DATABASE voices SET default_transaction_read_only = on", END_SESSIONS)
+        time.sleep(2.0)
+        self._administer("ALTER DATABASE voices RESET default_transaction_read_only", END_SESSIONS)
+
+    def _hold_the_tables(self, number: int) -> None:
+        with psycopg.connect(self._database.dsn("voices")) as connection:
+            connection.execute("LOCK TABLE voice_clone.voice")
+            time.sleep(3.0)
+
+    def _administer(self, *statements: LiteralString) -> None:
+        with psycopg.connect(self._database.dsn("postgres"), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
     def _cut(self, number: int) -> None:
         self._proxies[number].cut()
@@ -243,22 +279,23 @@ def fleet(tmp_path: Path) -> Iterator[tuple[PostgresServer, list[TritonServer], 
         yield database, servers, proxies
 
 
+@pytest.mark.parametrize("operations", [1000, pytest.param(10_000, marks=pytest.mark.long)])
 def test_no_operation_is_wrong_whatever_fails(
-    fleet: tuple[PostgresServer, list[TritonServer], list[Proxy]], tmp_path: Path
+    fleet: tuple[PostgresServer, list[TritonServer], list[Proxy]], tmp_path: Path, operations: int
 ) -> None:
     database, servers, proxies = fleet
-    watched, failures = Watched(servers), Failures(database, servers, proxies)
+    watched, failures = Watched(servers, operations), Failures(database, servers, proxies)
     with ThreadPoolExecutor(WRITERS + READERS + 1) as pool:
         work = [pool.submit(watched.write, number) for number in range(WRITERS)]
         work += [pool.submit(watched.read, number) for number in range(READERS)]
-        work.append(pool.submit(failures.run, watched.over))
+        work.append(pool.submit(failures.run, watched.over, watched.met))
         for each in work:
             each.result()
     sys.stdout.write(f"\nfailures: {dict(failures.made)}\n")
     for name, count in sorted(watched.counts.items()):
         sys.stdout.write(f"{count:7} {name}\n")
     assert watched.wrong == []
-    assert all(watched.counts[f"{kind} ok"] > 100 for kind in ("upload", "delete", "resolve"))
+    assert all(watched.counts[f"{kind} ok"] > operations // 100 for kind in ("upload", "delete", "resolve"))
 
     def whole(server: TritonServer) -> bool:
         cache = Cache(server)

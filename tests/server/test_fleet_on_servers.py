@@ -83,7 +83,8 @@ def test_ninety_six_cold_requests_on_three_servers_are_one_extraction(
 def test_the_state_of_the_store_is_told(fleet: list[TritonServer], caches: list[Cache]) -> None:
     assert caches[0]("stats")[0]["store"]["reachable"] is True
     told = {name for name, _, _ in series(fleet[0])}
-    assert told >= {f"speaker_cache_store_{name}_total" for name in ("look_failures", "claims_refused")}
+    counters = ("look_failures", "claims_refused", "write_failures")
+    assert told >= {f"speaker_cache_store_{name}_total" for name in counters} | {"speaker_cache_store_unreadable"}
     alerts = {name for name in metrics_in_manifests() if name.startswith("speaker_cache_")}
     assert alerts and told >= alerts
 

@@ -1,19 +1,25 @@
-"""Eight writers and sixteen readers on the real server: no reply is of a voice that was not there at the time."""
+"""Writers, readers and speakers on the real server: no reply, no sound is of a voice that was not there at the time."""
 
 from __future__ import annotations
 
+import io
 import random
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import tritonclient.utils
+from voice_clone_client import Client, VoiceNotFound
 
 from tests.support.cache_calls import Cache
-from tests.support.fakes import clip
+from tests.support.fakes import RATE, clip
 from tests.support.family_models import make_repository
+from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
 NAMES = [f"voice {number}" for number in range(20)]
@@ -121,3 +127,102 @@ def test_writers_and_readers(tmp_path: Path, seconds: float) -> None:  # C6, B10
         life = history.lives[name][generation]
         assert life.since <= ended and began <= life.until, "not live during the request"
         assert artifacts == by_clip[life.seed], "another voice"
+
+
+SPOKEN = NAMES[:3]
+TEXTS = [None, "These are the words of the clip."]  # of a clip: the two modes of its voices
+SPEAKERS = 4
+
+
+@lru_cache
+def chord(seed: int) -> bytes:
+    """A WAV file of a few tones: the embeddings of noise hardly differ."""
+    draw, at = np.random.default_rng(seed), np.arange(19_200) / RATE
+    tones = [np.sin(2 * np.pi * pitch * at) for pitch in draw.uniform(100, 3000, 5)]
+    file = io.BytesIO()
+    samples = draw.uniform(0.05, 0.15, 5) @ tones + draw.normal(0.0, 0.01, at.size)
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def say(client: Client, name: str) -> tuple[np.ndarray, int]:
+    """Samples of a short speech, and the generation of the voice that spoke."""
+    speech = client.speak("Good evening.", voice=name, seed=5, max_frames=6)
+    samples, _ = speech.read()
+    return samples, int(dict(speech.info or {})["generation"])
+
+
+def cycle(client: Client, history: History, name: str, cycles: int, rng: random.Random) -> None:
+    """Upload a voice again and again, with another clip and mode each time; mostly delete it before."""
+    there = False
+    for _ in range(cycles):
+        began = time.monotonic()
+        if there and rng.random() < 0.8:
+            client.delete(name)
+            history.change(name, None, None, began)
+            with pytest.raises(VoiceNotFound):
+                say(client, name)
+        seed, began = rng.randrange(CLIPS), time.monotonic()
+        words = TEXTS[seed % len(TEXTS)]
+        voice = client.upload(name, chord(seed), reference_text=words, wait=rng.random() < 0.3)
+        history.change(name, voice.generation, seed, began)
+        there = True
+        assert say(client, name)[1] == voice.generation, "not the voice that was just acknowledged"
+
+
+@pytest.mark.parametrize("cycles", [30, pytest.param(1000, marks=pytest.mark.long)])
+def test_speech_beside_deletions_and_uploads_is_in_the_voice_of_its_time(
+    torch_server: TritonServer, cycles: int
+) -> None:
+    history, done = History(), threading.Event()
+    spoken: list[tuple[str, int, np.ndarray, float, float]] = []
+
+    def keep_cycling(number: int) -> None:
+        try:
+            with Client(torch_server.url) as client:
+                share = cycles // len(SPOKEN)
+                cycle(client, history, SPOKEN[number], share, random.Random(number))
+        except BaseException as error:
+            history.errors.append(error)
+
+    def keep_speaking(number: int) -> None:
+        rng = random.Random(100 + number)
+        with Client(torch_server.url) as client:
+            while not done.is_set():
+                name, began = rng.choice(SPOKEN), time.monotonic()
+                try:
+                    samples, generation = say(client, name)
+                except VoiceNotFound:
+                    continue
+                except BaseException as error:
+                    history.errors.append(error)
+                    return
+                spoken.append((name, generation, samples, began, time.monotonic()))
+
+    with Client(torch_server.url) as client:
+        sounds = {}
+        for seed in range(CLIPS):
+            client.upload("Sound", chord(seed), reference_text=TEXTS[seed % len(TEXTS)], wait=True)
+            sounds[seed] = say(client, "Sound")[0]
+        client.delete("Sound")
+        alike = [(a, b) for a in sounds for b in sounds if a < b and is_same_audio(sounds[a], sounds[b])]
+        assert not alike, "the clips sound alike, which would prove nothing"
+        writers = [threading.Thread(target=keep_cycling, args=(number,)) for number in range(len(SPOKEN))]
+        speakers = [threading.Thread(target=keep_speaking, args=(number,)) for number in range(SPEAKERS)]
+        for thread in writers + speakers:
+            thread.start()
+        for thread in writers:
+            thread.join()
+        done.set()
+        for thread in speakers:
+            thread.join()
+        assert history.errors == [], history.errors[0]
+        there = {voice.name: voice.generation for voice in client.list()}
+        for name in SPOKEN:
+            assert there[name] == max(history.lives[name]), "what was acknowledged last is not there"
+            client.delete(name)
+    assert len(spoken) > cycles // 3
+    for name, generation, samples, began, ended in spoken:
+        life = history.lives[name][generation]
+        assert life.since <= ended and began <= life.until, "not live during the speech"
+        assert is_same_audio(samples, sounds[life.seed]), "another voice"

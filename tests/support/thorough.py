@@ -49,7 +49,9 @@ THOROUGH = (
     # many servers, lost ones, floods
     "tests/server/gateway/test_gateway_fuzz.py",
     "tests/server/gateway/test_missed_ends_on_server.py",
+    "tests/server/test_fleet_chaos.py",
     "tests/server/test_fleet_on_servers.py",
+    "tests/server/test_full_disk.py",
     "tests/server/test_hostile.py",
     "tests/server/test_lost_model.py",
     "tests/server/test_refusals.py",

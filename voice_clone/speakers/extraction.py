@@ -33,6 +33,7 @@ from voice_clone.speakers.resolved import Resolved
 from voice_clone.speakers.store.protocol import Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done
+TRIES = 3  # of one generation, after which the store contradicts itself; one may end by a change just before it
 log = logging.getLogger(__name__)
 
 
@@ -66,8 +67,9 @@ class Extractor:
             SpeakerNotFound, DeadlineExceeded, Internal, and the errors of the encoder.
             Unsupported: the family has no such mode, or the speaker lacks what it needs.
         """
+        tried: list[int] = []
         while True:
-            record = self._registry.find(name)
+            record = self._found(name, tried)
             artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             try:
                 return self._of_record(record, artifact, use_cache, until, saved)
@@ -76,8 +78,9 @@ class Extractor:
 
     def rebuild(self, name: str, model_type: str, mode: str | None, until: float) -> Resolved:
         """Extract anew, as a new generation of the speaker; the old one serves until that is done. Raises: as above."""
+        tried: list[int] = []
         while True:
-            record = self._registry.find(name)
+            record = self._found(name, tried)
             if record.embedding_source == "direct":
                 raise InvalidArgument("this voice was uploaded as a speaker_embedding: there is nothing to rebuild")
             artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
@@ -88,6 +91,20 @@ class Extractor:
                 return resolved
             except Superseded:
                 self._registry.refresh()
+
+    def _found(self, name: str, tried: list[int]) -> SpeakerRecord:
+        """The speaker of that name, for another try; its generation is added to those that were tried.
+
+        Raises:
+            SpeakerNotFound: there is none.
+            Internal: the store keeps contradicting the record: what it has of this speaker is damaged.
+        """
+        record = self._registry.find(name)
+        if tried.count(record.generation) == TRIES:
+            log.error("what the voice store has of %r does not belong to its record", record.name)
+            raise Internal(f"the stored voice {record.name!r} is damaged; upload it again")
+        tried.append(record.generation)
+        return record
 
     def inline(
         self, clip: Clip, reference_text: str | None, model_type: str, mode: str | None, use_cache: bool, until: float

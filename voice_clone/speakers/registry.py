@@ -270,7 +270,7 @@ class Registry:
                 self._records[key] = record
             elif older is not None:
                 del self._records[key]
-            if older is not None and not by_flight and (record is None or record.generation != older.generation):
+            if older is not None and not by_flight and (record is None or _upload(record) != _upload(older)):
                 replaced.append(older)
         for older in replaced:
             self._on_gone(older)
@@ -291,3 +291,8 @@ class Registry:
                     del self._changes[key]
                 else:
                     self._changes[key] = (lock, users - 1)
+
+
+def _upload(record: SpeakerRecord) -> tuple[int, float]:
+    """Which upload a record is of: a database that was restored from a backup may have given a generation twice."""
+    return record.generation, record.created_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,8 +18,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 
 from tests.support.fakes import Voices, clip
-from voice_clone.errors import VoiceCloneError
+from voice_clone.errors import Overloaded, VoiceCloneError
 from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.disk.voice_file import digest
 from voice_clone.speakers.record import ArtifactId
 
@@ -247,3 +249,68 @@ def test_a_bundle_may_hold_anything(voices: Voices) -> None:
             assert voices.call("list").result == before
         before = voices.call("list").result
     assert clip(1)
+
+
+def test_a_server_starts_on_a_full_disk(make_voices: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    voices = make_voices()
+    voices.upload()
+    before = voices.resolve().artifacts
+
+    def full(handle: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        voices.restart()
+    assert voices.resolve().artifacts == before
+    with pytest.raises(Overloaded, match="in use by another process"):
+        FileStore(voices.directory)
+
+
+def test_a_server_starts_on_a_disk_that_takes_no_writes(make_voices: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    voices = make_voices()
+    voices.upload()
+    before = voices.resolve().artifacts
+    voices.cache.close()
+    really = os.open
+
+    def open_read_only(path: Any, flags: int, *mode: int, **more: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR) and voices.directory in Path(path).parents:
+            raise OSError(errno.EROFS, "read-only")
+        return really(path, flags, *mode, **more)
+
+    def refused(*given: Any, **more: Any) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_read_only)
+        for change in ("chmod", "mkdir", "replace", "unlink", "ftruncate", "pwrite"):
+            patch.setattr(os, change, refused)
+        voices.restart()
+        assert voices.resolve().artifacts == before
+        with pytest.raises(Overloaded, match="nothing was changed, try again later"):
+            voices.upload("Bob", 1)
+        with pytest.raises(Overloaded, match="Read-only file system"):
+            voices.call("delete", name="Ada")
+        assert voices.stats()["store"]["write_failures"] == 2
+    voices.upload("Bob", 1)
+    voices.call("delete", name="Ada")
+
+
+def test_one_server_alone_changes_a_directory_whose_lock_was_removed(make_voices: Make) -> None:
+    first = make_voices()
+    first.upload("Ada", 0)
+    (first.directory / "lock").unlink()
+    first.upload("Bob", 1)  # it takes the lock again
+    with pytest.raises(Overloaded, match="in use by process"):
+        FileStore(first.directory)
+    (first.directory / "lock").unlink()
+    second = make_voices()  # it is quicker
+    second.upload("Ada", 2)
+    for change in (lambda: first.upload("Cid", 3), lambda: first.call("delete", name="Ada")):
+        with pytest.raises(Overloaded, match="in use by process"):
+            change()
+    assert first.stats()["store"]["write_failures"] == 2
+    assert [each["name"] for each in second.call("list").result["speakers"]] == ["Ada", "Bob"]
+    second.restart()
+    assert [each["name"] for each in second.call("list").result["speakers"]] == ["Ada", "Bob"]

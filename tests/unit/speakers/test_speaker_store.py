@@ -249,7 +249,8 @@ class FailingFiles(Files):
     [
         (errno.ENOSPC, Overloaded, "the voice store is full .No space left on device."),
         (errno.EDQUOT, Overloaded, "the voice store is full"),
-        (errno.EROFS, Internal, "could not be written .Read-only file system.; nothing was changed"),
+        (errno.EROFS, Overloaded, "could not be written .Read-only file system.; nothing was changed, try again later"),
+        (errno.EMFILE, Overloaded, "could not be written .Too many open files.; nothing was changed, try again later"),
         (errno.EACCES, Internal, "could not be written .Permission denied.; nothing was changed"),
         (errno.EIO, Internal, "could not be written .Input/output error.; nothing was changed"),
         (errno.EXDEV, Internal, "nothing was changed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -42,7 +43,7 @@ def own(path: Path, wait: float) -> int:
         OSError: the file cannot be made.
     """
     _clear(path)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    handle = _opened(path)
     deadline = time.monotonic() + wait
     waiting = False
     while not _locked(handle):
@@ -57,9 +58,36 @@ def own(path: Path, wait: float) -> int:
         raise Overloaded(
             f"the voice directory is in use by {named}; stop that server or give this one a directory of its own"
         )
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+    with contextlib.suppress(OSError):  # the disk may be full, which must not keep the voices from being served
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return handle
+
+
+def owned(path: Path, handle: int) -> int:
+    """The file by which this process owns the directory: `handle`, or another one if somebody removed or replaced that.
+
+    Raises:
+        Overloaded: another process owns the directory by now.
+        OSError: the file cannot be made.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.lstat(path), os.fstat(handle)):
+            return handle
+    log.error("somebody removed the lock of the voice directory, by which one server alone changes it")
+    again = own(path, 0.0)
+    os.close(handle)
+    return again
+
+
+def _opened(path: Path) -> int:
+    """The file; for reading alone where the disk takes no writes, since its voices can still be served."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS or not path.exists():
+            raise
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _clear(path: Path) -> None:

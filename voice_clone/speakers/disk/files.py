@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -90,4 +91,5 @@ def make_folder(files: Files, path: Path) -> None:
         files.rename(path, path.with_name(f"{path.name}.{time.time_ns()}"))
     if not path.exists():
         files.make_directory(path, 0o700)
-    path.chmod(0o700)
+    if stat.S_IMODE(path.stat().st_mode) != 0o700:  # a disk that takes no writes refuses even what is so already
+        path.chmod(0o700)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Overloaded, VoiceCloneError
 from voice_clone.speakers.disk import voice_file
-from voice_clone.speakers.disk.directory_lock import LOCK, own
+from voice_clone.speakers.disk.directory_lock import LOCK, own, owned
 from voice_clone.speakers.disk.errors import disk_errors
 from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, make_path, replace_file
 from voice_clone.speakers.disk.generations import Generations
@@ -72,6 +72,7 @@ class FileStore:
         self._together_lock = threading.Lock()
         self._users = threading.Condition()
         self._active, self._closed = 0, False
+        self._failures = 0
         self._generations = Generations(directory / GENERATION, self._files)
         self._listener: Listener = lambda changes: None
 
@@ -192,7 +193,7 @@ class FileStore:
 
     def counters(self) -> dict[str, Any]:
         """As `Store.counters`."""
-        return {"kind": "files", "quarantined": self._quarantined.taken}
+        return {"kind": "files", "quarantined": self._quarantined.taken, "write_failures": self._failures}
 
     def close(self) -> None:
         """As `Store.close`; releases the directory."""
@@ -282,11 +283,16 @@ class FileStore:
                 raise Overloaded("the voice store is closed; the server is stopping")
             self._active += 1
         try:
+            with self._users, disk_errors("changed"):
+                self._lock_handle = owned(self._directory / LOCK, self._lock_handle)
             if self._together.unfinished:
                 with self._together_lock, disk_errors("changed"):
                     if self._together.unfinished:
                         self._together.finish()
             yield
+        except VoiceCloneError:
+            self._failures += 1
+            raise
         finally:
             with self._users:
                 self._active -= 1

@@ -78,10 +78,10 @@ class Freshness:
     def _take_part(self) -> None:
         """Look, or wait for a look that began after this call did."""
         with self._turn:
-            wanted = self._begun + 1
+            wanted, waited = self._begun + 1, self._looking
             while self._looking and self._ended < wanted:
                 self._turn.wait()
-            if self._ended >= wanted:
+            if self._ended >= wanted or (waited and self._away):  # a look has just waited for it in vain
                 return
             if self._closing.is_set():
                 raise Overloaded(CLOSED)
@@ -91,9 +91,12 @@ class Freshness:
         try:
             self._look()
             away = False
-        except VoiceCloneError as error:
+        except Exception as error:  # whatever a damaged database makes of a look
             if not self._away:
-                log.warning("the voice store is away, memory serves for %g s at most: %s", self._bound, error)
+                unknown = not isinstance(error, VoiceCloneError)
+                log.warning(
+                    "the voice store is away, memory serves for %g s at most: %s", self._bound, error, exc_info=unknown
+                )
         finally:
             with self._turn:
                 if away:

@@ -12,14 +12,15 @@ from voice_clone.errors import VoiceCloneError
 from voice_clone.speakers.disk.latest import MAX_VOICES
 from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.postgres import blobs
+from voice_clone.speakers.postgres.row import COLUMNS, Row, read
 from voice_clone.speakers.postgres.sessions import Session, Watchdog
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 
 SECONDS = 10.0  # for which the database is waited for
 _IDS = "SELECT id FROM voice_clone.voice WHERE record IS NOT NULL ORDER BY change DESC LIMIT %s"
 _ORIGINS = "SELECT record->>'generation' FROM voice_clone.voice WHERE record IS NOT NULL"
-_ONE = """
-    SELECT v.record::text, b.fingerprint, b.data, b.digest FROM voice_clone.voice v
+_ONE = f"""
+    SELECT {COLUMNS}, b.fingerprint, b.data, b.digest FROM voice_clone.voice v
     JOIN voice_clone.blob b USING (token) WHERE v.id = %s AND b.model_type = %s AND b.mode = %s
 """
 
@@ -71,11 +72,13 @@ class KnownInDatabase:
 
 def _read(rows: list[Any], artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
     """The speaker with the artifacts that were made last, if they can be read."""
-    for text, fingerprint, data, digest in rows:
+    for *columns, fingerprint, data, digest in rows:
         try:
-            record = SpeakerRecord.from_json(text)
+            row = Row(*columns)
+            record = read(row)
             info = record.artifacts.get(artifact)
-            if info is not None and info.fingerprint == fingerprint:
-                yield record, blobs.tensors_of(blobs.checked(data, digest))
-        except (Damaged, ValueError, KeyError, TypeError, VoiceCloneError) as error:
+            if info is not None and info.fingerprint == fingerprint and row.token is not None:
+                name = blobs.BlobName(*artifact, fingerprint)
+                yield record, blobs.tensors_of(blobs.checked(data, digest), row.token, name)
+        except Damaged as error:
             log.debug("skipped a voice of the store: %s", error)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
-from voice_clone.errors import Overloaded
+from voice_clone.errors import Internal, Overloaded
 from voice_clone.speakers.disk.voice_file import Damaged, Header, Tensors, file_tensors
 from voice_clone.speakers.disk.voice_file import digest as tensor_digest
 from voice_clone.speakers.draft import Draft
@@ -20,25 +19,27 @@ from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import blobs, schema
 from voice_clone.speakers.postgres.blobs import CLIP, BlobName
 from voice_clone.speakers.postgres.claims import Claims
-from voice_clone.speakers.postgres.errors import CLOSED, Unreachable
+from voice_clone.speakers.postgres.errors import CLOSED, Full, Unreachable
 from voice_clone.speakers.postgres.freshness import Freshness
-from voice_clone.speakers.postgres.history import History, id_of, origin
+from voice_clone.speakers.postgres.history import History, origin
+from voice_clone.speakers.postgres.row import COLUMNS, Row, id_of, read
 from voice_clone.speakers.postgres.sessions import Connection, Session, Sessions, Watchdog
 from voice_clone.speakers.postgres.transaction import Transaction, settle
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import Listener
+from voice_clone.speakers.store.protocol import InDoubt, Listener
 
 SESSIONS = 4  # connections for reading and writing, besides one for looks and one for locks
 START_SECONDS = 300.0  # to read all records
 TRANSFER_SECONDS = 10.0  # for which a read or a change waits for the database, besides the time for its bytes
 BYTES_A_SECOND = 4e6  # that a connection takes at least
 _BLOB = """
-    SELECT v.generation, b.data, b.digest FROM voice_clone.voice v LEFT JOIN voice_clone.blob b
+    SELECT v.id, v.generation, v.token, v.record->'row'->>'token', v.record->'row'->>'clip', b.data, b.digest
+    FROM voice_clone.voice v LEFT JOIN voice_clone.blob b
     ON b.token = v.token AND b.model_type = %s AND b.mode = %s AND b.fingerprint = %s
     WHERE v.id = %s AND v.record IS NOT NULL
 """
-_BLOBS = """
-    SELECT v.generation, v.record::text, b.model_type, b.mode, b.fingerprint, b.data, b.digest
+_BLOBS = f"""
+    SELECT {COLUMNS}, v.record->'row'->>'clip', b.model_type, b.mode, b.fingerprint, b.data, b.digest
     FROM voice_clone.voice v LEFT JOIN voice_clone.blob b ON b.token = v.token
     WHERE v.id = %s AND v.record IS NOT NULL
 """
@@ -70,6 +71,7 @@ class PostgresStore:
         self._claims = Claims(Session(conninfo, self._watchdog), timeout, lambda: self._freshness.away)
         self._stale_seconds = stale_seconds
         self._closed = False
+        self._failures = 0
         try:
             with self._looking.use(TRANSFER_SECONDS) as connection:
                 schema.check(connection)
@@ -106,7 +108,7 @@ class PostgresStore:
         renew: bool = False,
     ) -> SpeakerRecord:
         """As `Store.amend`. Artifacts of two encoders are kept, those of a third one go."""
-        data = save(dict(tensors))
+        size = sum(tensor.nbytes for tensor in tensors.values())
 
         def change(transaction: Transaction) -> SpeakerRecord:
             older = approve()
@@ -114,17 +116,17 @@ class PostgresStore:
             if renew:
                 newer = newer.of_generation(transaction.next)
             kept = [each[artifact].fingerprint for each in (newer.artifacts, newer.beside) if artifact in each]
-            transaction.amend(newer, BlobName(*artifact, info.fingerprint), data, kept)
+            transaction.amend(newer, BlobName(*artifact, info.fingerprint), tensors, kept)
             return newer
 
-        return self._change(len(data), lambda connection: None, change, by_flight=True)
+        return self._change(size, lambda connection: None, change, by_flight=True)
 
     def remove(self, approve: Callable[[], SpeakerRecord]) -> SpeakerRecord:
         """As `Store.remove`."""
 
         def change(transaction: Transaction) -> SpeakerRecord:
             record = approve()
-            transaction.remove(record.key)
+            transaction.remove(id_of(record.key))
             return record
 
         return self._change(0, lambda connection: None, change)
@@ -134,33 +136,42 @@ class PostgresStore:
         log.error("a voice in the store cannot be read and is left as it is: %s", reason)
 
     def purge(self, key: str) -> None:
-        """Nothing is ever set aside."""
+        """As `Store.purge`: what is left out because its row is damaged."""
+        if id_of(key) in self._history.unreadable:
+            self._change(0, lambda connection: None, lambda transaction: transaction.remove(id_of(key)))
 
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
         """As `Store.read_audio`."""
-        return self._read(record, CLIP)
+        _, clip, data, digest = self._read(record, CLIP)
+        return blobs.checked_clip(data, digest, clip)
 
     def read_artifacts(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
     ) -> dict[str, NDArray[Any]] | None:
         """As `Store.read_artifacts`."""
-        data = self._read(record, BlobName(*artifact, fingerprint))
-        return None if data is None else blobs.tensors_of(data)
+        name = BlobName(*artifact, fingerprint)
+        token, _, data, digest = self._read(record, name)
+        return None if data is None else blobs.tensors_of(blobs.checked(data, digest), token, name)
 
     def read_all(self, record: SpeakerRecord) -> tuple[Header, dict[str, NDArray[Any]]]:
         """As `Store.read_all`; without the artifacts of the other encoder."""
         self._check_reachable()
         with self._sessions.one(TRANSFER_SECONDS + (record.file_size or 0) / BYTES_A_SECOND) as connection:
             rows: list[Any] = connection.execute(_BLOBS, (id_of(record.key),), binary=True).fetchall()
-        if not rows or rows[0][0] != record.generation:
+        if not rows or rows[0][0] != id_of(record.key) or rows[0][2] != record.generation:
             raise Superseded
-        now = SpeakerRecord.from_json(rows[0][1])
-        found = {BlobName(*row[2:5]): blobs.checked(*row[5:]) for row in rows if row[2] is not None}
-        wanted = {artifact: BlobName(*artifact, info.fingerprint) for artifact, info in now.artifacts.items()}
-        if not found.keys() >= set(wanted.values()):
-            raise Damaged("artifacts of the record are missing")
-        artifacts = {artifact: blobs.tensors_of(found[name]) for artifact, name in wanted.items()}
-        tensors = file_tensors(found.get(CLIP), artifacts)
+        row, clip = Row(*rows[0][:5]), rows[0][5]
+        now, token = read(row), rows[0][3]
+        found = {BlobName(*each[6:9]): each[9:] for each in rows if each[6] is not None}
+        data, digest = found.get(CLIP, (None, None))
+        audio = blobs.checked_clip(data, digest, clip)
+        artifacts = {}
+        for artifact, info in now.artifacts.items():
+            name = BlobName(*artifact, info.fingerprint)
+            if name not in found:
+                raise Damaged("artifacts of the record are missing")
+            artifacts[artifact] = blobs.tensors_of(blobs.checked(*found[name]), token, name)
+        tensors = file_tensors(audio, artifacts)
         shown = replace(now, beside={})
         return Header(shown, {name: tensor_digest(tensor) for name, tensor in tensors.items()}), tensors
 
@@ -178,6 +189,8 @@ class PostgresStore:
             "look_failures": self._freshness.failures,
             "resets": self._history.resets,
             "claims_refused": self._claims.refused,
+            "unreadable": len(self._history.unreadable),
+            "write_failures": self._failures,
         }
 
     def close(self) -> None:
@@ -205,7 +218,10 @@ class PostgresStore:
 
     def _put(self, drafts: Sequence[Draft], approve: Callable[[], None], keep_generations: bool) -> list[SpeakerRecord]:
         tokens = [uuid4() for _ in drafts]
-        data = [blobs.blobs_of(each.record, each.audio, each.artifacts) for each in drafts]
+        data = [
+            blobs.blobs_of(draft.record, token, draft.audio, draft.artifacts)
+            for token, draft in zip(tokens, drafts, strict=True)
+        ]
 
         def prepare(connection: Connection) -> None:
             for token, each in zip(tokens, data, strict=True):
@@ -215,9 +231,10 @@ class PostgresStore:
             approve()
             records = []
             for token, draft in zip(tokens, drafts, strict=True):
+                clip = None if draft.audio is None else blobs.digest(draft.audio)
                 number = draft.record.generation if keep_generations else transaction.next
                 records.append(draft.record.of_generation(number))
-                transaction.put(records[-1], token)
+                transaction.put(records[-1], token, clip)
             return records
 
         size = sum(len(part) for each in data for part in each.values())
@@ -231,6 +248,19 @@ class PostgresStore:
         by_flight: bool = False,
     ) -> Result:
         """One transaction. `prepare` writes its `size` bytes before the others are kept from writing."""
+        try:
+            return self._transaction(size, prepare, change, by_flight)
+        except (Unreachable, Full, Internal, InDoubt):
+            self._failures += 1
+            raise
+
+    def _transaction(
+        self,
+        size: int,
+        prepare: Callable[[Connection], None],
+        change: Callable[[Transaction], Result],
+        by_flight: bool,
+    ) -> Result:
         self._check_reachable()
         token, committing = uuid4(), False
         try:
@@ -252,17 +282,24 @@ class PostgresStore:
             self._history.add(transaction.rows)
         return result
 
-    def _read(self, record: SpeakerRecord, name: BlobName) -> bytes | None:
+    def _read(self, record: SpeakerRecord, name: BlobName) -> tuple[UUID, str | None, bytes | None, bytes | None]:
+        """Token of the speaker, the SHA-256 that its record has of its clip, and the bytes of this name with theirs.
+
+        Raises:
+            Superseded: the database has no such speaker, or another generation of it.
+            Damaged: the bytes are those of another speaker.
+        """
         self._check_reachable()
         size = record.file_size or 0 if name == CLIP else 0
+        key = id_of(record.key)
         with self._sessions.one(TRANSFER_SECONDS + size / BYTES_A_SECOND) as connection:
-            found: list[Any] = connection.execute(
-                _BLOB, (*name, id_of(record.key)), prepare=True, binary=True
-            ).fetchall()
-        if not found or found[0][0] != record.generation:
+            found: list[Any] = connection.execute(_BLOB, (*name, key), prepare=True, binary=True).fetchall()
+        if not found or found[0][:2] != (key, record.generation):
             raise Superseded
-        [(_, data, digest)] = found
-        return None if data is None else blobs.checked(data, digest)
+        [(_, _, token, recorded, clip, data, digest)] = found
+        if recorded not in (None, str(token)):
+            raise Damaged("the bytes are those of another speaker")
+        return token, clip, data, digest
 
     def _check_reachable(self) -> None:
         """Refuse at once what cannot be done."""

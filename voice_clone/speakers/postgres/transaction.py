@@ -7,10 +7,12 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
-from voice_clone.errors import Overloaded
+from voice_clone.errors import Internal, Overloaded
+from voice_clone.speakers.disk.voice_file import Tensors
 from voice_clone.speakers.postgres import blobs
 from voice_clone.speakers.postgres.blobs import BlobName
-from voice_clone.speakers.postgres.history import Row, id_of
+from voice_clone.speakers.postgres.history import counter_of
+from voice_clone.speakers.postgres.row import AMENDED, Row, id_of, written
 from voice_clone.speakers.postgres.sessions import Connection, Sessions
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.store.protocol import InDoubt
@@ -28,6 +30,9 @@ _AMEND = """
     UPDATE voice_clone.voice SET generation = %s, change = %s, record = (record - 'beside') || %s::jsonb
     WHERE id = %s RETURNING token, record::text
 """
+_REMOVE = """
+    UPDATE voice_clone.voice SET change = %s, token = NULL, record = NULL WHERE id = %s RETURNING generation
+"""
 _DELETE_OTHERS = """
     DELETE FROM voice_clone.blob WHERE token = %s AND model_type = %s AND mode = %s AND NOT fingerprint = ANY(%s)
 """
@@ -42,9 +47,8 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        [(counter,)] = connection.execute("SELECT change FROM voice_clone.counter FOR UPDATE").fetchall()
-        assert isinstance(counter, int)
-        self._last = counter
+        found = connection.execute("SELECT change, epoch FROM voice_clone.counter WHERE one FOR UPDATE").fetchall()
+        self._last, _ = counter_of(found)
         self.rows: list[Row] = []
 
     @property
@@ -52,35 +56,40 @@ class Transaction:
         """The number of the next change, and of a generation that begins with it."""
         return self._last + 1
 
-    def put(self, record: SpeakerRecord, token: UUID) -> None:
-        """Write a speaker whose blobs have this token; an older one goes."""
+    def put(self, record: SpeakerRecord, token: UUID, clip: bytes | None) -> None:
+        """Write a speaker whose blobs have this token, and whose clip this SHA-256; an older speaker goes."""
         change, key = max(self.next, record.generation), id_of(record.key)
         self._connection.execute(_DELETE_BLOBS, (key,), prepare=True)
-        text = record.to_json()
+        text = written(record, token, clip)
         self._connection.execute(_PUT, (key, record.generation, change, token, text), prepare=True)
-        self._count(Row(key, change, text))
+        self._count(Row(key, change, record.generation, token, text))
 
-    def amend(self, record: SpeakerRecord, name: BlobName, data: bytes, kept: Sequence[str]) -> None:
-        """Write artifacts of a speaker, and its record; of these artifacts, only the `kept` fingerprints stay."""
-        key, change, written = id_of(record.key), self.next, json.loads(record.to_json())
-        patch = {
-            field: written[field] for field in ("generation", "artifacts", "beside", "generated_at") if field in written
-        }
+    def amend(self, record: SpeakerRecord, name: BlobName, tensors: Tensors, kept: Sequence[str]) -> None:
+        """Write artifacts of a speaker, and its record; of these artifacts, only the `kept` fingerprints stay.
+
+        Raises:
+            Internal: the speaker's row is lost.
+        """
+        key, change, values = id_of(record.key), self.next, json.loads(record.to_json())
+        patch = {field: values[field] for field in AMENDED if field in values}
         parameters = (record.generation, change, json.dumps(patch), key)
-        [(token, text)] = self._connection.execute(_AMEND, parameters, prepare=True).fetchall()
+        rows = self._connection.execute(_AMEND, parameters, prepare=True).fetchall()
+        if not rows:
+            raise Internal(f"the stored voice {record.name!r} is damaged; upload it again")
+        [(token, text)] = rows
         assert isinstance(token, UUID) and isinstance(text, str)
-        blobs.insert(self._connection, token, {name: data})
+        blobs.insert(self._connection, token, {name: blobs.packed(token, name, tensors)})
         self._connection.execute(_DELETE_OTHERS, (token, name.model_type, name.mode, list(kept)), prepare=True)
-        self._count(Row(key, change, text))
+        self._count(Row(key, change, record.generation, token, text))
 
-    def remove(self, key: str) -> None:
-        """Delete a speaker with its blobs."""
-        found, change = id_of(key), self.next
+    def remove(self, found: bytes) -> None:
+        """Delete the speaker of this id with its blobs."""
+        change = self.next
         self._connection.execute(_DELETE_BLOBS, (found,), prepare=True)
-        self._connection.execute(
-            "UPDATE voice_clone.voice SET change = %s, token = NULL, record = NULL WHERE id = %s", (change, found)
-        )
-        self._count(Row(found, change, None))
+        rows = self._connection.execute(_REMOVE, (change, found), prepare=True).fetchall()
+        generation = rows[0][0] if rows else 0
+        assert isinstance(generation, int)
+        self._count(Row(found, change, generation, None, None))
 
     def finish(self, token: UUID) -> None:
         """Write what must be there when the transaction is committed."""

@@ -5,10 +5,16 @@
     voice_clone_speaker_cache_{bytes,entries}{pool}                    artifacts in memory
     voice_clone_speaker_cache_voices                                   registered voices
     voice_clone_speaker_cache_extraction_seconds                       histogram
+    voice_clone_speaker_cache_store_write_failures_total               changes that the voice store did not take
+
+Where voices are in a directory:
+
+    voice_clone_speaker_cache_store_quarantined_total                  files that were set aside
 
 Where voices are in a database:
 
     voice_clone_speaker_cache_store_age_seconds                        since memory was known to be exact
+    voice_clone_speaker_cache_store_unreadable                         voices that are left out: their rows are damaged
     voice_clone_speaker_cache_store_{look_failures,resets,claims_refused}_total
 
 They follow the counters of the cache once a second: a request never waits for them.
@@ -25,7 +31,11 @@ from voice_clone.triton.telemetry import Metric
 
 PREFIX = "voice_clone_speaker_cache_"
 POOLS = ("registered", "inline")
-STORE_COUNTERS = ("look_failures", "resets", "claims_refused")
+STORE_COUNTERS = ("write_failures", "quarantined", "look_failures", "resets", "claims_refused")  # each where it is
+STORE_GAUGES = {
+    "age_seconds": "seconds since memory was known to be as the voice store",
+    "unreadable": "voices that are left out because their rows in the voice store are damaged",
+}
 
 
 class SpeakerMetrics:
@@ -45,12 +55,12 @@ class SpeakerMetrics:
                 text = f"{name} of artifacts in memory"
                 self._gauges[name, pool] = Metric(f"{PREFIX}{name}", text, "gauge", {"pool": pool})
         self._gauges["speakers", ""] = Metric(f"{PREFIX}voices", "registered voices", "gauge")
-        if "age_seconds" in stats()["store"]:
-            text = "seconds since memory was known to be as the voice store"
-            self._gauges["age_seconds", "store"] = Metric(f"{PREFIX}store_age_seconds", text, "gauge")
-            for name in STORE_COUNTERS:
-                text = f"{name} of the voice store"
-                self._counters[name, "store"] = Metric(f"{PREFIX}store_{name}_total", text, "counter")
+        of_store = stats()["store"]
+        for name in of_store.keys() & STORE_GAUGES.keys():
+            self._gauges[name, "store"] = Metric(f"{PREFIX}store_{name}", STORE_GAUGES[name], "gauge")
+        for name in of_store.keys() & set(STORE_COUNTERS):
+            text = f"{name} of the voice store"
+            self._counters[name, "store"] = Metric(f"{PREFIX}store_{name}_total", text, "counter")
         self._seconds = Metric(f"{PREFIX}extraction_seconds", "seconds of an extraction", "histogram", None, BUCKETS)
         self._shown: dict[tuple[str, str], float] = {}
         self._closing = threading.Event()
