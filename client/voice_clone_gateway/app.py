@@ -133,9 +133,10 @@ def server_options(settings: Settings) -> dict[str, Any]:
         # It is based on h11. uvicorn's other parser, its default where httptools is installed, buffers headers and
         # pipelined requests without limit, and does not stop a speech whose client sends a second request and leaves
         # (seen with httptools 0.9).
-        "http": partial(TimedProtocol, settings.head_seconds, settings.body_seconds),
+        "http": partial(TimedProtocol, settings.stall_seconds, settings.head_seconds, settings.body_seconds),
         "loop": "asyncio",  # the protocols set how much it reads at once
         "ws": partial(FairWebSocket, vendor_websockets.TEXTS_ONLY),
+        "ws_ping_timeout": None,  # a pong waits behind all audio before it; `http.listeners` ends who does not read
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
         "ws_per_message_deflate": False,  # audio does not compress

@@ -109,7 +109,7 @@ class Settings:
     speech_seconds: float = _setting(600.0, "maximum seconds of a speech")
     head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
     body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")
-    stall_seconds: float = _setting(120.0, "seconds after which a speech is stopped if its client reads nothing")
+    stall_seconds: float = _setting(120.0, "seconds after which a client that reads nothing loses its connection")
     retry_after: int = _setting(1, "seconds in the Retry-After header of an overloaded gateway")
     reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))
     reference_ports: tuple[int, ...] = _setting((80, 443), "ports from which reference audio may be fetched", item=int)

@@ -57,6 +57,8 @@ class Gateway:
 
     port: int
     double: Double
+    live: Callable[[], int]
+    """How many speeches have a place."""
 
     @contextlib.asynccontextmanager
     async def call(self, **options: Any) -> AsyncIterator[Caller]:
@@ -83,7 +85,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
             shown = asyncio.get_running_loop().call_later(25, show_all)
             try:
-                await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)
+                await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double, lambda: app.state.gate.live)), 30)
             finally:
                 shown.cancel()
                 server.should_exit = True
