@@ -85,7 +85,9 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
             shown = asyncio.get_running_loop().call_later(25, show_all)
             try:
-                await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double, lambda: app.state.gate.live)), 30)
+                await asyncio.wait_for(
+                    test(Gateway(listener.getsockname()[1], double, lambda: app.state.gate.live)), 30
+                )
             finally:
                 shown.cancel()
                 server.should_exit = True

@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import Any
 
 try:
-    from fcntl import ioctl
-    from termios import TIOCOUTQ
-except ImportError:  # Windows: what the kernel has taken counts as read
-    TIOCOUTQ = None  # type: ignore[assignment]
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class WatchedTransport:
     def _waiting(self) -> int:
         """Bytes that the client's side has not taken; 0 when the connection is lost."""
         waiting = self._transport.get_write_buffer_size()
-        if TIOCOUTQ is not None:
-            with suppress(OSError, ValueError):  # the socket is closed
-                waiting += int.from_bytes(ioctl(self._socket.fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
+        # The socket is closed, or, on Windows, what the kernel has taken counts as read.
+        with suppress(OSError, ValueError, NameError):
+            waiting += int.from_bytes(fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
         return waiting

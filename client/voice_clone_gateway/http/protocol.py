@@ -28,7 +28,7 @@ DRAIN_SECONDS = 5.0
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is closed if a request stays incomplete or its client does not read; uvicorn would keep it open.
+    """A connection that is closed if a request stays incomplete, or its client reads nothing; uvicorn keeps it.
 
     Args:
         stall_seconds: after which a client that reads nothing loses it, also as a WebSocket.

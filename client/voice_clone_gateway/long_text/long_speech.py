@@ -10,8 +10,10 @@
 
 While the chunks of one sentence are read, the server makes a bounded number of further sentences, and none while
 `MOST_UNREAD` seconds wait to be read. So a reader that is slow or stops keeps no server busy and fills no memory. A
-sentence that was begun is made to its end: a paused one would keep its place on the server. The samples of the sentences follow each other unchanged; a speech begins and ends
-near silence. A seed makes the speech repeatable: each sentence is the speech of its text with `sentence_seed`.
+sentence that was begun is made to its end: a paused one would keep its place on the server.
+
+The samples of the sentences follow each other unchanged; a speech begins and ends near silence. A seed makes the speech
+repeatable: each sentence is the speech of its text with `sentence_seed`.
 """
 
 from __future__ import annotations
