@@ -25,7 +25,7 @@ USER gateway
 ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://localhost:8080/health', timeout=4)"]
+    CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://localhost:8080/health', timeout=4)"]
 ENTRYPOINT ["tini", "--"]
 CMD ["voice-clone-gateway"]
 
