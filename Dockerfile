@@ -66,7 +66,7 @@ VOLUME /voices
 USER triton-server
 EXPOSE 8000 8001 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
-    CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "http://localhost:8000/v2/health/ready"]
+    CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "--noproxy", "*", "http://localhost:8000/v2/health/ready"]
 ENTRYPOINT ["tini", "--", "/opt/nvidia/nvidia_entrypoint.sh"]
 # Of /models it loads the family that the checkpoint belongs to; a family without a checkpoint could not start. Several
 # families: the same command with one --checkpoint for each. Options of tritonserver: at its end, after "--".
