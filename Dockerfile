@@ -49,7 +49,7 @@ RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index /wheels/*.whl
 COPY model_repository /models
 WORKDIR /opt/voice-clone
-COPY tools/__init__.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
+COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
     tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/voice_store.py tools/
 COPY tools/families/__init__.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user.

@@ -29,7 +29,7 @@ def numbers_of(host: str) -> str:
     try:
         entries = socket.getaddrinfo(bare, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise WrongHost(f"{host!r} is no address and no name that has one; 127.0.0.1 is for this machine alone") from None
+        raise WrongHost(f"{host!r} is no address and no name of one; 127.0.0.1 is for this machine alone") from None
     return str(min(entries, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
 
 
@@ -45,6 +45,8 @@ def check_free(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
+        except OverflowError:
+            raise OSError(f"{port} is no port; they end at 65535") from None
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise OSError(f"port {port} is in use") from None

@@ -135,7 +135,7 @@ def _check_address(host: str, port: int) -> None:
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
                 probe.bind(address)
-    except (OSError, UnicodeError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise SystemExit(f"voice-clone-gateway: cannot listen at {where}: {reason}; see --host and --port") from None
