@@ -129,13 +129,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _check_address(host: str, port: int) -> None:
     """Exit with the reason if nothing can listen there; uvicorn would log it behind the start of the application."""
     try:
+        if port > 65535:  # getaddrinfo takes it modulo 65536
+            raise OSError(f"{port} is no port; they end at 65535")
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
                 probe.bind(address)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise SystemExit(f"voice-clone-gateway: cannot listen at {where}: {reason}; see --host and --port") from None
