@@ -179,8 +179,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         """Start the sentences that the plan allows now."""
         if self._options is None or self._closed.is_set():
             return
-        read = sum(speech.complete for speech in self._speeches[self._current : self._current + 1])  # but for its end
-        window = self._speeches[self._current : self._current + read + 1 + self._plan.prefetch]
+        window = self._window()
         live = sum(speech.live for speech in window)
         for speech in window:
             if speech.task is None and live < self._plan.parallel and self._unread < MOST_UNREAD:
@@ -192,10 +191,15 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         if not task.cancelled():
             self._start_tasks()
 
+    def _window(self) -> list[SentenceSpeech]:
+        """The sentence that is read, and those that the plan makes ahead of it."""
+        read = sum(speech.complete for speech in self._speeches[self._current : self._current + 1])  # but for its end
+        return self._speeches[self._current : self._current + read + 1 + self._plan.prefetch]
+
     @property
     def _unread(self) -> float:
         """Seconds of audio that wait to be read."""
-        return sum(speech.unread for speech in self._speeches[self._current :])
+        return sum(speech.unread for speech in self._window())
 
     async def __anext__(self) -> SentenceChunk:
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ WEBSOCKETS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     ),
 }
 ANSWERS: dict[str, dict[str, Any]] = {
-    "chunked": {"stream": True},
+    "chunked": {},
     "events": {"stream_format": "sse"},
     "whole": {"stream": False},
 }
@@ -51,13 +52,29 @@ def small_socket(port: int) -> socket.socket:
     return connection
 
 
-async def ask(gateway: Gateway, **fields: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Ask for a speech over HTTP; nothing of the answer is read beyond a little buffer."""
+@contextlib.asynccontextmanager
+async def sent(gateway: Gateway, data: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """Send a request; nothing of the answer is read beyond a little buffer."""
     reader, writer = await asyncio.open_connection(sock=small_socket(gateway.port), limit=1 << 14)
+    try:
+        writer.write(data)
+        yield reader
+    finally:
+        writer.close()
+
+
+def speech(**fields: Any) -> bytes:
+    """A request for a speech over HTTP."""
     body = json.dumps({"input": TEXT, "voice": "ada", "response_format": "pcm", **fields})
     head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-    return reader, writer
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+async def rest(reader: asyncio.StreamReader) -> bytes:
+    """What can still be read."""
+    with contextlib.suppress(ConnectionError):
+        return await asyncio.wait_for(reader.read(-1), 10)
+    return b""
 
 
 @pytest.mark.parametrize("kind", WEBSOCKETS)
@@ -84,44 +101,33 @@ def test_a_websocket_that_reads_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_an_answer_that_is_not_read(kind: str) -> None:
     async def test(gateway: Gateway) -> None:
-        reader, writer = await ask(gateway, **ANSWERS[kind])
-        await eventually(lambda: bool(gateway.double.speeches) and gateway.live() == 0)
-        await asyncio.sleep(1.5)  # the whole file has no place while it is sent
-        got = b""
-        with suppress(ConnectionError):
-            got = await asyncio.wait_for(reader.read(-1), 10)
-        assert 0 < len(got) < 1 << 20, "of 4 MB"
-        writer.close()
+        async with sent(gateway, speech(**ANSWERS[kind])) as reader:
+            await eventually(lambda: bool(gateway.double.speeches) and gateway.live() == 0)
+            await asyncio.sleep(1.5)  # the whole file has no place while it is sent
+            assert len(await rest(reader)) < 1 << 20, "of 4 MB"
 
     run(test, Double(frame=FRAME), stall_seconds=0.5)
 
 
 def test_other_answers_that_are_not_read() -> None:
     async def test(gateway: Gateway) -> None:
-        asked = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
-        reader, writer = await asyncio.open_connection(sock=small_socket(gateway.port), limit=1 << 14)
-        writer.write(asked * 60)
-        await asyncio.sleep(1.5)
-        got = b""
-        with suppress(ConnectionError):
-            got = await asyncio.wait_for(reader.read(-1), 10)
-        assert got.count(b"HTTP/1.1 200") < 60
-        writer.close()
+        async with sent(gateway, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 60) as reader:
+            await asyncio.sleep(1.5)
+            assert (await rest(reader)).count(b"HTTP/1.1 200") < 60
 
     run(test, stall_seconds=0.5)
 
 
-@pytest.mark.parametrize("kind", ["chunked", "whole"])
+@pytest.mark.parametrize("kind", ANSWERS)
 def test_a_slow_answer_is_sent_to_its_end(kind: str) -> None:
     async def test(gateway: Gateway) -> None:
-        reader, writer = await ask(gateway, **ANSWERS[kind])
-        got = await reader.readuntil(b"\r\n\r\n")
-        for _ in range(15):  # longer than the limit, in pauses that are shorter
-            await asyncio.sleep(0.3)
-            got += await reader.read(1 << 14)
-        got += await asyncio.wait_for(reader.read(-1), 10)
-        assert len(got) > 2 * len(samples_of(TEXT, None, FRAME))
-        writer.close()
+        async with sent(gateway, speech(**ANSWERS[kind])) as reader:
+            got = await reader.readuntil(b"\r\n\r\n")
+            for _ in range(15):  # longer than the limit, in pauses that are shorter
+                await asyncio.sleep(0.3)
+                got += await reader.read(1 << 14)
+            got += await rest(reader)
+            assert len(got) > 2 * len(samples_of(TEXT, None, FRAME))
 
     run(test, Double(frame=FRAME), stall_seconds=2.0)
 
