@@ -25,7 +25,7 @@ USER gateway
 ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://localhost:8080/health', timeout=4)"]
+    CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://localhost:8080/health', timeout=4)"]
 ENTRYPOINT ["tini", "--"]
 CMD ["voice-clone-gateway"]
 
@@ -49,7 +49,7 @@ RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index /wheels/*.whl
 COPY model_repository /models
 WORKDIR /opt/voice-clone
-COPY tools/__init__.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
+COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
     tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/voice_store.py tools/
 COPY tools/families/__init__.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user. /cache has compiled code and packed
@@ -68,7 +68,7 @@ USER triton-server
 EXPOSE 8000 8001 8002
 # The start period is that of --load-seconds: what waits for a healthy server gives up when it is over.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=3600s \
-    CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "http://localhost:8000/v2/health/ready"]
+    CMD ["curl", "--silent", "--fail", "--output", "/dev/null", "--noproxy", "*", "http://localhost:8000/v2/health/ready"]
 ENTRYPOINT ["tini", "--", "/opt/nvidia/nvidia_entrypoint.sh"]
 # Of /models it loads the family that the checkpoint belongs to; a family without a checkpoint could not start. Several
 # families: the same command with one --checkpoint for each. Options of tritonserver: at its end, after "--".

@@ -21,7 +21,6 @@ import random
 import re
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from perf import report
 from perf.playback import Playback
 from perf.reference import TRANSCRIPT, fresh_clip
 from tools import guard
+from tools.addresses import fetch
 from tools.triton_server import TritonServer
 
 TEXTS = (
@@ -194,7 +194,7 @@ def scrape(address: str | None) -> dict[str, float]:
     """Our counters on a server's /metrics; gauges and buckets left out."""
     if address is None:
         return {}
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with fetch(f"http://{address}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     lines = re.findall(r"^(voice_clone_\w+(?:_total|_sum|_count)(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE)
     return {name: float(value) for name, value in lines}

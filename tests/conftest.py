@@ -15,7 +15,6 @@ import pytest
 # the models of the servers that the tests start. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-
 from tests.support.factories import CheckpointFactory
 from tests.support.postgres import Databases, PostgresServer, binaries, running_postgres
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
@@ -26,6 +25,10 @@ pytest_plugins = ["tests.support.strict_run", "tests.support.thorough", "tests.s
 
 hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("no deadline")
+
+# tritonclient and urllib would ask a proxy of the environment for the servers that the tests start.
+LOCAL = "localhost,127.0.0.1,::1"
+os.environ["no_proxy"] = ",".join(filter(None, (os.environ.get("no_proxy"), LOCAL)))
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes that tests start there and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -121,6 +121,10 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
     _table(spoken)
     last = spoken[-1]
     print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames).")
+    print(
+        f"To hear it: aplay {arguments.output} (or paplay, play, ffplay -nodisp -autoexit; on a Mac afplay).\n"
+        "A machine without a sound device cannot play it: copy the file to one that has speakers."
+    )
     if random:
         print(
             "The weights are random, so this is noise, not speech. To hear speech, leave out --family, or pass the\n"

@@ -8,16 +8,14 @@ can be given, too, with `gateway-` before its name: --gateway-max-requests 5.
 from __future__ import annotations
 
 import argparse
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import guard
+from tools import addresses, guard
 from tools.families.recognition import FamilyError, add_repository_option
 from tools.preflight import named_checkpoints, occupied
 from tools.server_log import ServerLog
@@ -151,11 +149,16 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
     given.gateway_options = [f"{GATEWAY}host", given.host, *gateway]
     if given.gateway:
         given.gateway_settings = _gateway_settings(parser, given.gateway_options)
-    for port in filter(None, (given.grpc_port, given.http_port, given.metrics_port, given.gateway)):
-        if _taken(given.host, port):
-            parser.error(
-                f"port {port} is in use; choose others with --grpc-port, --http-port, --metrics-port, --gateway"
-            )
+    listening = [("--host", given.host, port) for port in (given.grpc_port, given.http_port, given.metrics_port)]
+    if given.gateway:
+        listening.append((f"{GATEWAY}host", given.gateway_settings.host, given.gateway))
+    for option, host, port in listening:
+        try:
+            addresses.check_free(host, port)
+        except addresses.WrongHost as error:
+            parser.error(f"{option}: {error}")
+        except OSError as error:
+            parser.error(f"{error}; choose others with --grpc-port, --http-port, --metrics-port, --gateway")
     return parser, given
 
 
@@ -178,7 +181,7 @@ def _start_gateway(given: argparse.Namespace) -> subprocess.Popen[bytes]:
         for option in given.gateway_options
     ]
     quiet = [] if given.verbose else ["--log-level", "warning"]
-    fixed = ["--port", str(given.gateway), "--triton", f"{_local(given.host)}:{given.grpc_port}"]
+    fixed = ["--port", str(given.gateway), "--triton", addresses.at(addresses.local(given.host), given.grpc_port)]
     command = [sys.executable, "-m", "voice_clone_gateway", *quiet, *options, *fixed]
     return subprocess.Popen(command, start_new_session=True, env=guard.marked())
 
@@ -190,10 +193,10 @@ def _wait_for(gateway: subprocess.Popen[bytes], given: argparse.Namespace, page:
         GatewayFailed: it has ended instead, or does not answer so in `PATIENCE`.
     """
     deadline = time.monotonic() + PATIENCE
-    url = f"http://{_local(given.gateway_settings.host)}:{given.gateway}{page}"
+    url = f"http://{addresses.at(addresses.local(given.gateway_settings.host), given.gateway)}{page}"
     while gateway.poll() is None:
         try:
-            urllib.request.urlopen(url, timeout=5.0).close()
+            addresses.fetch(url, timeout=5.0).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:
@@ -204,11 +207,11 @@ def _wait_for(gateway: subprocess.Popen[bytes], given: argparse.Namespace, page:
 
 def _tell(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
     """All addresses, and how the models compute: as the talkers have logged it."""
-    rows = [("gRPC", f"{given.host}:{given.grpc_port}")]
-    rows.append(("HTTP", f"http://{given.host}:{given.http_port}"))
-    rows.append(("metrics", f"http://{given.host}:{given.metrics_port}/metrics"))
+    rows = [("gRPC", addresses.at(given.host, given.grpc_port))]
+    rows.append(("HTTP", f"http://{addresses.at(given.host, given.http_port)}"))
+    rows.append(("metrics", f"http://{addresses.at(given.host, given.metrics_port)}/metrics"))
     if given.gateway:
-        url = f"http://{given.gateway_settings.host}:{given.gateway}"
+        url = f"http://{addresses.at(given.gateway_settings.host, given.gateway)}"
         rows += [("gateway", f"{url}/v1"), *([("page", f"{url}/")] if given.gateway_settings.page else [])]
     for family in server.families:
         rows += [(family, f"{precision} on {device}") for precision, device in log.found(COMPUTES % family)[-1:]]
@@ -227,21 +230,6 @@ def _wait(server: TritonServer, gateway: subprocess.Popen[bytes] | None) -> int:
             continue
         print(f"tritonserver has ended by itself, with status {status}; see the log above.", file=sys.stderr)
         return status or 1
-
-
-def _local(host: str) -> str:
-    """Where this machine reaches a server that listens on `host`."""
-    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
-
-
-def _taken(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return True
-    return False
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ OTHERS = {  # variables that no settings object reads
     "VOICE_CLONE_CPU_INSTRUCTIONS": "talker, code2wav: avx512bf16, avx512, avx2 or plain; default: the widest that the "
     "processor has, see [operations.md](operations.md)",
     "VOICE_CLONE_SERVER": "`voice-clone`: as --url, host:port of the server's gRPC endpoint",
+    "VOICE_CLONE_PROXY": "`voice-clone`: as --proxy, http://host:port of an HTTP proxy to the server",
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
 }
 

@@ -18,13 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
 
-from tools import guard
+from tools import addresses, guard
 from tools.families.recognition import families_of, models_of
 from tools.preflight import check_checkpoints
 from tools.server_log import ServerLog
@@ -84,6 +83,7 @@ class TritonServer:
             their configurations say where the checkpoints are.
         voices: folder of the registered voices; the models' default if None.
         ports: gRPC, HTTP and metrics port; free ones by default.
+        host: an address or a name of this machine, to listen on.
         log: for the server's output: a file, or a `ServerLog`; the terminal if None.
         models: the model repository, or several.
         options: further options of tritonserver.
@@ -96,6 +96,7 @@ class TritonServer:
         restarts: how often servers of this process aborted while they loaded and were started again.
 
     Raises:
+        WrongHost: the host has no address.
         FamilyError: a checkpoint is of no family of the repositories or not whole, or two are of the same one.
         ServerFailed: there is no tritonserver.
     """
@@ -120,6 +121,9 @@ class TritonServer:
         self.families = families_of(given, repositories)
         check_checkpoints(self.families)
         self.grpc_port, self.http_port, self.metrics_port = ports or free_ports(3)
+        address = addresses.numbers_of(host)
+        self.host = addresses.local(host)
+        """Where this machine reaches it."""
         self._scratch = Path(tempfile.mkdtemp(prefix="voice-clone-"))
         self._log = log
         self._exit_timeout = exit_timeout
@@ -141,9 +145,9 @@ class TritonServer:
             *command,
             *(f"--model-repository={repository}" for repository in repositories),
             "--disable-auto-complete-config",
-            f"--grpc-address={host}",
-            f"--http-address={host}",
-            f"--metrics-address={host}",
+            f"--grpc-address={f'[{address}]' if ':' in address else address}",
+            # In the words of libevent, which knows no names.
+            *(f"--{kind}-address={'ipv6:' * (':' in address)}{address}" for kind in ("http", "metrics")),
             f"--grpc-port={self.grpc_port}",
             f"--http-port={self.http_port}",
             f"--metrics-port={self.metrics_port}",
@@ -163,12 +167,17 @@ class TritonServer:
     @property
     def url(self) -> str:
         """Address of the gRPC interface."""
-        return f"127.0.0.1:{self.grpc_port}"
+        return addresses.at(self.host, self.grpc_port)
 
     @property
     def http(self) -> str:
         """Address of the HTTP interface."""
-        return f"http://127.0.0.1:{self.http_port}"
+        return f"http://{addresses.at(self.host, self.http_port)}"
+
+    @property
+    def metrics(self) -> str:
+        """Address of the metrics."""
+        return f"http://{addresses.at(self.host, self.metrics_port)}/metrics"
 
     def start(self, timeout: float = 300.0) -> TritonServer:
         """Start and wait until every model is ready.
@@ -226,8 +235,8 @@ class TritonServer:
     def ready(self) -> bool:
         """Whether every model is ready, and the metrics, whose interface is the last to open."""
         try:
-            for page in (f"{self.http}/v2/health/ready", f"http://127.0.0.1:{self.metrics_port}/metrics"):
-                with urllib.request.urlopen(page, timeout=5.0) as answer:
+            for page in (f"{self.http}/v2/health/ready", self.metrics):
+                with addresses.fetch(page, timeout=5.0) as answer:
                     if answer.status != 200:
                         return False
         except OSError:

@@ -41,16 +41,24 @@ def find_player() -> str:
 class Player:
     """Plays chunks while they arrive. The end of the `with` block waits for the player; an error stops the player.
 
+    Args:
+        saved: the file that gets the same chunks, `-` for stdout. Then a player that fails does not end the speech.
+
     Raises:
-        PlayerFailed: as `find_player`; from `write` and the end of the block, the player failed.
+        PlayerFailed: as `find_player`; the player failed: from `write`, or, if the speech is saved, from the end of the
+            block alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, saved: str | None = None) -> None:
         self._name = find_player()
+        self._saved = saved
         self._process: subprocess.Popen[bytes] | None = None
+        self._failure: PlayerFailed | None = None
 
     def write(self, chunk: Chunk) -> None:
         """Write a chunk to the player; waits while its buffer is full."""
+        if self._failure is not None:
+            return
         if self._process is None:
             options = _PLAYERS[self._name].format(rate=chunk.sample_rate).split()
             self._process = subprocess.Popen(
@@ -61,18 +69,27 @@ class Player:
             self._process.stdin.write(pcm16(chunk.samples))
             self._process.stdin.flush()
         except BrokenPipeError:
-            self._finish(self._process)
-            raise PlayerFailed(f"{self._name} stopped playing") from None
+            self._failure = self._complaint(self._process) or self._failed("stopped playing")
+            if self._saved is None:
+                raise self._failure from None
 
-    def _finish(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the player has played all samples."""
+    def _complaint(self, process: subprocess.Popen[bytes]) -> PlayerFailed | None:
+        """Wait until the player has played all samples; what it says if it could not."""
         try:
             _, complaint = process.communicate()
         finally:
             process.kill()  # an interrupted wait leaves it running
-        if process.returncode:
-            lines = complaint.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
-            raise PlayerFailed(f"{self._name} could not play: {lines[-1]}")
+        if not process.returncode:
+            return None
+        lines = complaint.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+        return self._failed(f"could not play: {lines[-1]}")
+
+    def _failed(self, how: str) -> PlayerFailed:
+        if self._saved is None:
+            rest = "without a sound device here, save the speech with -o FILE and play it elsewhere"
+        else:
+            rest = f"the whole speech {'went to stdout' if self._saved == '-' else f'is in {self._saved}'}"
+        return PlayerFailed(f"{self._name} {how}; {rest}")
 
     def __enter__(self) -> Player:
         return self
@@ -81,10 +98,11 @@ class Player:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         process = self._process
-        if process is None or process.returncode is not None:
-            return
-        if kind is None:
-            self._finish(process)
-        else:
-            process.kill()
-            process.communicate()
+        if process is not None and process.returncode is None:
+            if kind is None:
+                self._failure = self._complaint(process)
+            else:
+                process.kill()
+                process.communicate()
+        if kind is None and self._failure is not None:
+            raise self._failure

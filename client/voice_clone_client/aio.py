@@ -46,8 +46,9 @@ class AsyncClient:
         token: str | None = None,
         owner: str | None = None,
         max_owned: int | None = None,
+        proxy: str | None = None,
     ) -> None:
-        self._servers = AsyncServers(url, credentials, channel.metadata(headers, token))
+        self._servers = AsyncServers(url, credentials, channel.metadata(headers, token), proxy)
         self._shared = False  # the connections are another client's
         self._speeches: WeakSet[AsyncSpeech] = WeakSet()
         self._model = model

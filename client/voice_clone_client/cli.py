@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             timeout=parsed.timeout,
             credentials=tls_credentials(parsed.ca) if parsed.tls or parsed.ca else None,
             token=parsed.token,
+            proxy=parsed.proxy or None,
         ) as client:
             code: int | None = parsed.run(client, parsed)
         return code or 0

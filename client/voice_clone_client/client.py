@@ -41,11 +41,13 @@ class Client(Speaking):
         owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
             operator, who sees all.
         max_owned: how many voices the owner may have.
+        proxy: `http://host:port` of an HTTP proxy to the server. None connects directly, even if `http_proxy` or the
+            like is set.
 
     Raises:
-        InvalidArgument: `url` is none of these, or `token` is not printable ASCII. The client connects with its first
-            call. Each call raises `ConnectionFailed` if the server cannot be reached, `PermissionDenied` if it
-            requires a token, and the other `VoiceCloneError`s as its docstring says.
+        InvalidArgument: `url` or `proxy` is none of these, or `token` is not printable ASCII. The client connects with
+            its first call. Each call raises `ConnectionFailed` if the server cannot be reached, `PermissionDenied` if
+            it requires a token, and the other `VoiceCloneError`s as its docstring says.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class Client(Speaking):
         token: str | None = None,
         owner: str | None = None,
         max_owned: int | None = None,
+        proxy: str | None = None,
     ) -> None:
-        self._servers = Servers(url, credentials, channel.metadata(headers, token))
+        self._servers = Servers(url, credentials, channel.metadata(headers, token), proxy)
         self._shared = False  # the connections are another client's
         self._model = model
         self._default = DefaultFamily(self._ask_models)

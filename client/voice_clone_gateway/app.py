@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
@@ -121,7 +122,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app = create_app(settings)
     except (ValueError, OSError, VoiceCloneError) as error:
         raise SystemExit(f"voice-clone-gateway: {error}") from None
+    _check_address(settings.host, settings.port)
     uvicorn.run(app, **server_options(settings))
+
+
+def _check_address(host: str, port: int) -> None:
+    """Exit with the reason if nothing can listen there; uvicorn would log it behind the start of the application."""
+    try:
+        if port > 65535:  # getaddrinfo takes it modulo 65536
+            raise OSError(f"{port} is no port; they end at 65535")
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
+                probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise SystemExit(f"voice-clone-gateway: cannot listen at {where}: {reason}; see --host and --port") from None
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
@@ -133,9 +152,10 @@ def server_options(settings: Settings) -> dict[str, Any]:
         # It is based on h11. uvicorn's other parser, its default where httptools is installed, buffers headers and
         # pipelined requests without limit, and does not stop a speech whose client sends a second request and leaves
         # (seen with httptools 0.9).
-        "http": partial(TimedProtocol, settings.head_seconds, settings.body_seconds),
+        "http": partial(TimedProtocol, settings.stall_seconds, settings.head_seconds, settings.body_seconds),
         "loop": "asyncio",  # the protocols set how much it reads at once
         "ws": partial(FairWebSocket, vendor_websockets.TEXTS_ONLY),
+        "ws_ping_timeout": None,  # a pong waits behind all audio before it; `http.listeners` ends who does not read
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
         "ws_per_message_deflate": False,  # audio does not compress

@@ -4,6 +4,9 @@ A URL makes the gateway a client on behalf of an untrusted caller. Therefore: on
 credentials; a host is resolved once and all its addresses must be public; the connection uses a checked address, and no
 second lookup; each redirect is treated like a new URL; proxies of the environment are not used; size, time and type are
 bounded; and the errors do not distinguish one private host from another.
+
+With `--reference-proxy` the proxy looks the host up and connects. It decides about a name that this machine cannot look
+up; the addresses of any other must be public all the same.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import httpcore2
 from voice_clone_client import InvalidArgument, Overloaded
@@ -29,7 +32,13 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TYPES = ("audio/", "video/", "application/octet-stream", "application/ogg", "binary/octet-stream")
 
-_FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol)
+_FAILURES = (
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.ProxyError,
+    httpcore2.TimeoutException,
+    httpcore2.UnsupportedProtocol,
+)
 
 # IPv6 networks whose addresses contain the IPv4 address that is checked, and the number of bits after it.
 _CARRIERS = (
@@ -130,6 +139,9 @@ class References:
         settings: the fields `reference_*`.
         resolve: looks a host up; by default a Resolver.
         clips: decodes what the server does not read.
+
+    Raises:
+        ValueError: the proxy is none.
     """
 
     def __init__(self, settings: Settings, resolve: Resolve | None = None, clips: ClipReader | None = None) -> None:
@@ -139,6 +151,7 @@ class References:
         self._most = settings.reference_bytes
         self._seconds = settings.reference_seconds
         self._redirects = settings.reference_redirects
+        self._proxy = _proxy(settings.reference_proxy) if settings.reference_proxy else None
         self._resolve = resolve or Resolver()
         self._clips = clips or ClipReader()
 
@@ -163,12 +176,26 @@ class References:
     async def _fetch(self, url: str) -> bytes:
         for _ in range(self._redirects + 1):
             parts = self._check(url)
-            async with httpcore2.AsyncConnectionPool(network_backend=_Pinned(self._addresses)) as pool:
+            async with await self._pool(parts) as pool:
                 found = await self._get(pool, parts)
             if isinstance(found, bytes):
                 return found
             url = urljoin(url, found)
         raise _refusal(f"it redirects more than {self._redirects} times")
+
+    async def _pool(self, parts: SplitResult) -> httpcore2.AsyncConnectionPool:
+        """Connects to the host of a URL.
+
+        Raises:
+            HTTPFailure: through the proxy, too, it may not.
+        """
+        if self._proxy is None:
+            return httpcore2.AsyncConnectionPool(network_backend=_Pinned(self._addresses))
+        assert parts.hostname is not None
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        await self._addresses(parts.hostname, port)
+        url, user = self._proxy
+        return httpcore2.AsyncHTTPProxy(url, proxy_auth=user)
 
     def _check(self, url: str) -> SplitResult:
         """The parts of a URL that may be fetched.
@@ -191,7 +218,7 @@ class References:
         return parts
 
     async def _addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, all of which are public.
+        """The addresses of a host, all of which are public; none if only the proxy can look it up.
 
         Raises:
             HTTPFailure: the host has none, or one that is not public; or the port is not allowed.
@@ -202,9 +229,11 @@ class References:
             found = await self._resolve(host, port)
             addresses = [ipaddress.ip_address(address) for address in found]
         except (OSError, ValueError):
-            raise _refusal("its host cannot be reached") from None
+            if self._proxy is not None:
+                return []
+            raise self._unreachable() from None
         if not addresses or not all(is_public(address, self._networks) for address in addresses):
-            raise _refusal("its host cannot be reached")  # the same text for every cause, which maps no private network
+            raise self._unreachable()
         return [str(address) for address in addresses]
 
     async def _get(self, pool: httpcore2.AsyncConnectionPool, parts: SplitResult) -> bytes | str:
@@ -223,7 +252,11 @@ class References:
                     raise _refusal("it is no audio; its Content-Type must be audio/... or video/...")
                 return await self._body(response, headers_by_name)
         except _FAILURES:
-            raise _refusal("its host cannot be reached") from None
+            raise self._unreachable() from None
+
+    def _unreachable(self) -> HTTPFailure:
+        """One text for every cause, which maps no private network."""
+        return _refusal(f"its host cannot be reached{' through the proxy of this gateway' if self._proxy else ''}")
 
     async def _body(self, response: httpcore2.Response, headers: dict[str, str]) -> bytes:
         announced = headers.get("content-length", "0")
@@ -268,6 +301,23 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await self._backend.sleep(seconds)
+
+
+def _proxy(url: str) -> tuple[str, tuple[str, str] | None]:
+    """A proxy without the user in it, and the user with the password.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        wrong = parts.scheme != "http" or not parts.hostname or parts.port is None or parts.path not in ("", "/")
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise ValueError("reference_proxy is wrong; give http://host:port of an HTTP proxy")
+    user = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    return f"http://{parts.netloc.rpartition('@')[2]}", user
 
 
 def _refusal(why: str) -> HTTPFailure:

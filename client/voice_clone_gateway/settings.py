@@ -60,6 +60,7 @@ class Settings:
     triton_token: str = _setting("", "its write token; prefer the variable, which other users cannot see")
     triton_tls: bool = _setting(False, "connect to it by TLS, verified with the authorities of gRPC")
     triton_ca: str = _setting("", "connect to it by TLS, verified with the authority in this PEM file")
+    triton_proxy: str = _setting("", "http://host:port of an HTTP proxy to it; http_proxy and the like are not used")
     model: str = _setting("", "the model family of requests that name none; empty: the server's default")
     model_aliases: tuple[str, ...] = _setting(
         ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
@@ -109,7 +110,7 @@ class Settings:
     speech_seconds: float = _setting(600.0, "maximum seconds of a speech")
     head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
     body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")
-    stall_seconds: float = _setting(120.0, "seconds after which a speech is stopped if its client reads nothing")
+    stall_seconds: float = _setting(120.0, "seconds after which a client that reads nothing loses its connection")
     retry_after: int = _setting(1, "seconds in the Retry-After header of an overloaded gateway")
     reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))
     reference_ports: tuple[int, ...] = _setting((80, 443), "ports from which reference audio may be fetched", item=int)
@@ -118,6 +119,7 @@ class Settings:
     )
     reference_bytes: int = _setting(10 << 20, "maximum size of reference audio that is fetched")
     reference_seconds: float = _setting(10.0, "maximum seconds of the fetch, including redirects")
+    reference_proxy: str = _setting("", "http://host:port of an HTTP proxy for these fetches; it looks names up")
     reference_redirects: int = _setting(3, "maximum number of redirects")
     log_level: str = _setting("info", "least severe level that is logged", ("debug", "info", "warning", "error"))
 

@@ -20,7 +20,7 @@ class TritonClients:
         keys: all keys of the gateway.
 
     Raises:
-        VoiceCloneError, OSError: the address, the token or the certificate of the Triton server is invalid.
+        VoiceCloneError, OSError: the address, the proxy, the token or the certificate of the Triton server is invalid.
     """
 
     def __init__(self, settings: Settings, keys: Iterable[Key] = ()) -> None:
@@ -28,7 +28,11 @@ class TritonClients:
         credentials = tls_credentials(settings.triton_ca or None) if secure else None
 
         self.operator = AsyncClient(
-            settings.triton, model=settings.model or None, credentials=credentials, token=settings.triton_token
+            settings.triton,
+            model=settings.model or None,
+            credentials=credentials,
+            token=settings.triton_token,
+            proxy=settings.triton_proxy or None,
         )
         owners = [key for key in keys if key.owner is not None]
         self._of_key = {key: self.operator.acting_for(key.owner, key.voices) for key in owners}

@@ -26,7 +26,7 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     rows = re.findall(r"^(clip sent along, cold|first call|second call) +(\w+) +(\d+) ", said, re.MULTILINE)
     assert [label for label, _, _ in rows] == ["clip sent along, cold", "first call", "second call"]
     assert rows[0][1:] == ("miss", "1") and rows[2][1:] == ("hit", "0")
-    assert f"({FRAMES} frames)" in said and "The weights are random" in said
+    assert f"({FRAMES} frames)" in said and "The weights are random" in said and f"To hear it: aplay {output} " in said
     samples, rate = soundfile.read(output)
     assert rate == 24000 and len(samples) == FRAMES * 1920 and np.std(samples) > 0.001
     assert "Traceback" not in (tmp_path / "cache" / "demo-server.log").read_text()

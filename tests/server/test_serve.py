@@ -21,21 +21,27 @@ from tools.build_repository import main as build
 from tools.triton_server import ROOT, free_ports
 
 LOADING = 200.0
+HOSTS = ["127.0.0.1", "::1"]
+PROXIES = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "grpc_proxy"), "http://127.0.0.1:9")
+"""Where nothing answers: the tool asks its own servers directly."""
 OPTIONS = ["--gateway-max-input-characters", "5", "--gateway-voice-aliases=anna=Ada"]
 
 
 class Served:
     """The tool, which has told that it is ready."""
 
-    def __init__(self, models: Path, folder: Path) -> None:
+    def __init__(self, models: Path, folder: Path, host: str) -> None:
+        self.host = f"[{host}]" if ":" in host else host
+        """As in a URL."""
         self.voices, self.log = folder / "voices", folder / "log"
         self.ports = [str(port) for port in free_ports(4)]
         kinds = ("--grpc-port", "--http-port", "--metrics-port", "--gateway")
-        self.command = [sys.executable, "-m", "tools.run", "tools.serve", "--models", str(models)]
+        self.command = [sys.executable, "-m", "tools.run", "tools.serve", "--models", str(models), "--host", host]
         self.command += [word for pair in zip(kinds, self.ports, strict=True) for word in pair]
         with self.log.open("wb") as log:
             words = [*self.command, "--voices", str(self.voices), *OPTIONS]
             environment = {name: value for name, value in os.environ.items() if not name.startswith("VOICE_CLONE_")}
+            environment = {**environment, **PROXIES, "no_proxy": ""}
             self.process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=log, stderr=log)
         deadline = time.monotonic() + LOADING
         while "\nReady" not in self.text:
@@ -47,12 +53,14 @@ class Served:
         return self.log.read_text()
 
 
-@pytest.fixture(scope="module")
-def served(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=HOSTS)
+def served(
+    checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("serve")
     words = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(folder / "models")]
     assert build([*words, "--precision", "int8"]) == 0
-    tool = Served(folder / "models", folder)
+    tool = Served(folder / "models", folder, request.param)
     yield tool
     tool.process.send_signal(signal.SIGKILL)
     tool.process.wait(30)
@@ -63,11 +71,11 @@ def test_every_address_that_it_tells_answers(served: Served) -> None:
     grpc, http, metrics, gateway = served.ports
     told = dict(re.findall(r"^  (\w+) +(\S.*)$", served.text.partition("\nReady")[2], re.MULTILINE))
     assert told == {
-        "gRPC": f"127.0.0.1:{grpc}",
-        "HTTP": f"http://127.0.0.1:{http}",
-        "metrics": f"http://127.0.0.1:{metrics}/metrics",
-        "gateway": f"http://127.0.0.1:{gateway}/v1",
-        "page": f"http://127.0.0.1:{gateway}/",
+        "gRPC": f"{served.host}:{grpc}",
+        "HTTP": f"http://{served.host}:{http}",
+        "metrics": f"http://{served.host}:{metrics}/metrics",
+        "gateway": f"http://{served.host}:{gateway}/v1",
+        "page": f"http://{served.host}:{gateway}/",
         "qwen3_tts": "int8 on cpu",
     }
     assert served.text.count("Ready") == 1
@@ -79,7 +87,7 @@ def test_every_address_that_it_tells_answers(served: Served) -> None:
 
 def test_the_gateway_has_its_options(served: Served) -> None:
     body = {"voice": "anna", "input": "Too long."}
-    answer = httpx2.post(f"http://127.0.0.1:{served.ports[3]}/v1/audio/speech", json=body)
+    answer = httpx2.post(f"http://{served.host}:{served.ports[3]}/v1/audio/speech", json=body)
     assert answer.status_code == 400 and "5 are allowed" in answer.json()["error"]["message"], answer.text
 
 

@@ -57,6 +57,10 @@ class Gateway:
 
     port: int
     double: Double
+    live: Callable[[], int]
+    """How many speeches have a place."""
+    connections: Callable[[], int]
+    """How many are open."""
 
     @contextlib.asynccontextmanager
     async def call(self, **options: Any) -> AsyncIterator[Caller]:
@@ -82,8 +86,10 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
             shown = asyncio.get_running_loop().call_later(25, show_all)
+            port, open_ones = listener.getsockname()[1], server.server_state.connections
+            gateway = Gateway(port, double, lambda: app.state.gate.live, lambda: len(open_ones))
             try:
-                await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)
+                await asyncio.wait_for(test(gateway), 30)
             finally:
                 shown.cancel()
                 server.should_exit = True

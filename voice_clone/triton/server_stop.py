@@ -53,7 +53,7 @@ class HttpEndpoint:
             options[name] = value if equals else following
         if options.get("--allow-http", "true").lower() in ("false", "0"):
             return None
-        host = options.get("--http-address", "127.0.0.1")
+        host = options.get("--http-address", "127.0.0.1").removeprefix("ipv6:")  # libevent's word for such an address
         port, exit_timeout = options.get("--http-port", "8000"), options.get("--exit-timeout-secs", "30")
         if not (port.isdigit() and exit_timeout.isdigit()):
             return None

@@ -71,6 +71,13 @@ def add_connection(parser: argparse.ArgumentParser, default: str | None = None) 
         default=usual(os.environ.get("VOICE_CLONE_TOKEN")),
         help="the server's write token, if it has one (default: VOICE_CLONE_TOKEN, which other users cannot see)",
     )
+    group.add_argument(
+        "--proxy",
+        metavar="URL",
+        default=usual(os.environ.get("VOICE_CLONE_PROXY")),
+        help="http://host:port of an HTTP proxy to the server; http_proxy and the like are not used "
+        "(default: VOICE_CLONE_PROXY, or else none)",
+    )
 
 
 def in_words(text: str, words: Mapping[str, str]) -> str:

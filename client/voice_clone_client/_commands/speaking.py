@@ -109,7 +109,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         if parsed.output is not None:
             outputs.append(stack.enter_context(AudioOutput(parsed.output)))
         if parsed.play:
-            outputs.append(stack.enter_context(Player()))
+            outputs.append(stack.enter_context(Player(parsed.output)))
         speech, chunks = _begin(client, parsed.text, how)
         stack.enter_context(speech)
         for chunk in chunks:

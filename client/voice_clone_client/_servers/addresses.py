@@ -38,6 +38,8 @@ class Addresses:
                     f"url {url!r} is wrong; give host:port of the server's gRPC endpoint, without a scheme, or several "
                     f"of them, separated by commas, or {DNS}name:port"
                 )
+            if part.count(":") > 1 and "[" not in part and not part.startswith(DNS):
+                raise InvalidArgument(f"url {url!r} is wrong; an IPv6 address is in brackets: [::1]:8001")
         self._fixed = [Address(part) for part in parts if not part.startswith(DNS)]
         self._names = [_split(part.removeprefix(DNS)) for part in parts if part.startswith(DNS)]
 

@@ -23,8 +23,10 @@ from .pool import ASK_SECONDS, Pool
 class AsyncServers(Pool):
     """As `blocking.Servers`, for one event loop, to which the channels belong."""
 
-    def __init__(self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata) -> None:
-        super().__init__(grpc.aio, url, credentials, metadata)
+    def __init__(
+        self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None = None
+    ) -> None:
+        super().__init__(grpc.aio, url, credentials, metadata, proxy)
         self._look_up: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -86,7 +88,7 @@ class AsyncServers(Pool):
             call = self.connection(address).stub.ModelInfer(request, timeout=timeout, metadata=metadata)
             answer = await answer_of(call, call)
         except grpc.RpcError as failure:
-            error = retry.error_of(failure)
+            error = self.error_of(failure)
         except ConnectionFailed as cancelled:
             error = cancelled
         else:
@@ -167,10 +169,14 @@ class AsyncCall:
             except StopAsyncIteration:
                 return
             except (grpc.RpcError, ConnectionFailed) as failure:
-                error = failure if isinstance(failure, ConnectionFailed) else retry.error_of(failure)
+                error = failure if isinstance(failure, ConnectionFailed) else self.error_of(failure)
                 self._told(error)
                 if not (retry.may_repeat(error) and await self._begin_anew()):
                     raise
+
+    def error_of(self, failure: grpc.RpcError) -> VoiceCloneError:
+        """As `Call.error_of`."""
+        return self._servers.error_of(failure)
 
     def cancel(self) -> None:
         """Cancel it, or its beginning."""

@@ -22,8 +22,10 @@ from .pool import ASK_SECONDS, Pool
 class Servers(Pool):
     """The servers of the synchronous client; the arguments but the first are those of `Pool`."""
 
-    def __init__(self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata) -> None:
-        super().__init__(grpc, url, credentials, metadata)
+    def __init__(
+        self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None = None
+    ) -> None:
+        super().__init__(grpc, url, credentials, metadata, proxy)
         self._looking_up = threading.Lock()
         for address in self._addresses.fixed or ():
             self.connection(address)
@@ -88,7 +90,7 @@ class Servers(Pool):
         try:
             answer = self.connection(address).stub.ModelInfer(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as failure:
-            error = retry.error_of(failure)
+            error = self.error_of(failure)
             self.told(address, error)
             raise error from None
         else:
@@ -170,7 +172,7 @@ class Call(Iterator[Any]):
             try:
                 message = next(self._call)
             except grpc.RpcError as failure:
-                error = retry.error_of(failure)
+                error = self.error_of(failure)
                 self._servers.told(self._address, error)
                 if not (retry.may_repeat(error) and self._begin_anew()):
                     raise
@@ -183,6 +185,10 @@ class Call(Iterator[Any]):
                 self._servers.told(self._address, None)
                 self._repeatable = self._repeatable and not message.infer_response.outputs
             return message
+
+    def error_of(self, failure: grpc.RpcError) -> VoiceCloneError:
+        """That of a failure of this call, or of one beside it."""
+        return self._servers.error_of(failure)
 
     def cancel(self) -> None:
         """Cancel it, from any thread."""

@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from ..errors import InvalidArgument
 from .addresses import Address
+from .proxies import Way
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),  # the server bounds uploads
@@ -26,12 +27,13 @@ STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 END_SECONDS = 2.0  # the server ends a stream within this time after its error
 
 
-def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials | None) -> Any:
+def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials | None, way: Way) -> Any:
     """A channel of `module`: grpc or grpc.aio."""
+    options = (*OPTIONS, *way.options)
     if credentials is None:
-        return module.insecure_channel(address.target, OPTIONS)
+        return module.insecure_channel(address.target, options)
     named = () if address.name is None else (("grpc.ssl_target_name_override", address.name),)
-    return module.secure_channel(address.target, credentials, (*OPTIONS, *named))
+    return module.secure_channel(address.target, credentials, (*options, *named))
 
 
 def stream_of(channel: Any) -> Any:

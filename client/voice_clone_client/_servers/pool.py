@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import grpc
 from tritonclient.grpc import service_pb2_grpc
 
+from .. import _responses
 from ..errors import ConnectionFailed, VoiceCloneError
 from . import channel as channels
 from .addresses import Address, Addresses
 from .affinity import Metadata
 from .chooser import Chooser
+from .proxies import Way
 
 ASK_SECONDS = 2.0  # for a server's answer whether it is ready
 
@@ -33,16 +35,25 @@ class Pool:
         url: see `Addresses`.
         credentials: of TLS.
         metadata: sent with every call.
+        proxy: see `Way`.
 
     Raises:
-        InvalidArgument: the url is wrong.
+        InvalidArgument: the url or the proxy is wrong.
     """
 
-    def __init__(self, module: Any, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata) -> None:
+    def __init__(
+        self,
+        module: Any,
+        url: str,
+        credentials: grpc.ChannelCredentials | None,
+        metadata: Metadata,
+        proxy: str | None = None,
+    ) -> None:
         self._module = module
         self._addresses = Addresses(url)
         self._credentials = credentials
         self._metadata = metadata
+        self._way = Way(proxy)
         self._chooser = Chooser()
         self._connections: dict[Address, Connection] = {}
         self._lock = threading.Lock()
@@ -61,7 +72,7 @@ class Pool:
             if address not in self._connections:
                 if self._closed:
                     raise ValueError("the client is closed")
-                channel = channels.connect(self._module, address, self._credentials)
+                channel = channels.connect(self._module, address, self._credentials, self._way)
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
                 self._connections[address] = Connection(channel, stub, channels.stream_of(channel))
             return self._connections[address]
@@ -73,6 +84,10 @@ class Pool:
         elif isinstance(error, ConnectionFailed):
             self._chooser.failed(address)
             self._stale_at = float("-inf")
+
+    def error_of(self, failure: Any) -> VoiceCloneError:
+        """That of a `grpc.RpcError`."""
+        return self._way.named_in(_responses.rpc_error(failure))
 
     def ended(self, address: Address) -> None:
         """A call to a server is over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _requests, _responses
+from .. import _requests
 from ..errors import ConnectionFailed, Overloaded, VoiceCloneError, from_status
 
 # In Triton's and gRPC's own words: the call was refused, or never sent.
@@ -39,8 +39,3 @@ def error_in(message: Any) -> VoiceCloneError | None:
         return None
     error = from_status("INVALID_ARGUMENT", message.error_message)
     return error if may_repeat(error) else None
-
-
-def error_of(failure: Any) -> VoiceCloneError:
-    """That of a `grpc.RpcError`."""
-    return _responses.rpc_error(failure)

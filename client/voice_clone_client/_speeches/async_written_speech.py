@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 
-from .. import _responses
 from .._servers.async_calls import quiet_task
 from .._servers.asynchronous import AsyncCall
 from ..errors import InvalidArgument, Overloaded, VoiceCloneError
@@ -101,7 +100,7 @@ class AsyncWrittenSpeech(AsyncSpeech):
                 answers = [appends.still_taken(message) async for message in messages]
                 return all(answers)
             except grpc.RpcError as error:
-                raise _responses.rpc_error(error) from None
+                raise self._call.error_of(error) from None
             except Overloaded:
                 await asyncio.sleep(appends.RETRY_SECONDS)
             except VoiceCloneError:

@@ -41,7 +41,7 @@ class Speech(Iterator[Chunk]):
             raise
         except grpc.RpcError as error:
             if not self._closed:
-                raise _responses.rpc_error(error) from None
+                raise self._call.error_of(error) from None
         except BrokenStream:
             self.close()
             raise

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 
-from .. import _responses
 from .._servers.blocking import Call
 from ..errors import InvalidArgument, Overloaded, VoiceCloneError
 from ..types import Chunk
@@ -103,7 +102,7 @@ class WrittenSpeech(Speech):
                 answers = [appends.still_taken(message) for message in messages]
                 return all(answers)
             except grpc.RpcError as error:
-                raise _responses.rpc_error(error) from None
+                raise self._call.error_of(error) from None
             except Overloaded:
                 time.sleep(appends.RETRY_SECONDS)
             except VoiceCloneError:

@@ -1,4 +1,4 @@
-"""uvicorn's protocols with timeouts for incomplete requests, and with small steps.
+"""uvicorn's protocols with timeouts for incomplete requests and for clients that do not read, and with small steps.
 
 What arrives at once is parsed at once, and nothing else runs meanwhile. asyncio reads 256 KiB: in pieces of one byte
 they take a third of a second.
@@ -16,6 +16,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
+from .listeners import WatchedTransport
+
 READ_BYTES = 4096
 """What is read from a connection at once."""
 MAX_FRAGMENTS = 4096
@@ -26,23 +28,25 @@ DRAIN_SECONDS = 5.0
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is closed if a request stays incomplete; uvicorn would keep it open.
+    """A connection that is closed if a request stays incomplete, or its client reads nothing; uvicorn keeps it.
 
     Args:
+        stall_seconds: after which a client that reads nothing loses it, also as a WebSocket.
         head_seconds: for the head of a request, from the connection or from the first byte of the head.
         body_seconds: for its body.
         **of_uvicorn: the arguments of uvicorn's protocols.
     """
 
-    def __init__(self, head_seconds: float, body_seconds: float, **of_uvicorn: Any) -> None:
+    def __init__(self, stall_seconds: float, head_seconds: float, body_seconds: float, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
+        self._stall_seconds = stall_seconds
         self._seconds = {h11.IDLE: head_seconds, h11.SEND_BODY: body_seconds}
         self._phase: Any = None  # of the request, in h11's terms; None after the change to another protocol
         self._limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        _read_little(transport)
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined] # an attribute of asyncio's own transports
+        super().connection_made(WatchedTransport(transport, self._stall_seconds))  # type: ignore[arg-type]
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -90,10 +94,6 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         super().__init__(**of_uvicorn)
         self._texts_only = texts_only
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        _read_little(transport)
-
     def data_received(self, data: bytes) -> None:
         if not self._failed:
             super().data_received(data)
@@ -122,7 +122,3 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         elif self._fragments == MAX_FRAGMENTS:  # later ones arrived together with this one
             self.conn.fail(1008, f"a message may have {MAX_FRAGMENTS} frames")
             self.handle_parser_exception()
-
-
-def _read_little(transport: asyncio.Transport) -> None:
-    transport.max_size = READ_BYTES  # type: ignore[attr-defined] # an attribute of asyncio's own transports

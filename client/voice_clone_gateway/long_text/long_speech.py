@@ -8,9 +8,12 @@
         async for chunk in speech:
             ...
 
-While the chunks of one sentence are read, the server makes a bounded number of further sentences, so a reader that is
-slow or stops keeps no server busy. The samples of the sentences follow each other unchanged; a speech begins and ends
-near silence. A seed makes the speech repeatable: each sentence is the speech of its text with `sentence_seed`.
+While the chunks of one sentence are read, the server makes a bounded number of further sentences, and none while
+`MOST_UNREAD` seconds wait to be read. So a reader that is slow or stops keeps no server busy and fills no memory. A
+sentence that was begun is made to its end: a paused one would keep its place on the server.
+
+The samples of the sentences follow each other unchanged; a speech begins and ends near silence. A seed makes the speech
+repeatable: each sentence is the speech of its text with `sentence_seed`.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from voice_clone_client import Cancelled, Chunk, InvalidArgument
 
 from .sentence_speech import SentenceChunk, SentenceSpeech, Speaker
 from .sentences import MAX_CHARACTERS, MIN_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
+
+MOST_UNREAD = 10.0
+"""Seconds of audio of one speech; while they wait to be read, nothing further of it is begun."""
 
 _COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
 
@@ -103,7 +109,6 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._mute = False  # the text has only punctuation
         self._closed = asyncio.Event()
         self._changed = asyncio.Event()
-        self._slots = asyncio.Semaphore(plan.parallel)
         self._info: dict[str, Any] | None = None
         self._counts: Mapping[str, int] = {}
         self._finish_reason = "stop"  # the worst of the sentences
@@ -174,11 +179,27 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         """Start the sentences that the plan allows now."""
         if self._options is None or self._closed.is_set():
             return
-        read = sum(speech.complete for speech in self._speeches[self._current : self._current + 1])  # but for its end
-        for speech in self._speeches[self._current + read : self._current + read + 1 + self._plan.prefetch]:
-            if speech.task is None:
+        window = self._window()
+        live = sum(speech.live for speech in window)
+        for speech in window:
+            if speech.task is None and live < self._plan.parallel and self._unread < MOST_UNREAD:
+                live += 1
                 speech.seed = sentence_seed(self._options.get("seed"), speech.index)
-                speech.start(self._speaker, self._options, self._slots)
+                speech.start(self._speaker, self._options).add_done_callback(self._ended_one)
+
+    def _ended_one(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._start_tasks()
+
+    def _window(self) -> list[SentenceSpeech]:
+        """The sentence that is read, and those that the plan makes ahead of it."""
+        read = sum(speech.complete for speech in self._speeches[self._current : self._current + 1])  # but for its end
+        return self._speeches[self._current : self._current + read + 1 + self._plan.prefetch]
+
+    @property
+    def _unread(self) -> float:
+        """Seconds of audio that wait to be read."""
+        return sum(speech.unread for speech in self._window())
 
     async def __anext__(self) -> SentenceChunk:
         try:
@@ -211,8 +232,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._chunks += 1
         if chunk.info:
             self._add_info(chunk.info, speech)
-        if speech.complete:
-            self._start_tasks()
+        self._start_tasks()
         return taken
 
     def _add_info(self, info: Mapping[str, Any], speech: SentenceSpeech) -> None:

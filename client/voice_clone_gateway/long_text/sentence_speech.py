@@ -57,30 +57,37 @@ class SentenceSpeech:
     task: asyncio.Task[None] | None = None
     """Makes it; None before `start`."""
     speech: Speech | None = None
+    unread: float = 0.0
+    """Seconds of audio in `results`."""
     sent: float | None = None
     """Seconds of audio that were read, with the pause; None before the first chunk."""
     complete: bool = False
     """Whether all of it was read."""
 
-    def start(self, speaker: Speaker, options: Mapping[str, Any], slots: asyncio.Semaphore) -> None:
-        """Make it in a task.
+    def start(self, speaker: Speaker, options: Mapping[str, Any]) -> asyncio.Task[None]:
+        """Make it in a task, which is returned.
 
         Args:
             speaker: speaks it.
             options: of `Speaker.speak`; `seed` is the sentence's own instead.
-            slots: one is held while it is made.
         """
-        self.task = asyncio.create_task(self._run(speaker, {**options, "seed": self.seed}, slots))
+        self.task = asyncio.create_task(self._run(speaker, {**options, "seed": self.seed}))
+        return self.task
 
-    async def _run(self, speaker: Speaker, options: Mapping[str, Any], slots: asyncio.Semaphore) -> None:
+    @property
+    def live(self) -> bool:
+        """Whether it is being made."""
+        return self.task is not None and not self.task.done()
+
+    async def _run(self, speaker: Speaker, options: Mapping[str, Any]) -> None:
         try:
-            async with slots:
-                self.speech = self.begin(speaker, options)
-                try:
-                    async for chunk in self.speech:
-                        self.results.put_nowait(chunk)
-                finally:
-                    self.speech.close()
+            self.speech = self.begin(speaker, options)
+            try:
+                async for chunk in self.speech:
+                    self.unread += len(chunk.samples) / chunk.sample_rate
+                    self.results.put_nowait(chunk)
+            finally:
+                self.speech.close()
             self.results.put_nowait(None)
         except Exception as error:  # of any kind; the reader of this sentence raises it
             self.results.put_nowait(error)
@@ -102,6 +109,7 @@ class SentenceSpeech:
         """
         first = self.sent is None
         samples = chunk.samples
+        self.unread -= len(samples) / chunk.sample_rate
         if first and self.pause:
             samples = np.concatenate([np.zeros(round(self.pause * chunk.sample_rate), np.float32), samples])
         self.sent = (self.sent or 0.0) + len(samples) / chunk.sample_rate

@@ -1,7 +1,8 @@
 """A text that goes to the server as it is written, token by token, and is spoken in one piece.
 
 As a `LongSpeech`, but nothing waits for the end of a sentence, and prosody does not begin anew with each. A part of the
-text that ends (by `flush`, or where the plan says so) is one speech; the text behind it is the next one.
+text that ends (by `flush`, where the plan says so, or with its next sentence while `MOST_UNREAD` seconds wait to be
+read) is one speech; the text behind it is the next one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from voice_clone_client import Chunk
 
-from .long_speech import LongSpeech, Plan
+from .long_speech import MOST_UNREAD, LongSpeech, Plan
 from .sentence_speech import SentenceChunk, SentenceSpeech, Speech
 from .sentences import SPOKEN, Sentence, WholeCharacters
 
@@ -114,6 +115,8 @@ class WrittenSpeech(LongSpeech):
             self._timer = asyncio.get_running_loop().call_later(self._flush_after, self.flush)
 
     def _is_due(self, part: WrittenPart) -> bool:
+        if part.live and self._unread >= MOST_UNREAD:  # the text behind it waits until the reader has come closer
+            return True
         return self._renew_after is not None and (part.sent or 0.0) >= self._renew_after
 
     def _write(self, text: str) -> None:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from anyio import fail_after
 from fastapi import APIRouter, Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -58,7 +57,6 @@ class SpeechResponse(Response):
         self._entry: dict[str, Any] = {}  # of the audit log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = self._with_timeout(send)
         audit, asked = self._app.state.audit, audited(self._payload)
         characters = len(self._payload.input)
         with audit.act(self._key, self._id, "speech", **asked, characters=characters) as self._entry:
@@ -155,22 +153,6 @@ class SpeechResponse(Response):
             log.info("request %s: %.2f s of %s", self._id, self._sent, payload.response_format)
 
         return encoder, pieces()
-
-    def _with_timeout(self, send: Send) -> Send:
-        """`send`, which raises ClientGone when the client has read nothing for `stall_seconds`.
-
-        That ends the speech; the connection and its buffer stay until the client closes it.
-        """
-        seconds = self._app.state.settings.stall_seconds
-
-        async def send_in_time(message: Message) -> None:
-            try:
-                with fail_after(seconds):  # asyncio.wait_for may swallow a cancellation, before Python 3.12
-                    await send(message)
-            except TimeoutError:
-                raise ClientGone from None
-
-        return send_in_time
 
     def _start(self, headers: Mapping[str, str], spoken: Spoken) -> Message:
         """The head of the answer, with the server's info so far: mode, cache status, seed, milliseconds by stage."""

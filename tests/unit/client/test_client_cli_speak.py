@@ -315,8 +315,31 @@ def test_player_that_gives_up(
     triton.play = endless
     assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
     reason = "could not play: no sound card" if "exit 3" in script else "stopped playing"
-    assert capsys.readouterr().err == f"voice-clone: aplay {reason}\n"
+    hint = "without a sound device here, save the speech with -o FILE and play it elsewhere"
+    assert capsys.readouterr().err == f"voice-clone: aplay {reason}; {hint}\n"
     assert triton.left.acquire(timeout=10)
+
+
+@pytest.mark.parametrize("script", ["echo no sound card >&2; exit 3", "exit 0", "cat > /dev/null; exit 1"])
+@pytest.mark.parametrize("suffix", [".wav", ".mp3"])
+def test_a_player_that_gives_up_costs_no_audio(
+    triton: Server,
+    run: Run,
+    tmp_path: Path,
+    player: Callable[[str, str], Path],
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    suffix: str,
+) -> None:
+    player("aplay", script)
+    triton.play = lambda context: iter(speech(60))
+    output = tmp_path / f"out{suffix}"
+    assert run("speak", "Hi.", "--voice", "Ada", "--play", "-o", output) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("voice-clone: aplay ")
+    assert error.endswith(f"; the whole speech is in {output}\n") and "-o FILE" not in error
+    assert suffix == ".mp3" or pcm_of(output) == pcm_of_chunks(60)
+    assert not triton.left.acquire(blocking=False)
 
 
 def test_player_stops_with_a_speech_that_fails(

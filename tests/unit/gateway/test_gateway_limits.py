@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from voice_clone_gateway.app import server_options
+from voice_clone_gateway.app import main, server_options
 from voice_clone_gateway.settings import Settings, parse
 
 from tests.support.gateway_thread import Serve
@@ -176,3 +176,22 @@ def test_lone_surrogates_are_no_text(triton: Server, serve: Serve, name: str) ->
     answer = serve(triton.url).post("/v1/audio/speech", content=body, headers=JSON)
     assert answer.status_code == 400 and answer.json()["error"]["param"].startswith(name)
     assert triton.calls == []
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "where", "reason"),
+    [
+        ("192.0.2.1", 8080, "192.0.2.1:8080", "cannot assign requested address"),
+        ("2001:db8::1", 8080, "[2001:db8::1]:8080", "address"),
+        ("no.such.name.invalid", 8080, "no.such.name.invalid:8080", "name"),
+        ("127.0.0.1", 70000, "127.0.0.1:70000", "they end at 65535"),
+        ("127.0.0.1", None, "127.0.0.1", "address already in use"),
+    ],
+)
+def test_where_it_cannot_listen(host: str, port: int | None, where: str, reason: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        chosen = taken.getsockname()[1] if port is None else port
+        with pytest.raises(SystemExit) as ended:
+            main(["--host", host, "--port", str(chosen)])
+    said = str(ended.value)
+    assert said.startswith(f"voice-clone-gateway: cannot listen at {where}") and reason in said

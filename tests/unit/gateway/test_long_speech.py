@@ -12,7 +12,7 @@ from voice_clone_client import Cancelled, InvalidArgument, Overloaded
 from voice_clone_gateway.long_text.long_speech import LongSpeech, Plan, sentence_seed
 from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
 
-from tests.support.speech_double import Double, samples_of
+from tests.support.speech_double import RATE, Double, samples_of
 
 TEXT = "The first one. The second sentence. And a third.\n\nAn end."
 SENTENCES = ["The first one.", "The second sentence.", "And a third.", "An end."]
@@ -119,6 +119,24 @@ def test_how_many_are_made_at_once(prefetch: int, parallel: int, at_once: int) -
         assert double.most_live == at_once
         speech.close()
         await settle()
+
+    run(test())
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_nothing_is_begun_while_much_waits_to_be_read(parallel: int) -> None:
+    async def test() -> None:
+        double = Double(frame=4 * RATE)
+        plan = Plan(min_characters=0, prefetch=5, parallel=parallel)
+        speech = started(double, plan, " ".join(["Three words each."] * 8))
+        await settle()
+        assert len(double.speeches) == parallel, "12 s of each wait to be read"
+        for _ in range(3 * (parallel - 1) + 1):
+            await anext(speech)
+        await settle()
+        assert len(double.speeches) > parallel, "8 s wait"
+        assert len([chunk async for chunk in speech]) == 24 - 3 * (parallel - 1) - 1
+        assert len(double.speeches) == 8
 
     run(test())
 

@@ -16,6 +16,8 @@ from voice_clone_gateway import Settings
 from voice_clone_gateway.http.errors import HTTPFailure
 from voice_clone_gateway.reference_fetch import References, Resolver, is_public
 
+from tests.support import http_proxy
+
 CLIP = b"RIFF-not-really-audio" * 100
 
 
@@ -88,6 +90,13 @@ class Names:
             answers = self.names[host]
             return answers.pop(0) if len(answers) > 1 else answers[0]
         return await Resolver()(host, port)  # numbers in all their spellings, and localhost
+
+
+class Unknown(Names):
+    """A name server that knows no name."""
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        raise OSError("unknown")
 
 
 def load(url: str, listener: Listener, names: Names | None = None, **settings: Any) -> bytes:
@@ -321,3 +330,37 @@ def test_urls_can_be_turned_off_or_kept_to_https(listener: Listener) -> None:
 )
 def test_public_addresses(address: str) -> None:
     assert is_public(ip_address(address))
+
+
+def test_a_proxy_of_the_environment_is_not_used(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = (ip_network("127.0.0.0/8"),)
+    with http_proxy.running() as proxy:
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        assert load("http://127.0.0.1:PORT/a.wav", listener, reference_networks=networks) == CLIP
+        assert not proxy.asked
+
+
+def test_a_proxy_that_is_given_looks_names_up(listener: Listener) -> None:
+    with http_proxy.running() as proxy:
+        assert load("http://localhost:PORT/a.wav", listener, Unknown(), reference_proxy=proxy.url) == CLIP
+        assert proxy.asked == [f"GET http://localhost:{listener.port}/a.wav HTTP/1.1"]
+        proxy.refuse = True
+        with pytest.raises(HTTPFailure, match="answered with status 403"):
+            load("http://localhost:PORT/a.wav", listener, Unknown(), reference_proxy=proxy.url)
+        with pytest.raises(HTTPFailure, match="cannot be reached through the proxy of this gateway"):
+            load("http://localhost:PORT/a.wav", listener, Unknown(), reference_proxy="http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.1", "[::1]"])
+def test_a_proxy_is_asked_for_no_private_address_that_is_known(listener: Listener, host: str) -> None:
+    with http_proxy.running() as proxy:
+        with pytest.raises(HTTPFailure, match="cannot be reached"):
+            load(f"http://{host}:PORT/a.wav", listener, reference_proxy=proxy.url)
+        assert not proxy.asked and not listener.connections
+
+
+@pytest.mark.parametrize("wrong", ["proxy:3128", "https://proxy:3128", "http://proxy", "http://a:b/c"])
+def test_no_proxy_at_all(wrong: str) -> None:
+    with pytest.raises(ValueError, match="http://host:port"):
+        References(Settings(reference_proxy=wrong))

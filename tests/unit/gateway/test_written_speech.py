@@ -10,7 +10,7 @@ from voice_clone_client import Chunk, InvalidArgument
 from voice_clone_gateway.long_text.long_speech import Plan
 from voice_clone_gateway.long_text.written_speech import WrittenSpeech
 
-from tests.support.speech_double import Double
+from tests.support.speech_double import RATE, Double
 from tests.support.websocket_calls import Gateway, events_of, run
 
 OPTIONS = {"voice": "ada", "seed": 7}
@@ -104,6 +104,24 @@ def test_a_long_part_ends_with_its_next_sentence() -> None:
         speech.end(" six")
         await chunks_of(speech)
         assert double.texts == ["One. two three four.", "five. six"]
+        speech.close()
+
+    asyncio.run(test())
+
+
+def test_a_part_ends_with_its_next_sentence_while_much_waits_to_be_read() -> None:
+    async def test() -> None:
+        double = Double(frame=6 * RATE)
+        speech = WrittenSpeech(double, Plan())
+        speech.begin(OPTIONS)
+        for piece in ("Two words. ", "One. Two", " more. Nothing ", "is begun."):
+            speech.write(piece)
+            for _ in range(50):
+                await asyncio.sleep(0)
+        assert double.texts == ["Two words. One."], "12 s of it wait to be read"
+        speech.end()
+        await chunks_of(speech)
+        assert double.texts == ["Two words. One.", "Two more. Nothing is begun."]
         speech.close()
 
     asyncio.run(test())

@@ -161,6 +161,7 @@ COMMANDS: dict[str, tuple[str, HttpEndpoint | None]] = {
     ),
     "in two words": ("tritonserver --http-port 82 --allow-http true", HttpEndpoint("127.0.0.1", 82, 30.0)),
     "all addresses": ("tritonserver --http-address=0.0.0.0", HttpEndpoint("127.0.0.1", 8000, 30.0)),
+    "IPv6, as libevent has it": ("tritonserver --http-address=ipv6:::1", HttpEndpoint("::1", 8000, 30.0)),
     "all addresses of IPv6": ("tritonserver --http-address ::", HttpEndpoint("::1", 8000, 30.0)),
     "no HTTP": ("tritonserver --allow-http=False", None),
     "no number": ("tritonserver --http-port=http", None),

@@ -1,0 +1,88 @@
+"""The one watch over all connections: a client that reads nothing of what it was sent loses its connection.
+
+It sits where every answer and every WebSocket message goes out, so it knows no route and no protocol. What ends with
+the connection (the speech, its place, its memory) ends as if the client had left.
+
+Little is kept for a client that reads slowly: asyncio stops a sender that has 64 KiB waiting, and the kernel takes at
+most `UNSENT_BYTES` that the client's side has no room for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+try:
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    pass
+
+log = logging.getLogger(__name__)
+
+UNSENT_BYTES = 64 << 10
+"""Of one connection, in the kernel."""
+_CHECKS = 8
+"""In the time after which a connection is cut."""
+
+
+class WatchedTransport:
+    """A transport of asyncio that is aborted when its client reads nothing for too long; else as that transport.
+
+    Time counts only while the client has something to read, and begins again with each byte that its side takes. A slow
+    client is never cut.
+
+    Args:
+        transport: of the connection.
+        seconds: without a byte, after which it is aborted.
+    """
+
+    def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
+        self._transport = transport
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._written = 0  # bytes
+        self._taken = 0  # of them, by the client's side at the latest check
+        self._taken_at = 0.0  # time at which it had grown
+        self._check_later: asyncio.TimerHandle | None = None
+        self._socket: Any = transport.get_extra_info("socket")
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            with suppress(OSError):  # no TCP
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send, and see to it that the client reads."""
+        self._written += len(data)
+        self._transport.write(data)
+        if self._check_later is None:
+            self._taken_at = self._loop.time()
+            self._check_later = self._loop.call_later(self._seconds / _CHECKS, self._check)
+
+    def _check(self) -> None:
+        self._check_later = None
+        waiting = self._waiting()
+        if not waiting:
+            return
+        now = self._loop.time()
+        if self._written - waiting > self._taken:
+            self._taken, self._taken_at = self._written - waiting, now
+        if now - self._taken_at < self._seconds:
+            self._check_later = self._loop.call_later(self._seconds / _CHECKS, self._check)
+            return
+        log.info("a client has read nothing for %g s; its connection is closed", self._seconds)
+        self._transport.abort()
+
+    def _waiting(self) -> int:
+        """Bytes that the client's side has not taken; 0 when the connection is lost."""
+        waiting = self._transport.get_write_buffer_size()
+        # The socket is closed, or, on Windows, what the kernel has taken counts as read.
+        with suppress(OSError, ValueError, NameError):
+            waiting += int.from_bytes(fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return waiting

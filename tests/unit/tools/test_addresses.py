@@ -1,0 +1,84 @@
+"""Where the tools listen, and how they reach it."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+
+import pytest
+
+from tools import addresses, serve
+from tools.triton_server import free_ports
+
+
+@pytest.mark.parametrize(
+    ("host", "numbers", "reached", "shown"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.1:80"),
+        ("0.0.0.0", "0.0.0.0", "127.0.0.1", "0.0.0.0:80"),
+        ("localhost", "127.0.0.1", "127.0.0.1", "localhost:80"),
+        ("::1", "::1", "::1", "[::1]:80"),
+        ("[::1]", "::1", "::1", "[::1]:80"),
+        ("::", "::", "::1", "[::]:80"),
+        ("[::]", "::", "::1", "[::]:80"),
+    ],
+)
+def test_forms_of_an_address(host: str, numbers: str, reached: str, shown: str) -> None:
+    assert addresses.numbers_of(host) == numbers
+    assert addresses.local(host) == reached
+    assert addresses.at(host, 80) == shown
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_port_that_is_in_use(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(OSError, match=f"port {port} is in use"):
+            addresses.check_free(host, port)
+    addresses.check_free(host, port)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "::", "[::1]"])
+def test_ipv6(host: str) -> None:
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            addresses.check_free(host, port)
+    addresses.check_free(host, port)
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("192.0.2.1", "this machine has no address 192.0.2.1"),
+        ("2001:db8::1", "this machine has no address 2001:db8::1"),
+        ("no.such.name.invalid", "'no.such.name.invalid' is no address and no name"),
+        ("127.0.0.1:8001", "'127.0.0.1:8001' is no address and no name"),
+        ("", "'' is no address and no name"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--host", "--gateway-host"])
+def test_hosts_that_are_wrong(capsys: pytest.CaptureFixture[str], option: str, host: str, words: str) -> None:
+    grpc, http_port, metrics, gateway = map(str, free_ports(4))
+    ports = ["--grpc-port", grpc, "--http-port", http_port, "--metrics-port", metrics, "--gateway", gateway]
+    with pytest.raises(SystemExit):
+        serve.parse(["--checkpoint", ".", *ports, f"{option}={host}"])
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"{option}: {words}" in error and "in use" not in error
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy", "HTTP_PROXY"])
+def test_pages_of_this_machine_need_no_proxy(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with addresses.fetch(f"http://127.0.0.1:{server.server_port}/", timeout=10) as answer:
+            assert answer.status == 200
+        server.shutdown()

@@ -1,0 +1,79 @@
+"""Where a server of this machine may listen, and how a tool of the same machine reaches it."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import urllib.request
+from http.client import HTTPResponse
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class WrongHost(ValueError):
+    """A host on which this machine cannot listen; the text says why."""
+
+
+def numbers_of(host: str) -> str:
+    """The address of a host, which may be a name: `::1` of `[::1]`, `127.0.0.1` of `localhost`.
+
+    Raises:
+        WrongHost: it has none.
+    """
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        pass
+    try:
+        entries = socket.getaddrinfo(bare, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise WrongHost(f"{host!r} is no address and no name of one; 127.0.0.1 is for this machine alone") from None
+    return str(min(entries, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
+
+
+def check_free(host: str, port: int) -> None:
+    """Check that a server may listen at an address with a port.
+
+    Raises:
+        WrongHost: the address is no address of this machine.
+        OSError: the port is in use, or not allowed.
+    """
+    address = numbers_of(host)
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OverflowError:
+            raise OSError(f"{port} is no port; they end at 65535") from None
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise OSError(f"port {port} is in use") from None
+            if error.errno == errno.EACCES:
+                raise OSError(f"port {port} is for root alone; ports above 1023 are for all") from None
+            raise WrongHost(
+                f"this machine has no address {host}; 127.0.0.1 is for this machine alone, 0.0.0.0 is for all"
+            ) from None
+
+
+def local(host: str) -> str:
+    """The address at which this machine reaches a server that listens on `host`."""
+    address = numbers_of(host)
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+
+
+def at(host: str, port: int) -> str:
+    """`host:port`, with brackets around an address of IPv6."""
+    bare = host.removeprefix("[").removesuffix("]")
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+def fetch(url: str, timeout: float) -> HTTPResponse:
+    """The answer of a server of this machine, without the proxies that the environment names.
+
+    Raises:
+        OSError: there is none, or it is an error.
+    """
+    answer: HTTPResponse = _DIRECT.open(url, timeout=timeout)
+    return answer
