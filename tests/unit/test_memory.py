@@ -67,7 +67,7 @@ def test_only_the_text_embedding_of_the_checkpoint_stays_mapped(checkpoint_folde
     [area] = [area for address, area in mapped(file).items() if address not in before]
     size, resident_size = (int(re.search(rf"(?m)^{kind}: +(\d+) kB", area)[1]) for kind in ("Size", "Rss"))  # type: ignore[index]
     assert size > 4000 and resident_size < 500
-    assert talker.text_embedding.weight.dtype == torch.bfloat16
+    assert talker.model.text_embedding.weight.dtype == torch.bfloat16
 
 
 def test_loading_a_talker_does_not_import_the_compiler_of_torch(checkpoint_folder: CheckpointFactory) -> None:

@@ -88,7 +88,7 @@ def test_a_lower_precision_is_close(checkpoint: Checkpoint, precision: Precision
     for kind in ("fp32", precision):
         talker = talker_of(checkpoint, kind)
         cache = talker.stack.new_cache(1, 256)
-        hidden.append(talker.head(talker.stack.prefill(cache, 0, talker.embed_prompt(prompt).embeds)[None])[0])
+        hidden.append(talker.head.logits(talker.stack.prefill(cache, 0, talker.embed_prompt(prompt).embeds)[None])[0])
     error = float((hidden[0] - hidden[1]).std() / hidden[0].std())
     assert 0 < error < {"bf16": 0.03, "int8": 0.03, "int4": 0.5}[precision]
 
