@@ -25,7 +25,7 @@ from typing import Any
 from voice_clone_client import Cancelled, Chunk, InvalidArgument
 
 from .sentence_speech import SentenceChunk, SentenceSpeech, Speaker
-from .sentences import MAX_CHARACTERS, MIN_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
+from .sentences import MAX_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
 
 _COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
 
@@ -35,7 +35,7 @@ class Plan:
     """How a text is split, spoken and joined."""
 
     granularity: Granularity = "sentence"
-    min_characters: int = MIN_CHARACTERS
+    min_characters: int = 0
     """Of a sentence; see `SentenceSplitter`."""
     max_characters: int = MAX_CHARACTERS
     prefetch: int = 2

@@ -3,8 +3,8 @@
 The rules are those of Unicode's sentence boundaries (UAX #29), whose classes of stops, marks and letters cover all
 scripts, tailored for speech: the word before a full stop is considered too, a line break may end a sentence, and an
 uncertain boundary is none, because a missed one costs little and a wrong one is a pause inside a phrase. Each decision
-reads a bounded piece of the text, and is made once no further text could change it: the sentences of a text do not
-depend on its increments.
+reads a bounded piece of the text, and is made once no further text could change it: the sentences of a text, joined
+ones too, do not depend on its increments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .abbreviations import AT_END_TOO, BEFORE_NAME, BEFORE_NUMBER, BEFORE_ORDINA
 Granularity = Literal["sentence", "clause", "none"]
 Ending = Literal["cut", "clause", "sentence", "paragraph"]
 
-MIN_CHARACTERS = 12
+MIN_CHARACTERS = 12  # of a text that is whole from the start
 MAX_CHARACTERS = 400
 _LOOKAHEAD = 256  # characters after the longest sentence that may determine its end; no tag is longer
 
@@ -65,8 +65,11 @@ SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}%&]")
 _CHARACTER = regex.compile(r"\X")
 # What a model reads as a whole: a direction such as [whisper]; phonemes between their marks; any other mark, such as
 # the tag of a speaker, which holds until the next one.
-_PHONEMES = "<|phoneme_start|>"
-_TAG = regex.compile(r"\[[^\[\]\n]{1,254}\]|<\|phoneme_start\|>[^<\n]{1,200}<\|phoneme_end\|>|<\|[\w:]{1,30}\|>")
+_TAGS = {
+    "[": regex.compile(r"\[[^\[\]\n]{1,254}\]"),
+    "<|phoneme_start|>": regex.compile(r"<\|phoneme_start\|>[^<\n]{1,200}<\|phoneme_end\|>"),
+    "<|": regex.compile(r"<\|[\w:]{1,30}\|>"),
+}  # by their beginnings; none has another one of its kind inside
 _BEHIND_DIRECTION = regex.compile(r"\]\s*\Z")
 _SPEAKER = regex.compile(r"<\|speaker:\d+\|>")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
@@ -111,8 +114,8 @@ class SentenceSplitter:
 
     Args:
         granularity: the end of a sentence: a stop; a stop or a clause mark; only the end of the text.
-        min_characters: a shorter sentence is joined with the next one of its paragraph if both are in one increment; no
-            sentence waits for that.
+        min_characters: a shorter sentence is joined with the next one of its paragraph, the last one with the one
+            before. Sentences wait for that; 0 joins none, which is for a text that is spoken while it is written.
         max_characters: a longer sentence is cut: after a clause mark in its second half, else at white space, else
             between two graphemes. A longer grapheme or tag stays whole.
 
@@ -124,7 +127,7 @@ class SentenceSplitter:
         self,
         granularity: Granularity = "sentence",
         *,
-        min_characters: int = MIN_CHARACTERS,
+        min_characters: int = 0,
         max_characters: int = MAX_CHARACTERS,
     ) -> None:
         if granularity not in get_args(Granularity):
@@ -138,7 +141,8 @@ class SentenceSplitter:
         self._offset = 0  # the position of the rest in the whole text
         self._checked = 0  # the rest has no boundary up to here
         self._whole = WholeCharacters()
-        self._speaker = ""  # the tag that holds at the beginning of the rest
+        self._unjoined: list[Sentence] = []  # at most two, which a further sentence may change
+        self._speaker = ""  # the tag that holds at the beginning of the first sentence that was not returned
 
     def feed(self, text: str, final: bool = False) -> list[Sentence]:
         """Add to the text; returns the sentences that are certain now. `final` ends the text.
@@ -161,7 +165,7 @@ class SentenceSplitter:
             self._checked = 0
         self._text = self._text[at:]
         self._offset += at
-        return [self._with_speaker(sentence) for sentence in self._merged(found)]
+        return [self._with_speaker(sentence) for sentence in (self._joined(found, final) if self._min else found)]
 
     def _with_speaker(self, sentence: Sentence) -> Sentence:
         """A later sentence of the same speaker's begins with the tag that the first one has."""
@@ -191,12 +195,12 @@ class SentenceSplitter:
                 sure = full and bool(found["space"]) and (found["stop"] is not None or "\n" in found["space"])
             self._checked = max(found.end("space"), found.start() + 1)
             end = found.end("close")
-            in_tag = _in_tag(window, end, full or final)
-            if in_tag is None:
+            tag = _tag_around(window, end, full or final)
+            if tag is None:
                 self._checked = found.start()
                 return 0, "sentence"
             if (
-                not in_tag
+                not tag
                 and (sure or (found["next"] and self._ends(found, window)))
                 and end <= self._max
                 and SPOKEN.search(window, 0, end)
@@ -209,21 +213,25 @@ class SentenceSplitter:
         return (len(window), "sentence") if final else (0, "sentence")
 
     def _cut(self, window: str, certain: bool) -> tuple[int, Ending]:
-        """Position of the cut of a sentence that is too long; 0 while its first character is incomplete."""
+        """Position of the cut of a sentence that is too long; 0 while it is uncertain."""
         ends = [end for found in _CHARACTER.finditer(window[: self._max + 1]) if (end := found.end()) <= self._max]
-        if not ends:
-            end = _CHARACTER.match(window).end()
-            return (end, "cut") if certain or end < len(window) else (0, "cut")
-        outside = [end for end in ends if not _in_tag(window, end, True)]
+        ends = ends or [_CHARACTER.match(window).end()]
+        tags = [_tag_around(window, end, certain) for end in ends]
+        if None in tags or (ends[-1] == len(window) and not certain):
+            return 0, "cut"
+        outside = [end for end, tag in zip(ends, tags, strict=True) if not tag]
         if not outside:
-            return _TAG.match(window).end(), "cut"
+            end, tag = ends[0], tags[0]
+            while tag:
+                end, tag = tag, _tag_around(window, tag, certain)
+            return (0 if tag is None else end), "cut"
         # A direction goes with what follows it.
         ends = [end for end in outside if _BEHIND_DIRECTION.search(window, 0, end) is None] or outside
         clauses = {found.end() for found in _CLAUSE_END.finditer(window, 0, self._max + 1)}
         for end in reversed(ends):
             if end in clauses and end >= self._max // 2:
                 return end, "cut"
-        return next((end for end in reversed(ends) if window[end].isspace()), ends[-1]), "cut"
+        return next((end for end in reversed(ends) if window[end : end + 1].isspace()), ends[-1]), "cut"
 
     def _ends(self, found: Any, window: str) -> bool:
         """Whether a mark, or the end of a line, ends a sentence. The text after it is known."""
@@ -246,37 +254,40 @@ class SentenceSplitter:
             return not lower
         return True
 
-    def _merged(self, sentences: list[Sentence]) -> list[Sentence]:
-        merged: list[Sentence] = []
-        for index, sentence in enumerate(sentences):
-            before = merged[-1] if merged else None
-            last = index == len(sentences) - 1
-            if (
-                before is not None
-                and (len(before.text) < self._min or (last and len(sentence.text) < self._min))
-                and before.ending != "paragraph"
-                and sentence.end - before.start <= self._max
-            ):
-                gap = " " if before.end < sentence.start else ""
-                merged[-1] = replace(sentence, text=before.text + gap + sentence.text, start=before.start)
+    def _joined(self, sentences: list[Sentence], final: bool) -> list[Sentence]:
+        """Those that no further sentence can change any more, short ones joined."""
+        joined = self._unjoined
+        for sentence in sentences:
+            if joined and len(joined[-1].text) < self._min and self._may_join(joined[-1], sentence):
+                joined[-1] = _join(joined[-1], sentence)
             else:
-                merged.append(sentence)
-        return merged
+                joined.append(sentence)
+        if final and len(joined) > 1 and len(joined[-1].text) < self._min and self._may_join(*joined[-2:]):
+            joined[-2:] = [_join(*joined[-2:])]
+        certain = len(joined) if final else max(0, len(joined) - 2)
+        self._unjoined = joined[certain:]
+        return joined[:certain]
+
+    def _may_join(self, before: Sentence, sentence: Sentence) -> bool:
+        return before.ending != "paragraph" and sentence.end - before.start <= self._max
 
 
-def _in_tag(window: str, end: int, certain: bool) -> bool | None:
-    """Whether a position lies inside a tag; None while that is not known, because its bracket may still be closed."""
-    start = max(window.rfind("[", 0, end), window.rfind("<|", 0, end + 1))
-    if start < 0:
-        return False
-    found = _TAG.match(window, start)
-    if found is not None and (found.end() > end or found[0] != _PHONEMES):
-        return bool(found.end() > end)
-    if certain or len(window) >= start + _LOOKAHEAD:
-        return False
-    if found is not None:  # phonemes whose end may still come
-        return False if "\n" in window[found.end() :] else None
-    return None if window[start] == "[" and not any(mark in window[start + 1 :] for mark in "[]\n") else False
+def _join(before: Sentence, sentence: Sentence) -> Sentence:
+    gap = " " if before.end < sentence.start else ""
+    return replace(sentence, text=before.text + gap + sentence.text, start=before.start)
+
+
+def _tag_around(window: str, end: int, certain: bool) -> int | None:
+    """The end of the tag that a position lies inside, 0 if there is none; None while a tag may still be completed."""
+    around = 0
+    for begin, tag in _TAGS.items():
+        start = window.rfind(begin, 0, end - 1 + len(begin))
+        found = tag.match(window, start, partial=not certain) if start >= 0 else None
+        if found is not None and found.partial:
+            return None
+        if found is not None and found.end() > end:
+            around = max(around, found.end())
+    return around
 
 
 def _full_stop_ends(before: str, following: str, lower: bool) -> bool:

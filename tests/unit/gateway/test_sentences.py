@@ -84,7 +84,7 @@ def test_sentences_of_scripts_without_spaces(text: str) -> None:
 @pytest.mark.parametrize("text", SPACED + GLUED)
 def test_examples_come_out_the_same_letter_by_letter(text: str) -> None:
     text = text.replace("\n|", "\n").replace("|", " ")
-    letters = increments(SentenceSplitter(min_characters=0), text, [1] * len(text))
+    letters = increments(SentenceSplitter(), text, [1] * len(text))
     assert [sentence.text for sentence in letters] == split(text)
 
 
@@ -107,23 +107,26 @@ def test_examples_come_out_the_same_letter_by_letter(text: str) -> None:
 )
 def test_a_sentence_comes_as_soon_as_it_is_certain(increment: str, expected: list[str]) -> None:
     script = ["I have 3.", "14 apples. ", "S", "he left!", '"', " ", "T", "he end.\n", "\n", "Dr", ".", " A"]
-    splitter = SentenceSplitter(min_characters=0)
+    splitter = SentenceSplitter()
     for text in script[: script.index(increment)]:
         splitter.feed(text)
     assert [sentence.text for sentence in splitter.feed(increment)] == expected
 
 
-def test_a_short_sentence_joins_the_next_if_that_is_there_and_never_waits() -> None:
+def test_a_short_sentence_joins_the_next_and_the_last_one_joins_the_one_before() -> None:
     assert split("Yes. I will come at once. Ok.", least=12) == ["Yes. I will come at once. Ok."]
     assert split("I will come at once. Yes. You will come too.", least=12) == [
         "I will come at once.",
         "Yes. You will come too.",
     ]
-    splitter = SentenceSplitter(min_characters=12)
-    assert [sentence.text for sentence in splitter.feed("Yes. I")] == ["Yes."]
-    assert [sentence.text for sentence in splitter.feed(" will. You ")] == ["I will."]
+    assert split("Nobody has come yet. No. No.", least=12) == ["Nobody has come yet. No. No."]
+    assert split("Yes. But then it took us long.", least=12, most=26) == ["Yes.", "But then it took us long."]
     assert split("Title\n\nText.", least=12) == ["Title", "Text."], "paragraphs stay apart"
     assert split("你好。你好。", least=4) == ["你好。你好。"]
+
+
+def test_sentences_that_are_not_joined_do_not_wait() -> None:
+    assert [sentence.text for sentence in SentenceSplitter().feed("Yes. I will. You ")] == ["Yes.", "I will."]
 
 
 def test_a_long_sentence_is_cut_where_it_hurts_least() -> None:
@@ -197,17 +200,24 @@ PIECES = [
     "\n\n",
 ]
 PIECES += ["\u2029", "Dr.", "e.g.", "etc.", " 3. ", "\t", " " * 45, "\u0600", "ำ", "word ", "Word. "]
+PIECES += ["[a. b]", "<|speaker:1|>", "<|phoneme_start|>", "<|phoneme_end|>", "<|"]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=40)
 SIZES = st.lists(st.integers(1, 20), max_size=20)
 LENGTHS = st.sampled_from([1, 5, 20, 400])
 
 
-@given(TEXTS, SIZES, st.sampled_from(GRANULARITIES), LENGTHS)
-@example("x" * 395 + "     \nfoo", [401], "sentence", 400)
-@example("one. " + " " * 500 + "two", [1] * 600, "sentence", 400)
-def test_increments_do_not_matter(text: str, sizes: list[int], granularity: Granularity, most: int) -> None:
-    whole = SentenceSplitter(granularity, min_characters=0, max_characters=most).feed(text, final=True)
-    pieces = increments(SentenceSplitter(granularity, min_characters=0, max_characters=most), text, sizes)
+@given(TEXTS, SIZES, st.sampled_from(GRANULARITIES), LENGTHS, st.sampled_from([0, 1, 12]))
+@example("x" * 395 + "     \nfoo", [401], "sentence", 400, 0)
+@example("one. " + " " * 500 + "two", [1] * 600, "sentence", 400, 0)
+@example("aaaaaaaaa[a]", [11], "sentence", 1, 0)
+@example("a<|speaker:1|>", [5], "sentence", 1, 0)
+@example("aa<|phoneme_start|>k<|phoneme_end|>", [20], "none", 2, 0)
+@example("[\u0301a]", [2], "none", 1, 0)
+@example("Yes. I will come at once. No. No.", [5, 10], "sentence", 400, 12)
+def test_increments_do_not_matter(text: str, sizes: list[int], granularity: Granularity, most: int, least: int) -> None:
+    least = min(least, most)
+    whole = SentenceSplitter(granularity, min_characters=least, max_characters=most).feed(text, final=True)
+    pieces = increments(SentenceSplitter(granularity, min_characters=least, max_characters=most), text, sizes)
     assert pieces == whole
 
 
@@ -249,7 +259,7 @@ def test_no_sentence_ends_inside_a_tag(text: str) -> None:
     joined = text.replace("¦", " ")
     assert split(joined) == expected
     for size in (1, 3, 7):
-        splitter = SentenceSplitter(min_characters=0)
+        splitter = SentenceSplitter()
         found = increments(splitter, joined, [size] * (len(joined) // size))
         assert [sentence.text for sentence in found] == expected
 
@@ -278,7 +288,7 @@ def test_a_sentence_keeps_the_tag_of_its_speaker() -> None:
         "<|speaker:1|>Fine.",
         "<|speaker:1|>Thanks.",
     ]
-    splitter = SentenceSplitter(min_characters=0)
+    splitter = SentenceSplitter()
     found = increments(splitter, text, [4] * 12)
     assert [sentence.text for sentence in found] == split(text)
     assert all(sentence.text.endswith(text[sentence.start : sentence.end]) for sentence in found)
