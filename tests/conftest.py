@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 # The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
@@ -22,10 +21,12 @@ from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endl
 from tools.families.qwen3_tts.onnx_comparison import Loaded
 from tools.families.qwen3_tts.onnx_export import export_all
 
-pytest_plugins = ["tests.support.strict_run", "tests.support.thorough", "tests.support.work_shares"]
-
-hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
-hypothesis.settings.load_profile("no deadline")
+pytest_plugins = [
+    "tests.support.repeatable",
+    "tests.support.strict_run",
+    "tests.support.thorough",
+    "tests.support.work_shares",
+]
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes that tests start there and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -200,13 +200,14 @@ PIECES = [
     "\n\n",
 ]
 PIECES += ["\u2029", "Dr.", "e.g.", "etc.", " 3. ", "\t", " " * 45, "\u0600", "ำ", "word ", "Word. "]
-PIECES += ["[a. b]", "<|speaker:1|>", "<|phoneme_start|>", "<|phoneme_end|>", "<|"]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=40)
+TAGS = ["[a. b]", "<|speaker:1|>", "<|phoneme_start|>", "<|phoneme_end|>", "<|", "[" + "a. b " * 60]
+TAGGED_TEXTS = st.lists(st.sampled_from(PIECES + TAGS), max_size=60).map("".join)
 SIZES = st.lists(st.integers(1, 20), max_size=20)
 LENGTHS = st.sampled_from([1, 5, 20, 400])
 
 
-@given(TEXTS, SIZES, st.sampled_from(GRANULARITIES), LENGTHS, st.sampled_from([0, 1, 12]))
+@given(TEXTS | TAGGED_TEXTS, SIZES, st.sampled_from(GRANULARITIES), LENGTHS, st.sampled_from([0, 1, 12]))
 @example("x" * 395 + "     \nfoo", [401], "sentence", 400, 0)
 @example("one. " + " " * 500 + "two", [1] * 600, "sentence", 400, 0)
 @example("aaaaaaaaa[a]", [11], "sentence", 1, 0)
