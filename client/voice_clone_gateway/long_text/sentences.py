@@ -15,7 +15,17 @@ from typing import Any, Literal, get_args
 import regex
 from voice_clone_client.errors import InvalidArgument
 
-from .abbreviations import AT_END_TOO, BEFORE_NAME, BEFORE_NUMBER, BEFORE_ORDINAL
+from .abbreviations import (
+    ABBREVIATIONS,
+    BEFORE_DATE,
+    BEFORE_LABEL,
+    BEFORE_NAME,
+    BEFORE_NUMBER,
+    BEFORE_ORDINAL,
+    DATES,
+    MAYBE,
+    STARTS,
+)
 
 Granularity = Literal["sentence", "clause", "none"]
 Ending = Literal["cut", "clause", "sentence", "paragraph"]
@@ -57,6 +67,9 @@ _CONTINUES = regex.compile(
 _LOWER = regex.compile(r"\p{SB=Lower}")
 _CASED = regex.compile(r"[\p{SB=Lower}\p{SB=Upper}]")
 _LAST_WORD = regex.compile(r"(?:\s|^)\p{P}*(\S{1,24})\Z")
+_LAST_PART = regex.compile(r"[^-'’]*\Z")  # of l'ing, karl-marx-str
+_NEXT_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]*")
+_LABEL = regex.compile(r"\p{N}.*|\p{L}|[IVXLC]{2,6}", _FLAGS)
 _WORD_BEFORE = regex.compile(r"(?:[^\S\n]|^)(\S{1,24})[^\S\n]+\p{P}*\S+\Z")
 _LETTERS = regex.compile(r"(?:[\p{SB=Lower}\p{SB=Upper}]\.-?)*[\p{SB=Lower}\p{SB=Upper}]")
 _SMALL_NUMBER = regex.compile(r"\d{1,2}")
@@ -196,15 +209,11 @@ class SentenceSplitter:
             self._checked = max(found.end("space"), found.start() + 1)
             end = found.end("close")
             tag = _tag_around(window, end, full or final)
-            if tag is None:
+            ends = True if sure else self._ends(found, window, full or final)
+            if tag is None or ends is None:
                 self._checked = found.start()
                 return 0, "sentence"
-            if (
-                not tag
-                and (sure or (found["next"] and self._ends(found, window)))
-                and end <= self._max
-                and SPOKEN.search(window, 0, end)
-            ):
+            if not tag and ends and end <= self._max and SPOKEN.search(window, 0, end):
                 if _BLANK_LINE.search(found["space"]):
                     return end, "paragraph"
                 return end, "clause" if found["clause"] else "sentence"
@@ -233,10 +242,10 @@ class SentenceSplitter:
                 return end, "cut"
         return next((end for end in reversed(ends) if window[end : end + 1].isspace()), ends[-1]), "cut"
 
-    def _ends(self, found: Any, window: str) -> bool:
-        """Whether a mark, or the end of a line, ends a sentence. The text after it is known."""
+    def _ends(self, found: Any, window: str, certain: bool) -> bool | None:
+        """Whether a mark, or the end of a line, ends a sentence; None while that depends on further text."""
         stop, space, following = found["stop"], found["space"], found["next"]
-        if _CONTINUES.match(following):
+        if not following or _CONTINUES.match(following):
             return False
         lower = _LOWER.match(following) is not None
         if found["clause"]:
@@ -249,7 +258,7 @@ class SentenceSplitter:
             before = window[max(0, found.start() - 1) : found.start()]
             return "…" not in stop and bool(_UNSPACED.match(before) and _UNSPACED.match(following))
         if _DOT.fullmatch(stop):
-            return _full_stop_ends(window[: found.start()], following, lower)
+            return _full_stop_ends(window, found.start(), found.start("next"), lower, certain)
         if found["close"] or _DOTS.fullmatch(stop):  # "Stop!" she said ... and went on
             return not lower
         return True
@@ -290,21 +299,45 @@ def _tag_around(window: str, end: int, certain: bool) -> int | None:
     return around
 
 
-def _full_stop_ends(before: str, following: str, lower: bool) -> bool:
-    """Whether a full stop ends a sentence, given the text before it, the first letter after it, and that one's case."""
+def _full_stop_ends(window: str, stop: int, following: int, lower: bool, certain: bool) -> bool | None:
+    """Whether a full stop ends a sentence; None while the word after it is incomplete and matters.
+
+    Args:
+        stop: its position.
+        following: the position of the first letter after it, whose case is `lower`.
+        certain: no further text matters.
+    """
+    before = window[:stop]
     found = _LAST_WORD.search(before, max(0, len(before) - 32))
     word = found[1] if found else ""
     key = word.casefold()
-    if key in AT_END_TOO:
-        return not lower
-    if key in BEFORE_NAME or _LETTERS.fullmatch(word):
+    if key not in ABBREVIATIONS:
+        key = "str" if key.endswith("str") else _LAST_PART.search(key)[0]
+    if key in BEFORE_NAME or (key not in ABBREVIATIONS and _LETTERS.fullmatch(word)):
         return False
     if _SMALL_NUMBER.fullmatch(word):  # the third of October in German, or the mark of a list
         first = _WORD_BEFORE.search(before, max(0, len(before) - 32))
         return not lower and first is not None and first[1].casefold() not in BEFORE_ORDINAL
-    if key in BEFORE_NUMBER and (lower or following.isdecimal()):
-        return False
+    if key in ABBREVIATIONS:
+        if lower and key not in BEFORE_DATE:
+            return False
+        after = _NEXT_WORD.match(window, following)
+        if after.end() == len(window) and not certain:
+            return None
+        if not _ends_before(key, after[0]):
+            return False
     if lower:  # a boundary only in a text whose sentences begin with small letters
         first = _CASED.search(before)
         return first is not None and _LOWER.match(first[0]) is not None
     return True
+
+
+def _ends_before(abbreviation: str, word: str) -> bool:
+    """Whether an abbreviation that is none of `BEFORE_NAME` may end the sentence before this word."""
+    number = word[:1].isdecimal()
+    return not (
+        (abbreviation in MAYBE and word.casefold() not in STARTS)
+        or (abbreviation in BEFORE_NUMBER and number)
+        or (abbreviation in BEFORE_LABEL and _LABEL.fullmatch(word))
+        or (abbreviation in BEFORE_DATE and (number or word.casefold() in DATES))
+    )

@@ -7,6 +7,15 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 from voice_clone_client import InvalidArgument
+from voice_clone_gateway.long_text.abbreviations import (
+    ABBREVIATIONS,
+    BEFORE_DATE,
+    BEFORE_LABEL,
+    BEFORE_NAME,
+    BEFORE_NUMBER,
+    MAYBE,
+    STARTS,
+)
 from voice_clone_gateway.long_text.sentences import MAX_CHARACTERS, Granularity, Sentence, SentenceSplitter
 
 GRANULARITIES: tuple[Granularity, ...] = ("sentence", "clause", "none")
@@ -62,6 +71,20 @@ SPACED = [
     "สวัสดีครับ ผมชื่อ จอห์น วันนี้อากาศดี",
     "Yahoo. . .|Yes.",
     "Node.js is fine.|Use v2.0.1 now.",
+    "The call is Wed. March 3.|It starts at 5 p.m. Eastern and 7 a.m. Tuesday.",
+    "See Fig. A, Sec. C and Vol. II.|He sat.|No one came.|I saw the sun.",
+    "He lives at 40 Oak Ave. Suite 5.|Then Acme Inc. Ohio moved.|They sold Acme Inc.|It is gone.",
+    "Wir wohnen in der Lindenstr. 12, nahe der Karl-Marx-Str. Ecke Markt.|Kommt vorbei.",
+    "Er zahlte 5 Mio. Euro, dann 3 Mrd. Dollar.|Es sind 5 Mio.|Das ist viel.",
+    "Siehe Abb. A im Anhang.|Hr. Klein, Fa. Krause und die Gebr. Grimm sind da.",
+    "Rendez-vous au 12 av. Foch, pl. Monge.|Les Éts. Dupuis ouvrent.|Voir chap. B.",
+    "Ayer vi al Sr. García en la calle.|La Profa. Díaz vive en la Av. Libertador.",
+    "O Sr. Silva chegou.|O Exmo. Juiz mora na Av. Paulista.|Gosto de sol.",
+    "L'Ing. Conti e l'Avv. Neri abitano in P.zza Dante.|Due anni fa.|Poi basta.",
+    "На пл. Победы тов. Сидоров.|Им. Пушкина театр.|Это 5 млн. Рублей хватит.|Я дал им.|Потом ушёл.",
+    "Dhr. Jansen en mevr. Bakker.|Zie afb. A hier.|Het kost 5 mln. Euro.",
+    "Mieszka przy ul. Długiej, al. Róż.|Spotkałem p. Nowaka.|Zob. rys. A tutaj.|To 5 tys. Złotych.",
+    "he sat.|then he left on wed. march 3.",
 ]
 GLUED = [
     "你好！|今天天气很好。|3.14是圆周率；|我们走吧。|“真的吗？”|他说。",
@@ -162,6 +185,21 @@ def test_endings() -> None:
     ]
 
 
+def test_a_word_has_one_rule() -> None:
+    lists = (BEFORE_NAME, MAYBE, BEFORE_NUMBER, BEFORE_LABEL, BEFORE_DATE)
+    assert sum(map(len, lists)) == len(ABBREVIATIONS) and all(
+        word == word.casefold() for word in ABBREVIATIONS | STARTS
+    )
+
+
+def test_an_abbreviation_waits_for_the_next_word_if_that_matters() -> None:
+    splitter = SentenceSplitter()
+    assert splitter.feed("It is 5 p.m. T") == [] and splitter.feed("he") == []
+    assert [sentence.text for sentence in splitter.feed(" ")] == ["It is 5 p.m."]
+    assert splitter.feed("day ends at 5 p.m. East ") == []
+    assert [sentence.text for sentence in SentenceSplitter().feed("Mr. Hill left. T")] == ["Mr. Hill left."]
+
+
 def test_marks_alone_are_no_sentence_unless_the_text_has_no_other() -> None:
     assert split("---\n\nHello. (") == ["---\n\nHello. ("]
     assert split("") == split("  \n\n ") == []
@@ -199,7 +237,29 @@ PIECES = [
     "\r\n",
     "\n\n",
 ]
-PIECES += ["\u2029", "Dr.", "e.g.", "etc.", " 3. ", "\t", " " * 45, "\u0600", "ำ", "word ", "Word. "]
+PIECES += [
+    "\u2029",
+    "\u2028",
+    "\u0085",
+    "\r",
+    "p.m. ",
+    "Fig. ",
+    "no. ",
+    "Wed. ",
+    "East",
+    "Then",
+    "Str. ",
+    "Dr.",
+    "e.g.",
+    "etc.",
+    " 3. ",
+    "\t",
+    " " * 45,
+    "\u0600",
+    "ำ",
+    "word ",
+    "Word. ",
+]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=40)
 TAGS = ["[a. b]", "<|speaker:1|>", "<|phoneme_start|>", "<|phoneme_end|>", "<|", "[" + "a. b " * 60]
 TAGGED_TEXTS = st.lists(st.sampled_from(PIECES + TAGS), max_size=60).map("".join)
