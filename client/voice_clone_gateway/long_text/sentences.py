@@ -34,16 +34,19 @@ MIN_CHARACTERS = 12  # of a text that is whole from the start
 MAX_CHARACTERS = 400
 _LOOKAHEAD = 256  # characters after the longest sentence that may determine its end; no tag is longer
 
+LINE_ENDS = r"\n\x0b\x0c\r\x85\u2028\u2029"
+"""Inside the brackets of a pattern: the characters that end a line, as Unicode has them."""
+
 _FLAGS = regex.VERBOSE | regex.DOTALL | regex.VERSION1
 _STOP = r"[\p{SB=STerm}\p{SB=ATerm}…；]+"
 _CLAUSE = r"[\p{SB=SContinue}؛]+"
 # After a stop: closing marks and emoji, white space, marks that open the next sentence, its first letter. A quotation
 # mark that opens in one language and closes in another counts as closing only if no letter follows.
 _BREAK = r"""
-    (?: {marks} | (?= \s* (?:[\n\u2029]|\Z) ) )
+    (?: {marks} | (?= \s* (?:[{line_ends}]|\Z) ) )
     (?P<close>
-        (?: [\p{{Pe}}\p{{Pf}}*_] | [\p{{Pi}}"'`] (?= [\s\p{{P}}`]|\Z ) | [^\S\n\u2029] » (?= [\s\p{{P}}]|\Z ) )*
-        (?: [^\S\n\u2029]* (?&emoji) )*
+        (?: [\p{{Pe}}\p{{Pf}}*_] | [\p{{Pi}}"'`] (?= [\s\p{{P}}`]|\Z ) | [^\S{line_ends}] » (?= [\s\p{{P}}]|\Z ) )*
+        (?: [^\S{line_ends}]* (?&emoji) )*
     )
     (?P<space> \s* )
     (?P<open> [\p{{Ps}}\p{{Pi}}\p{{Pf}}\p{{Pd}}"'`*_\#>•+¿¡\s]* )
@@ -51,10 +54,11 @@ _BREAK = r"""
     (?(DEFINE) (?P<emoji> [\p{{Extended_Pictographic}}\p{{Regional_Indicator}}] [\uFE0F\u200D\p{{Emoji_Modifier}}]* ) )
 """
 _BREAKS: dict[str, Any] = {
-    "sentence": regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>(?!))"), _FLAGS),
-    "clause": regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>{_CLAUSE})"), _FLAGS),
+    name: regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>{clause})", line_ends=LINE_ENDS), _FLAGS)
+    for name, clause in (("sentence", "(?!)"), ("clause", _CLAUSE))
 }
-_BLANK_LINE = regex.compile(r"\n\s*\n|\u2029")
+_LINE_END = regex.compile(rf"[{LINE_ENDS}]")
+_BLANK_LINE = regex.compile(r"\R\s*\R|\u2029")  # \R takes \r\n as one
 _NEEDS_SPACE = regex.compile(r"[.!?․﹒‼‽⁇⁈⁉…]+")  # between letters these belong to a number, a name, an address
 _DOT = regex.compile(r"\p{SB=ATerm}")
 _DOTS = regex.compile(r"[\p{SB=ATerm}…]+")
@@ -70,7 +74,7 @@ _LAST_WORD = regex.compile(r"(?:\s|^)\p{P}*(\S{1,24})\Z")
 _LAST_PART = regex.compile(r"[^-'’]*\Z")  # of l'ing, karl-marx-str
 _NEXT_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]*")
 _LABEL = regex.compile(r"\p{N}.*|\p{L}|[IVXLC]{2,6}", _FLAGS)
-_WORD_BEFORE = regex.compile(r"(?:[^\S\n]|^)(\S{1,24})[^\S\n]+\p{P}*\S+\Z")
+_WORD_BEFORE = regex.compile(rf"(?:[^\S{LINE_ENDS}]|^)(\S{{1,24}})[^\S{LINE_ENDS}]+\p{{P}}*\S+\Z")
 _LETTERS = regex.compile(r"(?:[\p{SB=Lower}\p{SB=Upper}]\.-?)*[\p{SB=Lower}\p{SB=Upper}]")
 _SMALL_NUMBER = regex.compile(r"\d{1,2}")
 _LIST_MARK = regex.compile(r"[-*+•#>]")
@@ -79,8 +83,8 @@ _CHARACTER = regex.compile(r"\X")
 # What a model reads as a whole: a direction such as [whisper]; phonemes between their marks; any other mark, such as
 # the tag of a speaker, which holds until the next one.
 _TAGS = {
-    "[": regex.compile(r"\[[^\[\]\n]{1,254}\]"),
-    "<|phoneme_start|>": regex.compile(r"<\|phoneme_start\|>[^<\n]{1,200}<\|phoneme_end\|>"),
+    "[": regex.compile(rf"\[[^\[\]{LINE_ENDS}]{{1,254}}\]"),
+    "<|phoneme_start|>": regex.compile(rf"<\|phoneme_start\|>[^<{LINE_ENDS}]{{1,200}}<\|phoneme_end\|>"),
     "<|": regex.compile(r"<\|[\w:]{1,30}\|>"),
 }  # by their beginnings; none has another one of its kind inside
 _BEHIND_DIRECTION = regex.compile(r"\]\s*\Z")
@@ -205,7 +209,7 @@ class SentenceSplitter:
                 if not (full or final):
                     self._checked = found.start()
                     return 0, "sentence"
-                sure = full and bool(found["space"]) and (found["stop"] is not None or "\n" in found["space"])
+                sure = full and bool(found["space"]) and (found["stop"] is not None or _LINE_END.search(found["space"]))
             self._checked = max(found.end("space"), found.start() + 1)
             end = found.end("close")
             tag = _tag_around(window, end, full or final)

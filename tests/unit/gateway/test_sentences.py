@@ -185,6 +185,22 @@ def test_endings() -> None:
     ]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\u2028", "\u0085", "\x0b", "\x0c"])
+def test_characters_that_end_a_line(end: str) -> None:
+    text = f"A title{end}First line{end}wrapped here.{end}{end}[a{end}Next paragraph. b]{end}1. First{end}2. Second"
+    found = SentenceSplitter().feed(text, final=True)
+    assert [(sentence.text.replace(end, "\n"), sentence.ending) for sentence in found] == [
+        ("A title", "sentence"),
+        ("First line\nwrapped here.", "paragraph"),
+        ("[a", "sentence"),
+        ("Next paragraph. b]", "sentence"),
+        ("1. First", "sentence"),
+        ("2. Second", "sentence"),
+    ]
+    letters = increments(SentenceSplitter(), text, [1] * len(text))
+    assert letters == found
+
+
 def test_a_word_has_one_rule() -> None:
     lists = (BEFORE_NAME, MAYBE, BEFORE_NUMBER, BEFORE_LABEL, BEFORE_DATE)
     assert sum(map(len, lists)) == len(ABBREVIATIONS) and all(
