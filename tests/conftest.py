@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 # The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
@@ -21,10 +20,12 @@ from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endl
 from tools.families.qwen3_tts.onnx_comparison import Loaded
 from tools.families.qwen3_tts.onnx_export import export_all
 
-pytest_plugins = ["tests.support.strict_run", "tests.support.thorough", "tests.support.work_shares"]
-
-hypothesis.settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
-hypothesis.settings.load_profile("no deadline")
+pytest_plugins = [
+    "tests.support.repeatable",
+    "tests.support.strict_run",
+    "tests.support.thorough",
+    "tests.support.work_shares",
+]
 
 # tritonclient and urllib would ask a proxy of the environment for the servers that the tests start.
 LOCAL = "localhost,127.0.0.1,::1"

@@ -40,7 +40,7 @@ class SpeechRequest:
         voice_prompt: a bundle of one voice with its artifacts, as an export gives it.
         x_vector_only: True uses the speaker embedding alone, False insists on in-context cloning, None takes the
             best mode that the voice offers.
-        language: a language of the checkpoint, or `Auto`.
+        language: a language of the checkpoint by its name or code (`English`, `en-US`), or `Auto`.
         options: what only the family knows, by name; the family checks it.
         text_stream: an id that the caller made: more text follows by appends to the talker; `text` may have no words.
         owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.

@@ -14,7 +14,7 @@ class Knobs(TypedDict, total=False):
     """How the server speaks a text. A knob that is absent or None takes the default of the server's checkpoint."""
 
     language: str | None
-    """A language of the checkpoint, or `Auto`."""
+    """A language of the checkpoint by its name or code (`English`, `en`, `en-US`), or `Auto`."""
     seed: int | None
     """0..2**64-1; the same seed gives the same audio."""
     max_frames: int | None

@@ -70,7 +70,7 @@ class SpeechOptions(Strict):
     task_type: Literal["Base"] | None = None
     """The kind of speech; `Base` is cloning, the only one."""
     language: Text | None = None
-    """A language of the model, or `Auto`."""
+    """A language of the model by its name or code (`English`, `en`, `en-US`), or `Auto`."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """The same seed gives the same audio."""
     max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None

@@ -15,6 +15,7 @@ from .audio import find_format
 from .http.errors import HTTPFailure
 from .http.keys import Key
 from .long_text.long_speech import LongSpeech, Plan
+from .long_text.sentences import MIN_CHARACTERS
 from .retries import Retries
 from .schemas import SOURCES, SpeechOptions
 from .settings import Settings
@@ -176,7 +177,7 @@ async def open_speech(
     ordered = await order(app, client, options)
     if len(text) <= settings.sentence_characters:
         return speaker(app, client, hold).speak(text, **ordered.arguments), ordered.warnings
-    speech = LongSpeech(speaker(app, client, hold), long_plan(settings))
+    speech = LongSpeech(speaker(app, client, hold), long_plan(settings, min_characters=MIN_CHARACTERS))
     speech.end(text)
     speech.begin(ordered.arguments)
     return speech, ordered.warnings

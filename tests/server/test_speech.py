@@ -89,7 +89,7 @@ def test_greedy_needs_no_seed(client: Client, voice: str) -> None:
     assert is_same_audio(speak(client, voice=voice, **greedy)[0], speak(client, voice=voice, **greedy)[0])
 
 
-@pytest.mark.parametrize("language", ["English", "chinese", "GERMAN", "Auto", None])
+@pytest.mark.parametrize("language", ["English", "chinese", "GERMAN", "pt-BR", "Auto", None])
 def test_languages(client: Client, voice: str, language: str | None) -> None:
     speak(client, voice=voice, language=language)
 

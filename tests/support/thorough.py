@@ -28,6 +28,8 @@ THOROUGH = (
     "tests/unit/tools/test_compose.py",
     "tests/unit/tools/test_kubernetes.py",
     "tests/unit/tools/test_stopped_tools.py",
+    # runs of pytest in runs of pytest
+    "tests/unit/test_repeatable.py",
     # pages in a browser, programs of others
     "tests/server/gateway/test_apps.py",
     "tests/server/gateway/test_page.py",

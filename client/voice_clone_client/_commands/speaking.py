@@ -71,7 +71,7 @@ def add(commands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="clone by the speaker embedding alone; --no-x-vector-only requires in-context cloning",
     )
-    speak.add_argument("--language", help="a language of the checkpoint, or Auto")
+    speak.add_argument("--language", help="a language of the checkpoint, such as English, en or en-US, or Auto")
     for name, kind, text in _NUMBERS:
         speak.add_argument(_option(name), type=kind, metavar="N", help=text)
     for name, text in _SWITCHES:

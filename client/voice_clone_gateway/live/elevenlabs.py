@@ -15,10 +15,6 @@ from .config import StreamConfig
 from .vendor import Query, number, refused
 
 _FORMATS = {"pcm": "pcm", "mp3": "mp3", "ulaw": "mulaw", "alaw": "alaw", "opus": "opus"}
-_LANGUAGES = {
-    "zh": "Chinese", "en": "English", "ja": "Japanese", "ko": "Korean", "de": "German", "fr": "French",
-    "ru": "Russian", "pt": "Portuguese", "es": "Spanish", "it": "Italian",
-}  # fmt: skip
 _FALSE = ("false",)
 _EITHER = ("true", "false")
 _NOTHING = {  # options that ask for nothing that would change the audio, with such values
@@ -100,7 +96,7 @@ def configure(websocket: WebSocket, voice_id: str) -> tuple[StreamConfig, float 
     codec, _, rest = (query.take("output_format") or "mp3_44100_128").partition("_")
     if codec not in _FORMATS:
         raise refused("output_format", f"this gateway has {', '.join(_FORMATS)}, not {codec!r}")
-    model, language = query.take("model_id"), query.take("language_code")
+    model = query.take("model_id")
     idle = number("inactivity_timeout", query.take("inactivity_timeout"))
     if idle is not None and idle < 1:
         raise refused("inactivity_timeout", "it must be at least 1")
@@ -108,7 +104,7 @@ def configure(websocket: WebSocket, voice_id: str) -> tuple[StreamConfig, float 
         settings,
         voice=voice_id,
         model=None if model is None or model.startswith("eleven_") else model,
-        language=None if language is None else _LANGUAGES.get(language.lower().split("-")[0], language),
+        language=query.take("language_code"),
         response_format=_FORMATS[codec],
         sample_rate=number("output_format", rest.partition("_")[0]),
     )

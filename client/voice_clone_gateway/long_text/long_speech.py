@@ -28,7 +28,7 @@ from typing import Any
 from voice_clone_client import Cancelled, Chunk, InvalidArgument
 
 from .sentence_speech import SentenceChunk, SentenceSpeech, Speaker
-from .sentences import MAX_CHARACTERS, MIN_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
+from .sentences import MAX_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
 
 MOST_UNREAD = 10.0
 """Seconds of audio of one speech; while they wait to be read, nothing further of it is begun."""
@@ -41,7 +41,7 @@ class Plan:
     """How a text is split, spoken and joined."""
 
     granularity: Granularity = "sentence"
-    min_characters: int = MIN_CHARACTERS
+    min_characters: int = 0
     """Of a sentence; see `SentenceSplitter`."""
     max_characters: int = MAX_CHARACTERS
     prefetch: int = 2

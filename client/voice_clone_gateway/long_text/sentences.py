@@ -3,8 +3,8 @@
 The rules are those of Unicode's sentence boundaries (UAX #29), whose classes of stops, marks and letters cover all
 scripts, tailored for speech: the word before a full stop is considered too, a line break may end a sentence, and an
 uncertain boundary is none, because a missed one costs little and a wrong one is a pause inside a phrase. Each decision
-reads a bounded piece of the text, and is made once no further text could change it: the sentences of a text do not
-depend on its increments.
+reads a bounded piece of the text, and is made once no further text could change it: the sentences of a text, joined
+ones too, do not depend on its increments.
 """
 
 from __future__ import annotations
@@ -15,14 +15,27 @@ from typing import Any, Literal, get_args
 import regex
 from voice_clone_client.errors import InvalidArgument
 
-from .abbreviations import AT_END_TOO, BEFORE_NAME, BEFORE_NUMBER, BEFORE_ORDINAL
+from .abbreviations import (
+    ABBREVIATIONS,
+    BEFORE_DATE,
+    BEFORE_LABEL,
+    BEFORE_NAME,
+    BEFORE_NUMBER,
+    BEFORE_ORDINAL,
+    DATES,
+    MAYBE,
+    STARTS,
+)
 
 Granularity = Literal["sentence", "clause", "none"]
 Ending = Literal["cut", "clause", "sentence", "paragraph"]
 
-MIN_CHARACTERS = 12
+MIN_CHARACTERS = 12  # of a text that is whole from the start
 MAX_CHARACTERS = 400
 _LOOKAHEAD = 256  # characters after the longest sentence that may determine its end; no tag is longer
+
+LINE_ENDS = r"\n\x0b\x0c\r\x85\u2028\u2029"
+"""Inside the brackets of a pattern: the characters that end a line, as Unicode has them."""
 
 _FLAGS = regex.VERBOSE | regex.DOTALL | regex.VERSION1
 _STOP = r"[\p{SB=STerm}\p{SB=ATerm}…；]+"
@@ -30,10 +43,10 @@ _CLAUSE = r"[\p{SB=SContinue}؛]+"
 # After a stop: closing marks and emoji, white space, marks that open the next sentence, its first letter. A quotation
 # mark that opens in one language and closes in another counts as closing only if no letter follows.
 _BREAK = r"""
-    (?: {marks} | (?= \s* (?:[\n\u2029]|\Z) ) )
+    (?: {marks} | (?= \s* (?:[{line_ends}]|\Z) ) )
     (?P<close>
-        (?: [\p{{Pe}}\p{{Pf}}*_] | [\p{{Pi}}"'`] (?= [\s\p{{P}}`]|\Z ) | [^\S\n\u2029] » (?= [\s\p{{P}}]|\Z ) )*
-        (?: [^\S\n\u2029]* (?&emoji) )*
+        (?: [\p{{Pe}}\p{{Pf}}*_] | [\p{{Pi}}"'`] (?= [\s\p{{P}}`]|\Z ) | [^\S{line_ends}] » (?= [\s\p{{P}}]|\Z ) )*
+        (?: [^\S{line_ends}]* (?&emoji) )*
     )
     (?P<space> \s* )
     (?P<open> [\p{{Ps}}\p{{Pi}}\p{{Pf}}\p{{Pd}}"'`*_\#>•+¿¡\s]* )
@@ -41,10 +54,11 @@ _BREAK = r"""
     (?(DEFINE) (?P<emoji> [\p{{Extended_Pictographic}}\p{{Regional_Indicator}}] [\uFE0F\u200D\p{{Emoji_Modifier}}]* ) )
 """
 _BREAKS: dict[str, Any] = {
-    "sentence": regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>(?!))"), _FLAGS),
-    "clause": regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>{_CLAUSE})"), _FLAGS),
+    name: regex.compile(_BREAK.format(marks=rf"(?P<stop>{_STOP}) | (?P<clause>{clause})", line_ends=LINE_ENDS), _FLAGS)
+    for name, clause in (("sentence", "(?!)"), ("clause", _CLAUSE))
 }
-_BLANK_LINE = regex.compile(r"\n\s*\n|\u2029")
+_LINE_END = regex.compile(rf"[{LINE_ENDS}]")
+_BLANK_LINE = regex.compile(r"\R\s*\R|\u2029")  # \R takes \r\n as one
 _NEEDS_SPACE = regex.compile(r"[.!?․﹒‼‽⁇⁈⁉…]+")  # between letters these belong to a number, a name, an address
 _DOT = regex.compile(r"\p{SB=ATerm}")
 _DOTS = regex.compile(r"[\p{SB=ATerm}…]+")
@@ -57,7 +71,10 @@ _CONTINUES = regex.compile(
 _LOWER = regex.compile(r"\p{SB=Lower}")
 _CASED = regex.compile(r"[\p{SB=Lower}\p{SB=Upper}]")
 _LAST_WORD = regex.compile(r"(?:\s|^)\p{P}*(\S{1,24})\Z")
-_WORD_BEFORE = regex.compile(r"(?:[^\S\n]|^)(\S{1,24})[^\S\n]+\p{P}*\S+\Z")
+_LAST_PART = regex.compile(r"[^-'’]*\Z")  # of l'ing, karl-marx-str
+_NEXT_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]*")
+_LABEL = regex.compile(r"\p{N}.*|\p{L}|[IVXLC]{2,6}", _FLAGS)
+_WORD_BEFORE = regex.compile(rf"(?:[^\S{LINE_ENDS}]|^)(\S{{1,24}})[^\S{LINE_ENDS}]+\p{{P}}*\S+\Z")
 _LETTERS = regex.compile(r"(?:[\p{SB=Lower}\p{SB=Upper}]\.-?)*[\p{SB=Lower}\p{SB=Upper}]")
 _SMALL_NUMBER = regex.compile(r"\d{1,2}")
 _LIST_MARK = regex.compile(r"[-*+•#>]")
@@ -65,8 +82,11 @@ SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}%&]")
 _CHARACTER = regex.compile(r"\X")
 # What a model reads as a whole: a direction such as [whisper]; phonemes between their marks; any other mark, such as
 # the tag of a speaker, which holds until the next one.
-_PHONEMES = "<|phoneme_start|>"
-_TAG = regex.compile(r"\[[^\[\]\n]{1,254}\]|<\|phoneme_start\|>[^<\n]{1,200}<\|phoneme_end\|>|<\|[\w:]{1,30}\|>")
+_TAGS = {
+    "[": regex.compile(rf"\[[^\[\]{LINE_ENDS}]{{1,254}}\]"),
+    "<|phoneme_start|>": regex.compile(rf"<\|phoneme_start\|>[^<{LINE_ENDS}]{{1,200}}<\|phoneme_end\|>"),
+    "<|": regex.compile(r"<\|[\w:]{1,30}\|>"),
+}  # by their beginnings; none has another one of its kind inside
 _BEHIND_DIRECTION = regex.compile(r"\]\s*\Z")
 _SPEAKER = regex.compile(r"<\|speaker:\d+\|>")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
@@ -111,8 +131,8 @@ class SentenceSplitter:
 
     Args:
         granularity: the end of a sentence: a stop; a stop or a clause mark; only the end of the text.
-        min_characters: a shorter sentence is joined with the next one of its paragraph if both are in one increment; no
-            sentence waits for that.
+        min_characters: a shorter sentence is joined with the next one of its paragraph, the last one with the one
+            before. Sentences wait for that; 0 joins none, which is for a text that is spoken while it is written.
         max_characters: a longer sentence is cut: after a clause mark in its second half, else at white space, else
             between two graphemes. A longer grapheme or tag stays whole.
 
@@ -124,7 +144,7 @@ class SentenceSplitter:
         self,
         granularity: Granularity = "sentence",
         *,
-        min_characters: int = MIN_CHARACTERS,
+        min_characters: int = 0,
         max_characters: int = MAX_CHARACTERS,
     ) -> None:
         if granularity not in get_args(Granularity):
@@ -138,7 +158,8 @@ class SentenceSplitter:
         self._offset = 0  # the position of the rest in the whole text
         self._checked = 0  # the rest has no boundary up to here
         self._whole = WholeCharacters()
-        self._speaker = ""  # the tag that holds at the beginning of the rest
+        self._unjoined: list[Sentence] = []  # at most two, which a further sentence may change
+        self._speaker = ""  # the tag that holds at the beginning of the first sentence that was not returned
 
     def feed(self, text: str, final: bool = False) -> list[Sentence]:
         """Add to the text; returns the sentences that are certain now. `final` ends the text.
@@ -161,7 +182,7 @@ class SentenceSplitter:
             self._checked = 0
         self._text = self._text[at:]
         self._offset += at
-        return [self._with_speaker(sentence) for sentence in self._merged(found)]
+        return [self._with_speaker(sentence) for sentence in (self._joined(found, final) if self._min else found)]
 
     def _with_speaker(self, sentence: Sentence) -> Sentence:
         """A later sentence of the same speaker's begins with the tag that the first one has."""
@@ -188,19 +209,15 @@ class SentenceSplitter:
                 if not (full or final):
                     self._checked = found.start()
                     return 0, "sentence"
-                sure = full and bool(found["space"]) and (found["stop"] is not None or "\n" in found["space"])
+                sure = full and bool(found["space"]) and (found["stop"] is not None or _LINE_END.search(found["space"]))
             self._checked = max(found.end("space"), found.start() + 1)
             end = found.end("close")
-            in_tag = _in_tag(window, end, full or final)
-            if in_tag is None:
+            tag = _tag_around(window, end, full or final)
+            ends = True if sure else self._ends(found, window, full or final)
+            if tag is None or ends is None:
                 self._checked = found.start()
                 return 0, "sentence"
-            if (
-                not in_tag
-                and (sure or (found["next"] and self._ends(found, window)))
-                and end <= self._max
-                and SPOKEN.search(window, 0, end)
-            ):
+            if not tag and ends and end <= self._max and SPOKEN.search(window, 0, end):
                 if _BLANK_LINE.search(found["space"]):
                     return end, "paragraph"
                 return end, "clause" if found["clause"] else "sentence"
@@ -209,26 +226,30 @@ class SentenceSplitter:
         return (len(window), "sentence") if final else (0, "sentence")
 
     def _cut(self, window: str, certain: bool) -> tuple[int, Ending]:
-        """Position of the cut of a sentence that is too long; 0 while its first character is incomplete."""
+        """Position of the cut of a sentence that is too long; 0 while it is uncertain."""
         ends = [end for found in _CHARACTER.finditer(window[: self._max + 1]) if (end := found.end()) <= self._max]
-        if not ends:
-            end = _CHARACTER.match(window).end()
-            return (end, "cut") if certain or end < len(window) else (0, "cut")
-        outside = [end for end in ends if not _in_tag(window, end, True)]
+        ends = ends or [_CHARACTER.match(window).end()]
+        tags = [_tag_around(window, end, certain) for end in ends]
+        if None in tags or (ends[-1] == len(window) and not certain):
+            return 0, "cut"
+        outside = [end for end, tag in zip(ends, tags, strict=True) if not tag]
         if not outside:
-            return _TAG.match(window).end(), "cut"
+            end, tag = ends[0], tags[0]
+            while tag:
+                end, tag = tag, _tag_around(window, tag, certain)
+            return (0 if tag is None else end), "cut"
         # A direction goes with what follows it.
         ends = [end for end in outside if _BEHIND_DIRECTION.search(window, 0, end) is None] or outside
         clauses = {found.end() for found in _CLAUSE_END.finditer(window, 0, self._max + 1)}
         for end in reversed(ends):
             if end in clauses and end >= self._max // 2:
                 return end, "cut"
-        return next((end for end in reversed(ends) if window[end].isspace()), ends[-1]), "cut"
+        return next((end for end in reversed(ends) if window[end : end + 1].isspace()), ends[-1]), "cut"
 
-    def _ends(self, found: Any, window: str) -> bool:
-        """Whether a mark, or the end of a line, ends a sentence. The text after it is known."""
+    def _ends(self, found: Any, window: str, certain: bool) -> bool | None:
+        """Whether a mark, or the end of a line, ends a sentence; None while that depends on further text."""
         stop, space, following = found["stop"], found["space"], found["next"]
-        if _CONTINUES.match(following):
+        if not following or _CONTINUES.match(following):
             return False
         lower = _LOWER.match(following) is not None
         if found["clause"]:
@@ -241,59 +262,86 @@ class SentenceSplitter:
             before = window[max(0, found.start() - 1) : found.start()]
             return "…" not in stop and bool(_UNSPACED.match(before) and _UNSPACED.match(following))
         if _DOT.fullmatch(stop):
-            return _full_stop_ends(window[: found.start()], following, lower)
+            return _full_stop_ends(window, found.start(), found.start("next"), lower, certain)
         if found["close"] or _DOTS.fullmatch(stop):  # "Stop!" she said ... and went on
             return not lower
         return True
 
-    def _merged(self, sentences: list[Sentence]) -> list[Sentence]:
-        merged: list[Sentence] = []
-        for index, sentence in enumerate(sentences):
-            before = merged[-1] if merged else None
-            last = index == len(sentences) - 1
-            if (
-                before is not None
-                and (len(before.text) < self._min or (last and len(sentence.text) < self._min))
-                and before.ending != "paragraph"
-                and sentence.end - before.start <= self._max
-            ):
-                gap = " " if before.end < sentence.start else ""
-                merged[-1] = replace(sentence, text=before.text + gap + sentence.text, start=before.start)
+    def _joined(self, sentences: list[Sentence], final: bool) -> list[Sentence]:
+        """Those that no further sentence can change any more, short ones joined."""
+        joined = self._unjoined
+        for sentence in sentences:
+            if joined and len(joined[-1].text) < self._min and self._may_join(joined[-1], sentence):
+                joined[-1] = _join(joined[-1], sentence)
             else:
-                merged.append(sentence)
-        return merged
+                joined.append(sentence)
+        if final and len(joined) > 1 and len(joined[-1].text) < self._min and self._may_join(*joined[-2:]):
+            joined[-2:] = [_join(*joined[-2:])]
+        certain = len(joined) if final else max(0, len(joined) - 2)
+        self._unjoined = joined[certain:]
+        return joined[:certain]
+
+    def _may_join(self, before: Sentence, sentence: Sentence) -> bool:
+        return before.ending != "paragraph" and sentence.end - before.start <= self._max
 
 
-def _in_tag(window: str, end: int, certain: bool) -> bool | None:
-    """Whether a position lies inside a tag; None while that is not known, because its bracket may still be closed."""
-    start = max(window.rfind("[", 0, end), window.rfind("<|", 0, end + 1))
-    if start < 0:
-        return False
-    found = _TAG.match(window, start)
-    if found is not None and (found.end() > end or found[0] != _PHONEMES):
-        return bool(found.end() > end)
-    if certain or len(window) >= start + _LOOKAHEAD:
-        return False
-    if found is not None:  # phonemes whose end may still come
-        return False if "\n" in window[found.end() :] else None
-    return None if window[start] == "[" and not any(mark in window[start + 1 :] for mark in "[]\n") else False
+def _join(before: Sentence, sentence: Sentence) -> Sentence:
+    gap = " " if before.end < sentence.start else ""
+    return replace(sentence, text=before.text + gap + sentence.text, start=before.start)
 
 
-def _full_stop_ends(before: str, following: str, lower: bool) -> bool:
-    """Whether a full stop ends a sentence, given the text before it, the first letter after it, and that one's case."""
+def _tag_around(window: str, end: int, certain: bool) -> int | None:
+    """The end of the tag that a position lies inside, 0 if there is none; None while a tag may still be completed."""
+    around = 0
+    for begin, tag in _TAGS.items():
+        start = window.rfind(begin, 0, end - 1 + len(begin))
+        found = tag.match(window, start, partial=not certain) if start >= 0 else None
+        if found is not None and found.partial:
+            return None
+        if found is not None and found.end() > end:
+            around = max(around, found.end())
+    return around
+
+
+def _full_stop_ends(window: str, stop: int, following: int, lower: bool, certain: bool) -> bool | None:
+    """Whether a full stop ends a sentence; None while the word after it is incomplete and matters.
+
+    Args:
+        stop: its position.
+        following: the position of the first letter after it, whose case is `lower`.
+        certain: no further text matters.
+    """
+    before = window[:stop]
     found = _LAST_WORD.search(before, max(0, len(before) - 32))
     word = found[1] if found else ""
     key = word.casefold()
-    if key in AT_END_TOO:
-        return not lower
-    if key in BEFORE_NAME or _LETTERS.fullmatch(word):
+    if key not in ABBREVIATIONS:
+        key = "str" if key.endswith("str") else _LAST_PART.search(key)[0]
+    if key in BEFORE_NAME or (key not in ABBREVIATIONS and _LETTERS.fullmatch(word)):
         return False
     if _SMALL_NUMBER.fullmatch(word):  # the third of October in German, or the mark of a list
         first = _WORD_BEFORE.search(before, max(0, len(before) - 32))
         return not lower and first is not None and first[1].casefold() not in BEFORE_ORDINAL
-    if key in BEFORE_NUMBER and (lower or following.isdecimal()):
-        return False
+    if key in ABBREVIATIONS:
+        if lower and key not in BEFORE_DATE:
+            return False
+        after = _NEXT_WORD.match(window, following)
+        if after.end() == len(window) and not certain:
+            return None
+        if not _ends_before(key, after[0]):
+            return False
     if lower:  # a boundary only in a text whose sentences begin with small letters
         first = _CASED.search(before)
         return first is not None and _LOWER.match(first[0]) is not None
     return True
+
+
+def _ends_before(abbreviation: str, word: str) -> bool:
+    """Whether an abbreviation that is none of `BEFORE_NAME` may end the sentence before this word."""
+    number = word[:1].isdecimal()
+    return not (
+        (abbreviation in MAYBE and word.casefold() not in STARTS)
+        or (abbreviation in BEFORE_NUMBER and number)
+        or (abbreviation in BEFORE_LABEL and _LABEL.fullmatch(word))
+        or (abbreviation in BEFORE_DATE and (number or word.casefold() in DATES))
+    )

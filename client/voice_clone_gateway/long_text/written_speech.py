@@ -18,9 +18,9 @@ from voice_clone_client import Chunk
 
 from .long_speech import MOST_UNREAD, LongSpeech, Plan
 from .sentence_speech import SentenceChunk, SentenceSpeech, Speech
-from .sentences import SPOKEN, Sentence, WholeCharacters
+from .sentences import LINE_ENDS, SPOKEN, Sentence, WholeCharacters
 
-_SENTENCE_END = re.compile(r"(?:[.!?…]+[\"')\]»”’]*(?=\s)|[。!?]+[”」』)]*|\n)")
+_SENTENCE_END = re.compile(rf"(?:[.!?…]+[\"')\]»”’]*(?=\s)|[。!?]+[”」』)]*|[{LINE_ENDS}])")
 
 
 class Speaker(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ def fuzz(gateway: Gateway, folder: Path, *options: str) -> None:
     """One run; fails with its report."""
     command = [
         *(Path(sys.executable).with_name("schemathesis"), "run", f"{gateway.url}/openapi.json", "--no-color"),
+        *("--seed", str(random.getrandbits(32)), "--generation-database", "none"),  # pytest-randomly seeds `random`
         # Which fields go together no schema says: a contradiction is a 400 though each field is right.
         *("--exclude-checks", "positive_data_acceptance"),
         *options,

@@ -257,7 +257,7 @@ def test_options() -> None:
         async with calling(gateway, SEVERAL + query + "&seed=7&x_vector_only=true") as caller:
             await begin(caller, "a", "Ein Wort ")
         asked = gateway.double.speeches[0].options
-        assert {"language": "German", "seed": 7, "x_vector_only": True, "model": "qwen3_tts"}.items() <= asked.items()
+        assert {"language": "de", "seed": 7, "x_vector_only": True, "model": "qwen3_tts"}.items() <= asked.items()
 
     run(test)
 

@@ -16,7 +16,7 @@ from tests.support.speech_double import RATE, Double, samples_of
 
 TEXT = "The first one. The second sentence. And a third.\n\nAn end."
 SENTENCES = ["The first one.", "The second sentence.", "And a third.", "An end."]
-CUT = Plan(min_characters=0)
+CUT = Plan()
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -43,7 +43,7 @@ def started(double: Double, plan: Plan, text: str, **options: Any) -> LongSpeech
 def test_the_sentences_follow_each_other_without_a_gap(parallel: int) -> None:
     async def test() -> None:
         double = Double()
-        speech = started(double, Plan(min_characters=0, parallel=parallel), TEXT, seed=7, voice="ada")
+        speech = started(double, Plan(parallel=parallel), TEXT, seed=7, voice="ada")
         chunks = [chunk async for chunk in speech]
         seeds = [sentence_seed(7, index) for index in range(4)]
         assert double.texts == SENTENCES
@@ -95,7 +95,7 @@ def test_the_next_sentences_are_made_while_one_is_taken_and_no_more() -> None:
     async def test() -> None:
         double = Double()
         text = " ".join(f"Sentence number {index}." for index in range(50, 80))
-        speech = started(double, Plan(min_characters=0, prefetch=2), text)
+        speech = started(double, Plan(prefetch=2), text)
         await settle()
         assert len(double.speeches) == 3, "the first one and two ahead, though no chunk is taken"
         assert double.most_live == 1
@@ -113,7 +113,7 @@ def test_the_next_sentences_are_made_while_one_is_taken_and_no_more() -> None:
 def test_how_many_are_made_at_once(prefetch: int, parallel: int, at_once: int) -> None:
     async def test() -> None:
         double = Double(asyncio.Semaphore(0))
-        plan = Plan(min_characters=0, prefetch=prefetch, parallel=parallel)
+        plan = Plan(prefetch=prefetch, parallel=parallel)
         speech = started(double, plan, " ".join(["One sentence."] * 8))
         await settle()
         assert double.most_live == at_once
@@ -164,7 +164,7 @@ def test_closing_stops_everything() -> None:
     async def test() -> None:
         double = Double(asyncio.Semaphore(4))
         before = asyncio.all_tasks()
-        speech = started(double, Plan(min_characters=0, prefetch=3, parallel=2), TEXT)
+        speech = started(double, Plan(prefetch=3, parallel=2), TEXT)
         taken = [await anext(speech) for _ in range(2)]
         assert not taken[-1].final
         waiting = asyncio.ensure_future(anext(speech))
@@ -215,7 +215,7 @@ def test_nothing_is_made_before_it_begins() -> None:
 
 def test_pauses() -> None:
     async def test() -> None:
-        plan = Plan(min_characters=0, sentence_pause=0.1, paragraph_pause=0.25)
+        plan = Plan(sentence_pause=0.1, paragraph_pause=0.25)
         chunks = [chunk async for chunk in started(Double(), plan, TEXT, seed=1)]
         parts = [samples_of(text, sentence_seed(1, index)) for index, text in enumerate(SENTENCES)]
         short, long = np.zeros(2400, np.float32), np.zeros(6000, np.float32)
@@ -251,7 +251,7 @@ def test_the_report_states_its_progress() -> None:
 
 def test_limits() -> None:
     async def test() -> None:
-        speech = LongSpeech(Double(), Plan(min_characters=0, total_characters=20, total_sentences=2))
+        speech = LongSpeech(Double(), Plan(total_characters=20, total_sentences=2))
         speech.write("One here. ")
         with pytest.raises(InvalidArgument, match="at most 20 characters"):
             speech.write("x" * 11)

@@ -7,6 +7,15 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 from voice_clone_client import InvalidArgument
+from voice_clone_gateway.long_text.abbreviations import (
+    ABBREVIATIONS,
+    BEFORE_DATE,
+    BEFORE_LABEL,
+    BEFORE_NAME,
+    BEFORE_NUMBER,
+    MAYBE,
+    STARTS,
+)
 from voice_clone_gateway.long_text.sentences import MAX_CHARACTERS, Granularity, Sentence, SentenceSplitter
 
 GRANULARITIES: tuple[Granularity, ...] = ("sentence", "clause", "none")
@@ -62,6 +71,20 @@ SPACED = [
     "สวัสดีครับ ผมชื่อ จอห์น วันนี้อากาศดี",
     "Yahoo. . .|Yes.",
     "Node.js is fine.|Use v2.0.1 now.",
+    "The call is Wed. March 3.|It starts at 5 p.m. Eastern and 7 a.m. Tuesday.",
+    "See Fig. A, Sec. C and Vol. II.|He sat.|No one came.|I saw the sun.",
+    "He lives at 40 Oak Ave. Suite 5.|Then Acme Inc. Ohio moved.|They sold Acme Inc.|It is gone.",
+    "Wir wohnen in der Lindenstr. 12, nahe der Karl-Marx-Str. Ecke Markt.|Kommt vorbei.",
+    "Er zahlte 5 Mio. Euro, dann 3 Mrd. Dollar.|Es sind 5 Mio.|Das ist viel.",
+    "Siehe Abb. A im Anhang.|Hr. Klein, Fa. Krause und die Gebr. Grimm sind da.",
+    "Rendez-vous au 12 av. Foch, pl. Monge.|Les Éts. Dupuis ouvrent.|Voir chap. B.",
+    "Ayer vi al Sr. García en la calle.|La Profa. Díaz vive en la Av. Libertador.",
+    "O Sr. Silva chegou.|O Exmo. Juiz mora na Av. Paulista.|Gosto de sol.",
+    "L'Ing. Conti e l'Avv. Neri abitano in P.zza Dante.|Due anni fa.|Poi basta.",
+    "На пл. Победы тов. Сидоров.|Им. Пушкина театр.|Это 5 млн. Рублей хватит.|Я дал им.|Потом ушёл.",
+    "Dhr. Jansen en mevr. Bakker.|Zie afb. A hier.|Het kost 5 mln. Euro.",
+    "Mieszka przy ul. Długiej, al. Róż.|Spotkałem p. Nowaka.|Zob. rys. A tutaj.|To 5 tys. Złotych.",
+    "he sat.|then he left on wed. march 3.",
 ]
 GLUED = [
     "你好！|今天天气很好。|3.14是圆周率；|我们走吧。|“真的吗？”|他说。",
@@ -84,7 +107,7 @@ def test_sentences_of_scripts_without_spaces(text: str) -> None:
 @pytest.mark.parametrize("text", SPACED + GLUED)
 def test_examples_come_out_the_same_letter_by_letter(text: str) -> None:
     text = text.replace("\n|", "\n").replace("|", " ")
-    letters = increments(SentenceSplitter(min_characters=0), text, [1] * len(text))
+    letters = increments(SentenceSplitter(), text, [1] * len(text))
     assert [sentence.text for sentence in letters] == split(text)
 
 
@@ -107,23 +130,26 @@ def test_examples_come_out_the_same_letter_by_letter(text: str) -> None:
 )
 def test_a_sentence_comes_as_soon_as_it_is_certain(increment: str, expected: list[str]) -> None:
     script = ["I have 3.", "14 apples. ", "S", "he left!", '"', " ", "T", "he end.\n", "\n", "Dr", ".", " A"]
-    splitter = SentenceSplitter(min_characters=0)
+    splitter = SentenceSplitter()
     for text in script[: script.index(increment)]:
         splitter.feed(text)
     assert [sentence.text for sentence in splitter.feed(increment)] == expected
 
 
-def test_a_short_sentence_joins_the_next_if_that_is_there_and_never_waits() -> None:
+def test_a_short_sentence_joins_the_next_and_the_last_one_joins_the_one_before() -> None:
     assert split("Yes. I will come at once. Ok.", least=12) == ["Yes. I will come at once. Ok."]
     assert split("I will come at once. Yes. You will come too.", least=12) == [
         "I will come at once.",
         "Yes. You will come too.",
     ]
-    splitter = SentenceSplitter(min_characters=12)
-    assert [sentence.text for sentence in splitter.feed("Yes. I")] == ["Yes."]
-    assert [sentence.text for sentence in splitter.feed(" will. You ")] == ["I will."]
+    assert split("Nobody has come yet. No. No.", least=12) == ["Nobody has come yet. No. No."]
+    assert split("Yes. But then it took us long.", least=12, most=26) == ["Yes.", "But then it took us long."]
     assert split("Title\n\nText.", least=12) == ["Title", "Text."], "paragraphs stay apart"
     assert split("你好。你好。", least=4) == ["你好。你好。"]
+
+
+def test_sentences_that_are_not_joined_do_not_wait() -> None:
+    assert [sentence.text for sentence in SentenceSplitter().feed("Yes. I will. You ")] == ["Yes.", "I will."]
 
 
 def test_a_long_sentence_is_cut_where_it_hurts_least() -> None:
@@ -157,6 +183,37 @@ def test_endings() -> None:
         ("sentence", "sentence"),
         ("End", "sentence"),
     ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\u2028", "\u0085", "\x0b", "\x0c"])
+def test_characters_that_end_a_line(end: str) -> None:
+    text = f"A title{end}First line{end}wrapped here.{end}{end}[a{end}Next paragraph. b]{end}1. First{end}2. Second"
+    found = SentenceSplitter().feed(text, final=True)
+    assert [(sentence.text.replace(end, "\n"), sentence.ending) for sentence in found] == [
+        ("A title", "sentence"),
+        ("First line\nwrapped here.", "paragraph"),
+        ("[a", "sentence"),
+        ("Next paragraph. b]", "sentence"),
+        ("1. First", "sentence"),
+        ("2. Second", "sentence"),
+    ]
+    letters = increments(SentenceSplitter(), text, [1] * len(text))
+    assert letters == found
+
+
+def test_a_word_has_one_rule() -> None:
+    lists = (BEFORE_NAME, MAYBE, BEFORE_NUMBER, BEFORE_LABEL, BEFORE_DATE)
+    assert sum(map(len, lists)) == len(ABBREVIATIONS) and all(
+        word == word.casefold() for word in ABBREVIATIONS | STARTS
+    )
+
+
+def test_an_abbreviation_waits_for_the_next_word_if_that_matters() -> None:
+    splitter = SentenceSplitter()
+    assert splitter.feed("It is 5 p.m. T") == [] and splitter.feed("he") == []
+    assert [sentence.text for sentence in splitter.feed(" ")] == ["It is 5 p.m."]
+    assert splitter.feed("day ends at 5 p.m. East ") == []
+    assert [sentence.text for sentence in SentenceSplitter().feed("Mr. Hill left. T")] == ["Mr. Hill left."]
 
 
 def test_marks_alone_are_no_sentence_unless_the_text_has_no_other() -> None:
@@ -196,18 +253,48 @@ PIECES = [
     "\r\n",
     "\n\n",
 ]
-PIECES += ["\u2029", "Dr.", "e.g.", "etc.", " 3. ", "\t", " " * 45, "\u0600", "ำ", "word ", "Word. "]
+PIECES += [
+    "\u2029",
+    "\u2028",
+    "\u0085",
+    "\r",
+    "p.m. ",
+    "Fig. ",
+    "no. ",
+    "Wed. ",
+    "East",
+    "Then",
+    "Str. ",
+    "Dr.",
+    "e.g.",
+    "etc.",
+    " 3. ",
+    "\t",
+    " " * 45,
+    "\u0600",
+    "ำ",
+    "word ",
+    "Word. ",
+]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=40)
+TAGS = ["[a. b]", "<|speaker:1|>", "<|phoneme_start|>", "<|phoneme_end|>", "<|", "[" + "a. b " * 60]
+TAGGED_TEXTS = st.lists(st.sampled_from(PIECES + TAGS), max_size=60).map("".join)
 SIZES = st.lists(st.integers(1, 20), max_size=20)
 LENGTHS = st.sampled_from([1, 5, 20, 400])
 
 
-@given(TEXTS, SIZES, st.sampled_from(GRANULARITIES), LENGTHS)
-@example("x" * 395 + "     \nfoo", [401], "sentence", 400)
-@example("one. " + " " * 500 + "two", [1] * 600, "sentence", 400)
-def test_increments_do_not_matter(text: str, sizes: list[int], granularity: Granularity, most: int) -> None:
-    whole = SentenceSplitter(granularity, min_characters=0, max_characters=most).feed(text, final=True)
-    pieces = increments(SentenceSplitter(granularity, min_characters=0, max_characters=most), text, sizes)
+@given(TEXTS | TAGGED_TEXTS, SIZES, st.sampled_from(GRANULARITIES), LENGTHS, st.sampled_from([0, 1, 12]))
+@example("x" * 395 + "     \nfoo", [401], "sentence", 400, 0)
+@example("one. " + " " * 500 + "two", [1] * 600, "sentence", 400, 0)
+@example("aaaaaaaaa[a]", [11], "sentence", 1, 0)
+@example("a<|speaker:1|>", [5], "sentence", 1, 0)
+@example("aa<|phoneme_start|>k<|phoneme_end|>", [20], "none", 2, 0)
+@example("[\u0301a]", [2], "none", 1, 0)
+@example("Yes. I will come at once. No. No.", [5, 10], "sentence", 400, 12)
+def test_increments_do_not_matter(text: str, sizes: list[int], granularity: Granularity, most: int, least: int) -> None:
+    least = min(least, most)
+    whole = SentenceSplitter(granularity, min_characters=least, max_characters=most).feed(text, final=True)
+    pieces = increments(SentenceSplitter(granularity, min_characters=least, max_characters=most), text, sizes)
     assert pieces == whole
 
 
@@ -249,7 +336,7 @@ def test_no_sentence_ends_inside_a_tag(text: str) -> None:
     joined = text.replace("¦", " ")
     assert split(joined) == expected
     for size in (1, 3, 7):
-        splitter = SentenceSplitter(min_characters=0)
+        splitter = SentenceSplitter()
         found = increments(splitter, joined, [size] * (len(joined) // size))
         assert [sentence.text for sentence in found] == expected
 
@@ -278,7 +365,7 @@ def test_a_sentence_keeps_the_tag_of_its_speaker() -> None:
         "<|speaker:1|>Fine.",
         "<|speaker:1|>Thanks.",
     ]
-    splitter = SentenceSplitter(min_characters=0)
+    splitter = SentenceSplitter()
     found = increments(splitter, text, [4] * 12)
     assert [sentence.text for sentence in found] == split(text)
     assert all(sentence.text.endswith(text[sentence.start : sentence.end]) for sentence in found)

@@ -75,18 +75,19 @@ def test_parts() -> None:
     asyncio.run(test())
 
 
-def test_a_pause_at_the_end_of_a_sentence_ends_a_part() -> None:
+@pytest.mark.parametrize("end", [".", "\r", "\u2028", "\u0085"])
+def test_a_pause_at_the_end_of_a_sentence_or_line_ends_a_part(end: str) -> None:
     async def test() -> None:
         double = Double()
         speech = WrittenSpeech(double, Plan(), flush_after=0.02)
         speech.begin(OPTIONS)
         speech.write("The fi")
         await asyncio.sleep(0.05)
-        speech.write("rst.")
+        speech.write("rst" + end)
         await asyncio.sleep(0.05)
         speech.end("Another.")
         await chunks_of(speech)
-        assert double.texts == ["The first.", "Another."]
+        assert double.texts == ["The first" + end, "Another."]
         speech.close()
 
     asyncio.run(test())

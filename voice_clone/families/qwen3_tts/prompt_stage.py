@@ -13,6 +13,7 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.options import OPTIONS
 from voice_clone.families.qwen3_tts.prompt import mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.languages import find_language, list_languages
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
 from voice_clone.stages import Prepared, check_reference, max_chunk_frames
@@ -115,9 +116,9 @@ def language_id(language: str | None, config: Qwen3TTSConfig) -> int | None:
     Raises:
         InvalidArgument: the checkpoint does not speak it.
     """
-    name = (language or "auto").strip().lower()
-    if name not in config.languages:
-        known = ", ".join(known.title() for known in config.languages)
+    name = find_language(language, config.languages)
+    if name is None:
+        known = list_languages(config.languages)
         raise InvalidArgument(f"language {language!r} is unknown; this checkpoint has {known}")
     return None if name == "auto" else config.talker.codec_language_id[name]
 

@@ -69,9 +69,21 @@ def test_languages(config: Qwen3TTSConfig) -> None:
     assert language_id(None, config) is None
     assert language_id(" AUTO ", config) is None
     assert language_id("English", config) == config.talker.codec_language_id["english"]
-    for unknown in ("Klingon", "sichuan_dialect"):
-        with pytest.raises(InvalidArgument, match="English"):
+    for unknown in ("Klingon", "sichuan_dialect", "tlh", "en US", "en-", "english-US", "-", "e"):
+        with pytest.raises(InvalidArgument, match=r"Auto, Chinese \(zh\), English \(en\)"):
             language_id(unknown, config)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("en", "english"), ("en-US", "english"), ("EN_gb", "english"), ("eng", "english"), ("pt-BR", "portuguese"),
+        ("zh-Hans-CN", "chinese"), ("cmn", "chinese"), ("de-AT", "german"), ("ger", "german"), ("fr-CA", "french"),
+        ("es-419", "spanish"), ("it", "italian"), ("ja-JP", "japanese"), ("ko", "korean"), (" ru ", "russian"),
+    ],
+)  # fmt: skip
+def test_codes_of_languages(config: Qwen3TTSConfig, code: str, name: str) -> None:
+    assert language_id(code, config) == config.talker.codec_language_id[name]
 
 
 @pytest.mark.parametrize(
