@@ -37,6 +37,7 @@ _SPEECH = (200.0, 3000.0)  # Hz: hum is below, and above codecs do not keep the 
 
 _MOST_PARTS = 64  # of a file that was joined
 
+_MOST_CHUNKS = 4096  # that are looked at, of a WAV file
 _UNKNOWN_SIZE = 1 << 30  # bytes: more than a clip has. Recorders that stream write this, or any larger number
 _MPEG_LAYER_3 = 0x55  # WAV files of this codec hold an MP3 file
 
@@ -54,6 +55,7 @@ _TAG_HEAD = 32  # bytes, of which the decoder may have taken some for a frame
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")  # texts at the end of MP3 files
 
 _PAGE = struct.Struct("<4sBBqIIIB")  # the head of a page of an OGG file
+_MOST_PAGES = 1 << 16  # that are looked at
 _FIRST_PAGE = 2  # a page's flag
 
 
@@ -220,7 +222,9 @@ _ENDIAN = {b"RIFF": "<", b"RF64": "<", b"RIFX": ">"}
 
 def _chunks(encoded: bytes, at: int, endian: str = "<") -> Iterator[tuple[bytes, int, int]]:
     """Names, places and sizes of the chunks of a WAV file, from one on."""
-    while at + 8 <= len(encoded):
+    for _ in range(_MOST_CHUNKS):
+        if at + 8 > len(encoded):
+            return
         name, (size,) = encoded[at : at + 4], struct.unpack_from(endian + "I", encoded, at + 4)
         yield name, at + 8, size
         at += 8 + size + size % 2
@@ -421,7 +425,9 @@ def _read_mp3(encoded: bytes, most: int) -> Samples:
 def _pages(encoded: bytes) -> Iterator[tuple[int, int, int]]:
     """Place, end and flags of each page."""
     at = encoded.find(b"OggS")
-    while 0 <= at <= len(encoded) - _PAGE.size:
+    for _ in range(_MOST_PAGES):
+        if not 0 <= at <= len(encoded) - _PAGE.size:
+            return
         _, _, flags, _, _, _, _, segments = _PAGE.unpack_from(encoded, at)
         body = at + _PAGE.size + segments
         end = body + sum(encoded[at + _PAGE.size : body])
