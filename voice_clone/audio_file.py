@@ -50,6 +50,7 @@ _FIRST_FRAME = re.compile(  # of an MP3 that is no sound but a header: sync, sid
 _FIRST_BYTES = 4096  # in which the first frame begins
 _MANY_FRAMES = 1 << 24  # more than a clip has; the largest number that the decoder believes is 2^30
 _PADDING = 4095  # samples at the end that the header of an MP3 may cut off
+_MOST_READS = 50_000  # of a file: two a frame, of which the longest clip has a few thousand
 _ENDLESS = 1 << 36  # bytes
 _TAG_HEAD = 32  # bytes, of which the decoder may have taken some for a frame
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")  # texts at the end of MP3 files
@@ -341,6 +342,7 @@ class _Endless(io.BytesIO):
     """
 
     whole, torn = 0, False
+    _reads = 0
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return super().seek(_ENDLESS + offset) if whence == io.SEEK_END else super().seek(offset, whence)
@@ -351,6 +353,9 @@ class _Endless(io.BytesIO):
             buffer[:] = bytes(wanted)
             self.seek(at + wanted)
             return wanted
+        self._reads += 1
+        if self._reads > _MOST_READS:
+            return 0
         given = super().readinto(buffer)
         if wanted > 4:  # a frame but for its header, which has four
             self.torn = given < wanted

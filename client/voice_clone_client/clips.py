@@ -34,6 +34,7 @@ _PADDING = 0.1  # seconds: codecs fill up their last frame
 _HEAD = 64  # bytes that tell the kind of a file
 _MAX_RATE = 192_000  # Hz
 _STEREO_RATE = 48_000  # Hz: two channels of more would make files that the server finds too big
+_MOST_FRAMES = 20_000  # the shortest that a codec of speech has, of 2.5 ms, are fewer in the longest clip
 _SHORT = 0.5  # seconds that a header may promise too much: codecs count their delay in different ways
 _PROTECTED = ("enca", "drms")  # types of encrypted audio tracks in MP4
 _SCHEME = (b"sinf", b"schm", b"frma")  # boxes that say how a track of an MP4 file is encrypted
@@ -170,7 +171,9 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
     stream.codec_context.thread_count = 1
     resampler: AudioResampler | None = None
     samples = 0
-    for frame in itertools.chain(opened.decode(stream), [None]):  # None: what the resampler still holds
+    for count, frame in enumerate(itertools.chain(opened.decode(stream), [None])):  # None: what the resampler holds
+        if count > _MOST_FRAMES:
+            raise ValueError("frames of a few samples, which take too long to decode")
         if frame is not None and frame.sample_rate > _MAX_RATE:
             raise InvalidArgument(f"the audio's sample rate is {frame.sample_rate} Hz; at most {_MAX_RATE} are allowed")
         if resampler is None:
@@ -178,8 +181,11 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
                 return
             stereo = frame.layout.nb_channels > 1
             rate = min(frame.sample_rate, _STEREO_RATE) if stereo else frame.sample_rate
-            resampler = AudioResampler(format="fltp", layout="stereo" if stereo else None, rate=rate)
+            layout = "stereo" if stereo else "mono"
+            resampler = AudioResampler(format="fltp", layout=layout, rate=rate)
         for plain in resampler.resample(frame):
+            if (plain.layout.name, plain.sample_rate) != (layout, rate):  # it lets through what it does not convert
+                raise ValueError("another number of channels, or another sample rate")
             block = np.ascontiguousarray(plain.to_ndarray().T, np.float32)
             samples += len(block)
             if samples > (LONGEST + _PADDING) * plain.sample_rate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -325,3 +326,73 @@ def test_of_other_channels_the_mean_is_taken(others: list[NDArray[np.float64]]) 
 def test_three_channels_that_cancel_each_other_out() -> None:
     file = encode(np.stack([0.4 * SAMPLES, 0.4 * SAMPLES, -0.8 * SAMPLES], axis=1), "WAV", "FLOAT")
     assert decode(file).losses.channel == 3
+
+
+# Damage
+
+
+TELEPHONE_CLIPS = {codec: encode(soxr.resample(SAMPLES, RATE, 8_000), "WAV", codec, 8_000) for codec in TELEPHONE}
+JOINED = {f"joined {name}": CLIPS[name] * 2 for name in ("wav", "flac", "ogg", "mp3")}
+DAMAGED = {
+    **CLIPS,
+    **TELEPHONE_CLIPS,
+    **JOINED,
+    "frames": without_header(CLIPS["mp3"]),
+    "sizes": with_sizes(CLIPS["wav"], 0),
+}
+
+
+def damaged(data: bytes, rng: np.random.Generator) -> bytes:
+    """The file with wrong bytes, cut off, without a piece, or with a foreign piece."""
+    kind, (first, second) = rng.integers(5), sorted(rng.integers(1, len(data), 2))
+    if kind < 2:
+        torn = bytearray(data)
+        for at in rng.integers(0, len(data) if kind else 200, rng.integers(1, 9)):
+            torn[at] = rng.integers(256)
+        return bytes(torn)
+    return (data[:first], data[:first] + data[second:], data[:first] + rng.bytes(999) + data[first:])[kind - 2]
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_gives_a_clip_or_an_error_of_ours(name: str) -> None:
+    rng = np.random.default_rng(len(name))
+    for _ in range(15):
+        try:
+            clip = decode(damaged(DAMAGED[name], rng))
+        except InvalidArgument:
+            continue
+        assert np.isfinite(clip.waveform).all() and 1.0 <= clip.seconds <= 30.0
+
+
+HEAD = CLIPS["wav"][:36]
+CHUNK, PAGE = b"abcd" + bytes(4), struct.pack("<4sBBqIIIB", b"OggS", 0, 0, 0, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [
+        (HEAD, CHUNK),
+        (HEAD + b"data" + bytes(4), CHUNK),
+        (CLIPS["wav"], CHUNK),
+        (CLIPS["wav"], encode(SAMPLES[:1], "WAV", "PCM_16")),
+        (CLIPS["ogg"], PAGE),
+        (CLIPS["ogg"], PAGE[:5] + b"\2" + PAGE[6:] + PAGE),
+        (CLIPS["flac"], b"fLaC\0\0\0\x22" + bytes(40)),
+        (CLIPS["mp3"], b"ID3\4\0\0\0\0\0\0"),
+    ],
+)
+def test_a_million_small_pieces_are_not_looked_at_one_by_one(
+    start: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = 0
+    real = soundfile.SoundFile
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(soundfile, "SoundFile", counted)
+    with contextlib.suppress(InvalidArgument):
+        decode(start + piece * ((10 << 20) // len(piece) - len(start)))
+    assert opened < 2000

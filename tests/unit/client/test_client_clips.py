@@ -99,6 +99,26 @@ def test_more_channels_or_a_higher_rate_than_the_server_takes_become_two_at_48_k
     assert abs(info.frames - len(SAMPLES) / 2) < 10
 
 
+def test_a_file_of_packets_of_one_sample_is_given_up() -> None:
+    """Each of them costs as much as one of a thousand."""
+    caf = bytearray(phone_clip("recorder.caf"))
+    at = caf.index(b"lpcm") + 8  # bytes and samples of a packet
+    assert struct.unpack_from(">II", caf, at) == (2, 1)
+    struct.pack_into(">I", caf, at + 4, 0xD401)
+    with pytest.raises(InvalidArgument, match=r"a CAF file, but damaged after 0\.5 s"):
+        readable(bytes(caf))
+
+
+def test_a_clip_whose_channels_change_is_given_up() -> None:
+    def adts(channels: int) -> bytes:
+        command = ["ffmpeg", "-v", "error", "-i", str(CLIP), "-ac", str(channels), "-c:a", "aac", "-f", "adts", "-"]
+        return subprocess.run(command, capture_output=True, check=True).stdout
+
+    assert len(readable(adts(1) * 2)) > 1.9 * len(readable(adts(1)))
+    with pytest.raises(InvalidArgument, match=r"an AAC file, but damaged after 5\.\d s"):
+        readable(adts(1) + adts(2))
+
+
 def test_a_video_is_its_sound() -> None:
     samples, rate = read(readable(made("video.mp4", picture=True)))
     assert is_same_sound(samples, rate)
