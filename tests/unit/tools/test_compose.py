@@ -64,6 +64,14 @@ def test_nobody_else_reaches_a_port_unless_the_gateway_has_keys() -> None:
     assert interpolated(ports["gateway"][0], **words) == "0.0.0.0:8080:8080"
 
 
+def test_our_containers_have_no_privileges() -> None:
+    ours = [service for service in COMPOSE["services"].values() if "build" in service]
+    assert len(ours) == 2
+    for service in ours:
+        assert service["security_opt"] == ["no-new-privileges:true"] and service["cap_drop"] == ["ALL"]
+    assert COMPOSE["services"]["gateway"]["read_only"] and COMPOSE["services"]["gateway"]["tmpfs"] == ["/tmp"]
+
+
 def test_without_a_gpu_only_the_gpu_s_part_differs() -> None:
     [(name, server)] = CPU["services"].items()
     base = COMPOSE["services"][name]
