@@ -18,23 +18,14 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from voice_clone.audio_file import MIME_TYPES as _FORMATS
+from voice_clone.audio_file import Samples, SoundFileError, openable, read_samples, riff_codec
 from voice_clone.errors import InvalidArgument
 
 MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
 MAX_CHANNELS = 8
 _SILENT = 1e-3  # -60 dBFS: nobody hears a clip whose loudest sample is softer
 MAX_PEAK = 100.0  # 40 dB above full scale: float files may exceed 1 a little, and what is far beyond is no audio
-_UNKNOWN = 1 << 62  # more samples than any file has: libsndfile does not know their number
-_TOTAL_SAMPLES = 21  # bytes from the beginning of a FLAC file to their number
-_BLOCK = 1 << 16  # frames decoded at a time: bounds memory whatever the number of channels
-_FORMATS = {
-    "WAV": "audio/wav",
-    "WAVEX": "audio/wav",
-    "RF64": "audio/wav",
-    "FLAC": "audio/flac",
-    "OGG": "audio/ogg",
-    "MP3": "audio/mpeg",
-}
 MIME_TYPES = frozenset(_FORMATS.values())
 
 
@@ -43,6 +34,33 @@ _FOREIGN = (  # offset, first bytes and kind of files that phones and browsers m
     (0, b"\x1aE\xdf\xa3", "a WebM or Matroska file"),
     (0, b"#!AMR", "an AMR file"),
 )
+
+
+_WAV_CODECS_READ = frozenset({0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x40, 0x55})
+_WAV_CODECS = {  # by the number in the header
+    0x14: "G.723",
+    0x15: "DSP Group TrueSpeech G.723",
+    0x16: "G.723",
+    0x20: "Yamaha ADPCM",
+    0x22: "TrueSpeech",
+    0x42: "G.723.1",
+    0x45: "G.726",
+    0x50: "MPEG layer 1 or 2",
+    0x64: "G.726",
+    0x65: "G.722",
+    0x83: "G.729",
+    0xFF: "AAC",
+    0x0130: "ACELP",
+    0x0160: "Windows Media Audio",
+    0x0161: "Windows Media Audio",
+    0x0162: "Windows Media Audio",
+    0x0163: "Windows Media Audio",
+    0x028F: "G.722",
+    0x1610: "AAC",
+    0x2000: "AC-3",
+    0xA109: "Speex",
+    0xF1AC: "FLAC",
+}
 
 
 @dataclass(frozen=True)
@@ -54,21 +72,38 @@ class ClipLimits:
     max_seconds: float = 30.0
 
 
+@dataclass(frozen=True)
+class Losses:
+    """What of a file is not in its clip.
+
+    Attributes:
+        channel: the only channel that was taken, counted from 1, because the channels cancel each other out.
+        missing_seconds: of the audio that the file lacks at its end, 0 if it is not known how much; None: it is whole.
+        undecoded_bytes: at the end of the file, which are no audio.
+    """
+
+    channel: int | None = None
+    missing_seconds: float | None = None
+    undecoded_bytes: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Clip:
     """A decoded reference clip.
 
     Attributes:
-        waveform: float32 [samples], mono: the mean of the channels.
+        waveform: float32 [samples], mono: the mean of the channels, or one of them where they cancel each other out.
         sample_rate: Hz, the file's own.
         mime_type: of the file, e.g. `audio/wav`.
         encoded: the bytes of the file, without the data URL around it.
+        losses: what of the file is not in the waveform.
     """
 
     waveform: NDArray[np.float32]
     sample_rate: int
     mime_type: str
     encoded: bytes
+    losses: Losses = Losses()
 
     @property
     def seconds(self) -> float:
@@ -89,19 +124,18 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
     if len(encoded) > limits.max_bytes:
         raise InvalidArgument(f"the audio has {len(encoded)} bytes; at most {limits.max_bytes} are allowed")
     try:
-        with soundfile.SoundFile(io.BytesIO(encoded)) as file:
-            streamed = file.format == "FLAC" and file.frames > _UNKNOWN
+        with soundfile.SoundFile(io.BytesIO(openable(encoded))) as file:
             _check_format(file)
-        data = _with_length(encoded, math.floor(limits.max_seconds * MAX_RATE) + 1) if streamed else encoded
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            mime_type = _FORMATS[file.format]
-            rate = int(file.samplerate)
-            _check_length(file.frames, rate, limits)
-            waveform = _read_mono(file, math.floor(limits.max_seconds * rate) + 1)
-    except (soundfile.SoundFileError, TypeError, ValueError):  # TypeError: a headerless format, which asks for more
+            form, rate = file.format, int(file.samplerate)
+        samples = read_samples(encoded, form, math.floor(limits.max_seconds * rate) + 1)
+    except (SoundFileError, TypeError, ValueError):  # TypeError: a headerless format, which asks for more
         raise InvalidArgument(_undecodable(encoded)) from None
-    check_waveform(waveform, rate, limits)
-    return Clip(waveform, rate, mime_type, encoded)
+    if len(samples.waveform) > limits.max_seconds * rate:
+        raise InvalidArgument(_too_long(samples, limits))
+    check_waveform(samples.waveform, rate, limits)
+    missing = None if samples.missing is None else samples.missing / rate
+    losses = Losses(samples.channel, missing, samples.undecoded)
+    return Clip(samples.waveform, rate, _FORMATS[form], encoded, losses)
 
 
 def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits | None = None) -> None:
@@ -161,7 +195,21 @@ def _undecodable(encoded: bytes) -> str:
                 f"the audio is {kind}; this server takes WAV, FLAC, OGG and MP3. Convert it, or upload it with the "
                 "command voice-clone or the HTTP gateway: they convert it"
             )
+    codec = riff_codec(encoded)
+    if codec is not None and codec not in _WAV_CODECS_READ:
+        name = _WAV_CODECS.get(codec, f"of number 0x{codec:04x}")
+        return (
+            f"the audio is a WAV file with the codec {name}, which this server does not read; convert it to PCM, or "
+            "upload it with the command voice-clone or the HTTP gateway: they convert what FFmpeg knows"
+        )
     return "the audio cannot be decoded; send the bytes of an undamaged WAV, FLAC, OGG or MP3 file"
+
+
+def _too_long(samples: Samples, limits: ClipLimits) -> str:
+    """Of a clip that was decoded up to the limit alone; its header may know its length."""
+    seconds = max(samples.promised or 0, len(samples.waveform)) / samples.rate
+    length = f"more than {limits.max_seconds:g} s" if samples.promised is None else f"{seconds:.2f} s"
+    return f"the audio is {length} long; it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
 
 
 def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
@@ -175,26 +223,6 @@ def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
         return base64.b64decode(body, validate=True)
     except binascii.Error:
         raise InvalidArgument("the audio's data URL is not valid base64") from None
-
-
-def _with_length(encoded: bytes, most: int) -> bytes:
-    """A FLAC file with its length in the header, where one that was streamed has none; `most` samples count.
-
-    libsndfile cannot read such a file to its end, but it can seek in it: the last sample is found by bisection.
-    """
-    least = 0
-    while least < most:
-        middle = (least + most + 1) // 2
-        with soundfile.SoundFile(io.BytesIO(encoded)) as file:
-            try:
-                file.seek(middle - 1)
-                least = middle
-            except soundfile.SoundFileError:
-                most = middle - 1
-    data = bytearray(encoded)
-    at = encoded.index(b"fLaC") + _TOTAL_SAMPLES  # 36 bits, the first four in the low half of a byte
-    data[at : at + 5] = ((data[at] & 0xF0) << 32 | least).to_bytes(5, "big")
-    return bytes(data)
 
 
 def _check_format(file: soundfile.SoundFile) -> None:
@@ -219,18 +247,3 @@ def _check_length(samples: int, rate: int, limits: ClipLimits) -> None:
         raise InvalidArgument(
             f"the audio is {seconds:.2f} s long; it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
         )
-
-
-def _read_mono(file: soundfile.SoundFile, most: int) -> NDArray[np.float32]:
-    """At most `most` samples, float32 [samples]; bit-equal to those of `soundfile.read`."""
-    # The last bit of MP3 samples depends on how they are read: after a seek and in one piece (at most two channels).
-    file.seek(0)
-    size = most if file.format == "MP3" else _BLOCK
-    blocks = []
-    while most > 0:
-        block = file.read(min(size, most), dtype="float32", always_2d=True)  # [frames, channels]
-        if not len(block):
-            break
-        blocks.append(block[:, 0] if block.shape[1] == 1 else np.mean(block, axis=-1))
-        most -= len(block)
-    return np.concatenate(blocks) if blocks else np.zeros(0, np.float32)

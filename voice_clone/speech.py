@@ -141,6 +141,8 @@ def read_reply(
     source = {"cache": result["status"]}
     if speech.voice is not None:
         source |= {"voice": result["name"], "generation": result["generation"]}
+    if result.get("warnings"):
+        source["warnings"] = result["warnings"]
     return ResolvedVoice(load(artifacts), transcript, result["mode"]), source
 
 

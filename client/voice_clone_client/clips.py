@@ -1,7 +1,9 @@
 """Clips in the formats of phones and browsers, made into WAV files, which the server reads.
 
 The server itself takes WAV, FLAC, OGG and MP3. This module decodes MP4 (m4a, mp4, mov, 3gp), WebM and Matroska, AMR,
-ADTS (aac), CAF and AIFF with PyAV, which is FFmpeg. Without PyAV it says how to install it.
+ADTS (aac), CAF, AIFF and WAV files with rare codecs with PyAV, which is FFmpeg. Without PyAV it says how to install it.
+The server judges the clip. So two channels stay. Where a clip is cut off, the WAV file's header promises
+the length that the clip's header promises.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import itertools
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InvalidArgument, Unsupported
-from .wav import WavWriter
+from .wav import pcm16
 
 Source = str | os.PathLike[str] | bytes
 """Audio: the path of a file, or the bytes of one."""
@@ -29,6 +33,9 @@ _PADDING = 0.1  # seconds: codecs fill up their last frame
 
 _HEAD = 64  # bytes that tell the kind of a file
 _MAX_RATE = 192_000  # Hz
+_STEREO_RATE = 48_000  # Hz: two channels of more would make files that the server finds too big
+_MOST_FRAMES = 20_000  # the shortest that a codec of speech has, of 2.5 ms, are fewer in the longest clip
+_SHORT = 0.5  # seconds that a header may promise too much: codecs count their delay in different ways
 _PROTECTED = ("enca", "drms")  # types of encrypted audio tracks in MP4
 _SCHEME = (b"sinf", b"schm", b"frma")  # boxes that say how a track of an MP4 file is encrypted
 
@@ -46,6 +53,10 @@ class Kind(NamedTuple):
 
 _MP4 = Kind("an MP4 file", "mov")
 _ADTS = Kind("an AAC file", "aac", False)
+_WAV = Kind("a WAV file with a rare codec", "wav", False)
+_WAV_CODECS = {  # by the number in the header: those that FFmpeg reads and the server does not
+    0x20, 0x22, 0x42, 0x45, 0x50, 0x64, 0x65, 0x83, 0xFF, 0x028F, 0x2000, 0xF1AC,
+}  # fmt: skip
 _KINDS = (  # offset, first bytes, kind
     (4, b"ftyp", _MP4),
     (4, b"moov", _MP4),  # QuickTime files without a type
@@ -63,6 +74,9 @@ _KINDS = (  # offset, first bytes, kind
 def foreign_kind(clip: bytes) -> Kind | None:
     """The kind of a file, or of the one in a `data:` URL, if the server does not read it; else None."""
     head = _head_of_url(clip) if clip[:5].lower() == b"data:" else clip[:_HEAD]
+    if head[:4] == b"RIFF" and head[8:16] == b"WAVEfmt " and len(head) >= 46:
+        codec, extended = struct.unpack_from("<H", head, 20)[0], struct.unpack_from("<H", head, 44)[0]
+        return _WAV if (extended if codec == 0xFFFE else codec) in _WAV_CODECS else None
     return next((kind for offset, magic, kind in _KINDS if head.startswith(magic, offset)), None)
 
 
@@ -87,7 +101,7 @@ def readable(source: Source) -> bytes:
 
 
 def to_wav(file: Any, kind: Kind) -> bytes:
-    """A WAV file, 16 bits, mono (the mean of the channels), of the first audio track in an open binary file.
+    """A WAV file, 16 bits, one or two channels, of the first audio track in an open binary file.
 
     Raises:
         InvalidArgument: there is none, it is protected or damaged, or lasts more than `LONGEST` seconds.
@@ -107,11 +121,11 @@ def to_wav(file: Any, kind: Kind) -> bytes:
         with av.open(
             file, format=kind.demuxer, metadata_errors="replace", options={"protocol_whitelist": ""}
         ) as opened:
-            for frame_rate, block in _decoded(opened, kind):
-                rate = frame_rate
+            promised = _promised(opened) if kind.tells_length else 0.0
+            for rate, block in _decoded(opened, kind, promised):  # noqa: B007
                 blocks.append(block)
     except (av.FFmpegError, ValueError, MemoryError):
-        seconds = sum(map(len, blocks)) / rate if rate else 0.0
+        seconds = sum(len(block) for block in blocks) / rate if rate else 0.0
         after = f" after {seconds:.1f} s" if blocks else ""
         message = f"the audio is {kind.name}, but damaged{after}; record or convert it again"
         file.seek(0)
@@ -119,37 +133,64 @@ def to_wav(file: Any, kind: Kind) -> bytes:
         raise InvalidArgument(_protected(kind) if all(box in data for box in _SCHEME) else message) from None
     if not blocks:
         raise InvalidArgument(f"the audio is {kind.name} whose audio track is empty")
-    out = io.BytesIO()
-    with WavWriter(out, rate) as writer:
-        writer.write(np.concatenate(blocks)[: LONGEST * rate])
-    return out.getvalue()
+    samples = np.concatenate(blocks)[: LONGEST * rate]
+    cut_off = len(samples) < LONGEST * rate and promised > len(samples) / rate + _SHORT
+    return _wav(samples, rate, round(promised * rate) if cut_off else len(samples))
 
 
-def _decoded(opened: Any, kind: Kind) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Sample rate and samples of each frame of the first audio track."""
+def _wav(samples: NDArray[np.float32], rate: int, promised: int) -> bytes:
+    """A WAV file of samples, float32 [samples, channels], whose header promises another number of them."""
+    channels = samples.shape[1]
+    block = 2 * channels  # bytes
+    data = promised * block
+    header = struct.pack("<4sI4s4sI", b"RIFF", 36 + data, b"WAVE", b"fmt ", 16)
+    form = struct.pack("<HHIIHH4sI", 1, channels, rate, rate * block, block, 16, b"data", data)
+    return header + form + pcm16(samples)
+
+
+def _promised(opened: Any) -> float:
+    """The length of the first audio track by its header, in seconds, at most an hour; 0 if it has none."""
+    for stream in opened.streams.audio[:1]:
+        seconds = float(stream.duration * stream.time_base) if stream.duration else float(opened.duration or 0) / 1e6
+        return min(max(seconds, 0.0), 3600.0)
+    return 0.0
+
+
+def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Sample rate and samples, float32 [samples, channels], of each frame of the first audio track."""
     from av import AudioResampler
 
     if not opened.streams.audio:
         what = "a video without sound" if opened.streams.video else f"{kind.name} without an audio track"
         raise InvalidArgument(f"the clip is {what}; send a recording with sound")
     stream = opened.streams.audio[0]
-    if stream.codec_context is None or stream.codec_context.codec_tag in _PROTECTED:
+    if kind is _MP4 and (stream.codec_context is None or stream.codec_context.codec_tag in _PROTECTED):
         raise InvalidArgument(_protected(kind))
-    seconds = float(stream.duration * stream.time_base) if stream.duration else float(opened.duration or 0) / 1e6
-    if kind.tells_length and seconds > LONGEST + _PADDING:
-        raise _too_long(f"{seconds:.1f} s")
+    if stream.codec_context is None:
+        raise InvalidArgument(f"the audio is {kind.name} whose codec is not known; convert it to PCM in a WAV file")
     stream.codec_context.thread_count = 1
-    resampler = AudioResampler(format="fltp")
+    resampler: AudioResampler | None = None
     samples = 0
-    for frame in opened.decode(stream):
-        if frame.sample_rate > _MAX_RATE:
+    for count, frame in enumerate(itertools.chain(opened.decode(stream), [None])):  # None: what the resampler holds
+        if count > _MOST_FRAMES:
+            raise ValueError("frames of a few samples, which take too long to decode")
+        if frame is not None and frame.sample_rate > _MAX_RATE:
             raise InvalidArgument(f"the audio's sample rate is {frame.sample_rate} Hz; at most {_MAX_RATE} are allowed")
+        if resampler is None:
+            if frame is None:
+                return
+            stereo = frame.layout.nb_channels > 1
+            rate = min(frame.sample_rate, _STEREO_RATE) if stereo else frame.sample_rate
+            layout = "stereo" if stereo else "mono"
+            resampler = AudioResampler(format="fltp", layout=layout, rate=rate)
         for plain in resampler.resample(frame):
-            block = plain.to_ndarray().mean(axis=0, dtype=np.float32)
+            if (plain.layout.name, plain.sample_rate) != (layout, rate):  # it lets through what it does not convert
+                raise ValueError("another number of channels, or another sample rate")
+            block = np.ascontiguousarray(plain.to_ndarray().T, np.float32)
             samples += len(block)
-            if samples > (LONGEST + _PADDING) * frame.sample_rate:
-                raise _too_long(f"more than {LONGEST} s")
-            yield frame.sample_rate, block
+            if samples > (LONGEST + _PADDING) * plain.sample_rate:
+                raise _too_long(f"{promised:.1f} s" if promised > LONGEST + _PADDING else f"more than {LONGEST} s")
+            yield plain.sample_rate, block
 
 
 def _too_long(length: str) -> InvalidArgument:

@@ -21,6 +21,7 @@ from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.report import of_file
 from voice_clone.speakers.request import (
     CacheConfig,
     Reply,
@@ -221,7 +222,8 @@ class SpeakerCache:
             check_audible(clip)
             use_cache = request.options.get("cache", True)
             resolved = self._extractor.inline(clip, request.reference_text, model_type, mode, use_cache, until)
-            return Reply(self._result(resolved, "audio"), resolved.artifacts)
+            told = {"warnings": [warning._asdict() for warning in of_file(clip.losses)]}
+            return Reply(self._result(resolved, "audio") | told, resolved.artifacts)
         if request.reference_text is not None:
             raise InvalidArgument("a voice that is ready allows no reference_text; leave it out, or send audio")
         if request.voice_prompt is not None:

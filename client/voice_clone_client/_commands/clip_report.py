@@ -59,5 +59,8 @@ _FORMS = (
     ("snr_db", "above the noise", "{:.0f} dB"),
     ("clipped_share", "clipped samples", "{:.3%}"),
     ("dc_offset", "offset", "{:.2%} of full scale"),
+    ("channel", "channel taken", "{}"),
+    ("missing_seconds", "cut off", "{:.1f} s or more"),
+    ("undecoded_bytes", "not decoded", "{} bytes"),
     ("speaking_rate", "speaking rate", "{:.1f} syllables a second"),
 )

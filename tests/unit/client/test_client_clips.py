@@ -7,6 +7,7 @@ import base64
 import builtins
 import io
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,15 +23,17 @@ from voice_clone_client import AsyncClient, Client, InvalidArgument, Unsupported
 from voice_clone_client.clips import Kind, foreign_kind, readable, to_wav
 
 from tests.support.command_line import VOICE, answer
-from tests.support.phone_clips import CLIP, FORMATS, SAMPLES, is_same_sound, long_clip, made, phone_clip
+from tests.support.phone_clips import CLIP, FORMATS, RATE, SAMPLES, is_same_sound, long_clip, made, phone_clip
 from tests.support.triton_double import Server
+from voice_clone.audio import Losses, decode
+from voice_clone.errors import InvalidArgument as InvalidClip
 
 
 def read(wav: bytes) -> tuple[np.ndarray[Any, Any], int]:
     assert soundfile.info(io.BytesIO(wav)).format == "WAV"
-    samples, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
-    assert samples.ndim == 1
-    return samples, rate
+    samples, rate = soundfile.read(io.BytesIO(wav), dtype="float32", always_2d=True)
+    assert samples.shape[1] in (1, 2)
+    return samples.mean(axis=1), rate
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -42,6 +45,78 @@ def test_a_recording_becomes_a_wav_file_of_the_same_sound(name: str, tmp_path: P
     assert readable(b"data:audio/mp4;base64," + base64.b64encode(clip)) == wav
     samples, rate = read(wav)
     assert rate == FORMATS[name][2] and is_same_sound(samples, rate)
+
+
+@pytest.mark.parametrize("codec", ["adpcm_g726", "g722", "g723_1", "mp2", "adpcm_yamaha", "flac"])
+def test_a_wav_file_with_a_rare_codec(codec: str) -> None:
+    slow = codec in ("adpcm_g726", "g722", "g723_1", "adpcm_yamaha")
+    bits = ["-b:a", "6300"] if codec == "g723_1" else []
+    command = ["ffmpeg", "-v", "error", "-i", str(CLIP), "-ac", "1", "-ar", "8000" if slow else "24000"]
+    made = subprocess.run([*command, "-c:a", codec, *bits, "-f", "wav", "-"], capture_output=True, check=True)
+    assert foreign_kind(made.stdout) is not None
+    with pytest.raises(InvalidClip, match=r"a WAV file with the codec [A-Z]"):
+        decode(made.stdout)
+    samples, rate = read(readable(made.stdout))
+    assert is_same_sound(samples, rate)
+
+
+def test_a_header_that_promises_more_than_a_clip_may_have_is_not_believed() -> None:
+    """The clip is cloned, and the server knows that some of it is missing."""
+    clip = bytearray(phone_clip("recorder.aiff"))
+    at = clip.index(b"COMM") + 10
+    assert struct.unpack_from(">I", clip, at)[0] == round(5.1757812 * 44_100)
+    struct.pack_into(">I", clip, at, 44_100 * 60)
+    struct.pack_into(">I", clip, clip.index(b"SSND") + 4, 44_100 * 120 + 8)
+    decoded = decode(readable(bytes(clip)))
+    assert decoded.seconds == pytest.approx(5.18, abs=0.02)
+    assert decoded.losses.missing_seconds == pytest.approx(60 - 5.18, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["browser.webm", "browser.mkv", "recorder.aiff"])
+def test_a_clip_that_is_cut_off_is_known_as_such_to_the_server(name: str) -> None:
+    clip = phone_clip(name)
+    assert decode(readable(clip)).losses == Losses()
+    cut = decode(readable(clip[: len(clip) * 2 // 3 // 2 * 2]))
+    assert 3.0 < cut.seconds < 4.0
+    assert cut.losses.missing_seconds == pytest.approx(5.2 - cut.seconds, abs=0.1)
+
+
+def test_the_server_gets_channels_that_cancel_each_other_out() -> None:
+    left = (0.9 * 32767 * SAMPLES).astype("<i2")
+    stereo = io.BytesIO()
+    soundfile.write(stereo, np.stack([left // 2, -left], axis=1), RATE, format="AIFF")
+    decoded = decode(readable(stereo.getvalue()))
+    assert decoded.losses.channel == 2
+    assert is_same_sound(decoded.waveform, decoded.sample_rate)
+
+
+def test_more_channels_or_a_higher_rate_than_the_server_takes_become_two_at_48_khz() -> None:
+    surround = io.BytesIO()
+    soundfile.write(surround, np.repeat(SAMPLES[:, None], 6, axis=1), 96_000, format="AIFF")
+    clip = readable(surround.getvalue())
+    info = soundfile.info(io.BytesIO(clip))
+    assert (info.channels, info.samplerate) == (2, 48_000)
+    assert abs(info.frames - len(SAMPLES) / 2) < 10
+
+
+def test_a_file_of_packets_of_one_sample_is_given_up() -> None:
+    """Each of them costs as much as one of a thousand."""
+    caf = bytearray(phone_clip("recorder.caf"))
+    at = caf.index(b"lpcm") + 8  # bytes and samples of a packet
+    assert struct.unpack_from(">II", caf, at) == (2, 1)
+    struct.pack_into(">I", caf, at + 4, 0xD401)
+    with pytest.raises(InvalidArgument, match=r"a CAF file, but damaged after 0\.5 s"):
+        readable(bytes(caf))
+
+
+def test_a_clip_whose_channels_change_is_given_up() -> None:
+    def adts(channels: int) -> bytes:
+        command = ["ffmpeg", "-v", "error", "-i", str(CLIP), "-ac", str(channels), "-c:a", "aac", "-f", "adts", "-"]
+        return subprocess.run(command, capture_output=True, check=True).stdout
+
+    assert len(readable(adts(1) * 2)) > 1.9 * len(readable(adts(1)))
+    with pytest.raises(InvalidArgument, match=r"an AAC file, but damaged after 5\.\d s"):
+        readable(adts(1) + adts(2))
 
 
 def test_a_video_is_its_sound() -> None:

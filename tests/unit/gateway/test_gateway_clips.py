@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,13 @@ from tests.support.phone_clips import CLIP, long_clip, made, phone_clip
 from tests.support.triton_double import Server
 
 VOICES = "/v1/audio/voices"
+
+
+def confinement_is_known() -> bool:
+    """The numbers of calls below are those of this machine."""
+    return sys.platform == "linux" and platform.machine() == "x86_64"
+
+
 WARNINGS = [{"code": "noise", "message": "too noisy; be quiet"}]
 
 
@@ -127,6 +135,91 @@ def test_the_process_has_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
     with pytest.raises(InvalidArgument, match="damaged"):
         run(phone_clip("voice.m4a"))
+
+
+def in_a_confined_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, attack: str) -> bytes:
+    """What a program writes that runs in place of the decoder, when all is ready to decode."""
+    program = (
+        "import ctypes, os, socket, subprocess, sys, threading\nimport voice_clone_client.clip_process as process\n"
+    )
+    program += "libc = ctypes.CDLL(None, use_errno=True)\n"
+    program += f"def attack(clip):\n    {attack}\n"
+    program += "process.readable = attack\nsys.exit(process.main())"
+    in_place_of_the_process(monkeypatch, tmp_path, program)
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
+    return run(phone_clip("voice.m4a"))
+
+
+def test_a_confined_process_computes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    attack = "return bytes(bytearray(300 << 20)[:2]) + str(sum(range(10**6))).encode() + os.urandom(1)[:0]"
+    assert in_a_confined_process(monkeypatch, tmp_path, attack) == b"\0\x00499999500000"
+
+
+@pytest.mark.parametrize(
+    ("attack", "errors"),
+    [
+        ("open('/etc/passwd')", (1, 24)),
+        ("os.open('/dev/null', os.O_RDONLY)", (1, 24)),
+        ("os.unlink('/tmp/x')", (1,)),
+        ("os.listdir('/')", (1, 24)),
+        ("os.stat('/')", (1,)),
+        ("socket.socket()", (1, 24)),
+        ("os.dup(0)", (1, 24)),
+        ("os.memfd_create('x')", (1, 24)),
+        ("os.fork()", (1,)),
+        ("os.execv('/bin/true', ['true'])", (1,)),
+        ("os.kill(os.getppid(), 0)", (1,)),
+        ("os.setuid(0)", (1,)),
+    ],
+)
+@pytest.mark.skipif(not confinement_is_known(), reason="the machine's calls are not known")
+def test_a_confined_process_can_do_nothing_else(
+    attack: str, errors: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    attack = f"try: {attack}\n    except OSError as error: return str(error.errno).encode()\n    return b'done'"
+    assert in_a_confined_process(monkeypatch, tmp_path, attack) in [str(error).encode() for error in errors]
+
+
+@pytest.mark.skipif(not confinement_is_known(), reason="the machine's calls are not known")
+@pytest.mark.parametrize("call", ["ptrace", "socket", "execve", "openat2", "io_uring_setup", "clone3", "bpf"])
+def test_calls_by_number_are_refused(call: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    number = {
+        "ptrace": 101,
+        "socket": 41,
+        "execve": 59,
+        "openat2": 437,
+        "io_uring_setup": 425,
+        "clone3": 435,
+        "bpf": 321,
+    }
+    attack = f"return str((libc.syscall({number[call]}, 0, 0, 0, 0), ctypes.get_errno())).encode()"
+    assert in_a_confined_process(monkeypatch, tmp_path, attack) == b"(-1, 1)"
+
+
+def test_where_the_kernel_cannot_filter_calls_nothing_can_be_opened_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = "import sys\nfrom voice_clone_client import clip_process, confinement\nconfinement._CALLS = {}\n"
+    program += (
+        "def attack(clip):\n    try: open('/etc/passwd')\n    except OSError as error: return b'%d' % error.errno\n"
+    )
+    program += "clip_process.readable = attack\nsys.exit(clip_process.main())"
+    in_place_of_the_process(monkeypatch, tmp_path, program)
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
+
+    async def twice() -> list[bytes]:
+        reader = ClipReader()
+        return [await reader.readable(phone_clip("call.amr")) for _ in range(2)]
+
+    assert asyncio.run(twice()) == [b"24", b"24"]
+    [record] = caplog.records
+    assert record.levelname == "WARNING" and "not confined: calls of the system are not filtered on" in record.message
+
+
+def test_the_process_gets_no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VOICE_CLONE_GATEWAY_TRITON_TOKEN", "secret")
+    names = in_a_confined_process(monkeypatch, tmp_path, "return ' '.join(os.environ).encode()").decode().split()
+    assert "PYTHONPATH" in names and not any(name.startswith("VOICE_CLONE") for name in names)
 
 
 def test_many_at_once_all_end() -> None:

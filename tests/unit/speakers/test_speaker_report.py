@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,48 @@ def test_a_clean_clip_has_a_report_and_no_warning(voices: Voices) -> None:
     assert answer["warnings"] == [] and answer["report"]["snr_db"] == 60.0
     assert "speaking_rate" not in answer["report"]  # there is no transcript
     assert answer["report"]["trimmed_start"] == answer["report"]["trimmed_end"] == 0.0
+
+
+OUT_OF_PHASE = wav(np.stack([SPEECH, -0.9 * SPEECH], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("audio", "code", "measured"),
+    [
+        (OUT_OF_PHASE, "out_of_phase", {"channel": 1}),
+        (CLEAN[:-22_050], "truncated", {"missing_seconds": 0.5}),
+        (CLEAN + b"\0\1" * 2_000_000, "undecoded", {"undecoded_bytes": 4_000_000}),
+    ],
+)
+def test_what_is_not_in_the_clip_is_in_the_report(
+    audio: bytes, code: str, measured: dict[str, float], make_voices: Make
+) -> None:
+    voices = make_voices()
+    answer = voices.upload(audio=audio)
+    assert codes(answer) == [code] and measured.items() <= answer["report"].items()
+    with pytest.raises(InvalidArgument, match=rf"strict.*{code}: "):
+        voices.call("upload", {"strict": True}, name="Other", audio=audio)
+    voices.restart()
+    assert voices.get() == answer
+    [warning] = voices.call("resolve", audio=audio).result["warnings"]
+    assert warning == answer["warnings"][0]
+    assert voices.call("resolve", audio=CLEAN).result["warnings"] == []
+
+    voices.call("upload", {"trim_silence": True, "wait": True}, name="Cut", audio=_padded(audio))
+    cut = voices.get("Cut")
+    bundle = voices.call("export", name="Cut").artifacts
+    other = make_voices("other")
+    other.call("import", audio=bundle)
+    assert other.get("Cut")["report"] == cut["report"]
+    assert code in codes(other.get("Cut"))
+
+
+def _padded(audio: bytes) -> bytes:
+    """The clip with silence before it, and with the same fault."""
+    at = audio.index(b"data") + 8
+    silence = bytes(2 * RATE * 4)
+    (size,) = struct.unpack_from("<I", audio, at - 4)
+    return audio[: at - 4] + struct.pack("<I", size + len(silence)) + silence + audio[at:]
 
 
 def test_an_embedding_has_no_report(voices: Voices) -> None:

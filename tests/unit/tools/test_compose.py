@@ -129,6 +129,14 @@ def test_no_other_machine_reaches_a_port_unless_the_gateway_has_keys() -> None:
         assert found["gateway"]["environment"]["VOICE_CLONE_GATEWAY_API_KEYS"] == words["VOICE_CLONE_GATEWAY_API_KEYS"]
 
 
+def test_our_containers_have_no_privileges() -> None:
+    ours = {name: service for name, service in services().items() if "build" in service}
+    assert set(ours) == {"server", "gateway"}
+    for service in ours.values():
+        assert service["security_opt"] == ["no-new-privileges:true"] and service["cap_drop"] == ["ALL"]
+    assert ours["gateway"]["read_only"] and ours["gateway"]["tmpfs"] == ["/tmp"]
+
+
 def test_without_a_gpu_only_the_gpu_s_part_differs() -> None:
     base, server = services()["server"], services("cpu")["server"]
     assert "gpu" in str(base["deploy"]) and not server["deploy"].get("resources")

@@ -202,6 +202,19 @@ def test_with_mps_a_server_starts_as_with_compose(tmp_path: Path) -> None:
     assert {"/tmp", "/dev/shm"} <= {mount["mountPath"] for mount in container["volumeMounts"]}, "MPS writes there"
 
 
+@pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
+def test_no_container_has_privileges(folder: Path) -> None:
+    pods = [pod["spec"] for each in render(folder) if (pod := pod_of(each)) is not None]
+    assert pods
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] and not pod["automountServiceAccountToken"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert not context["allowPrivilegeEscalation"] and context["capabilities"] == {"drop": ["ALL"]}
+            assert context["readOnlyRootFilesystem"]
+
+
 def test_there_is_time_to_end(objects: Objects) -> None:
     """A server goes from all lists of addresses before it stops, and its speeches may end before it is killed."""
     pods = {name: one(objects, "Deployment", name)["spec"]["template"]["spec"] for name in ("server", "gateway")}

@@ -176,8 +176,7 @@ class Transfer:
         kept = {artifact: record.artifacts[artifact] for artifact in artifacts}
         if audio is not None:
             clip = decode(audio, self._config.clip)
-            told = record.report  # only the server that cut the clip knows how much it cut
-            cut = (0.0, 0.0) if told is None else (told.trimmed_start, told.trimmed_end)
+            report = measure(clip)
             record = replace(
                 record,
                 mime_type=clip.mime_type,
@@ -185,7 +184,7 @@ class Transfer:
                 duration=round(clip.seconds, 6),
                 sample_rate=clip.sample_rate,
                 audio_digest=clip_digest(clip),
-                report=measure(clip).trimmed(*cut),
+                report=report if record.report is None else report.uploaded(record.report),
             )
         return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
 

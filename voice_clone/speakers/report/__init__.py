@@ -6,6 +6,6 @@ together with the transcript, whose length `syllables` estimates. `trimming` cut
 
 from voice_clone.speakers.report.measures import ClipReport, measure
 from voice_clone.speakers.report.trimming import trim_silence
-from voice_clone.speakers.report.warnings import ClipWarning, speaking_rate, warnings_of
+from voice_clone.speakers.report.warnings import ClipWarning, of_file, speaking_rate, warnings_of
 
-__all__ = ["ClipReport", "ClipWarning", "measure", "speaking_rate", "trim_silence", "warnings_of"]
+__all__ = ["ClipReport", "ClipWarning", "measure", "of_file", "speaking_rate", "trim_silence", "warnings_of"]

@@ -15,7 +15,7 @@ from voice_clone.speakers.report.activity import activity
 from voice_clone.speakers.report.clipping import clipped_share
 from voice_clone.speakers.report.spectrum import Spectrum, bounded, spectrum
 
-_LARGEST = 1e6  # of any figure in a report: a bundle may come from anybody
+_LARGEST = 1e9  # of any figure in a report: a bundle may come from anybody
 MOST_SNR = 60.0  # dB: a recording that is cleaner than this has silence made by a computer between its words
 
 
@@ -32,6 +32,9 @@ class ClipReport:
         clipped_share: the share of samples that are clipped.
         dc_offset: the mean of the samples.
         trimmed_start, trimmed_end: seconds of silence that were cut off at the upload, before all this was measured.
+        channel: the only channel that was taken, counted from 1, because the channels cancel each other out.
+        missing_seconds: of audio that the file lacks at its end, 0 if it is not known how much; None: it is whole.
+        undecoded_bytes: at the end of the file, which are no audio.
     """
 
     speech_seconds: float
@@ -44,6 +47,9 @@ class ClipReport:
     snr_db: float | None = None
     trimmed_start: float = 0.0
     trimmed_end: float = 0.0
+    channel: int | None = None
+    missing_seconds: float | None = None
+    undecoded_bytes: int | None = None
 
     def to_json(self) -> dict[str, float]:
         """The measurements that there are, fit for JSON."""
@@ -68,6 +74,19 @@ class ClipReport:
         """The same of a clip from which these seconds were cut."""
         return replace(self, trimmed_start=round(start, 6), trimmed_end=round(end, 6))
 
+    def uploaded(self, first: ClipReport) -> ClipReport:
+        """The same of a clip that a server cut before: what only this server knows is in its report."""
+        if not first.trimmed_start and not first.trimmed_end:
+            return self
+        return replace(
+            self,
+            trimmed_start=first.trimmed_start,
+            trimmed_end=first.trimmed_end,
+            channel=first.channel,
+            missing_seconds=first.missing_seconds,
+            undecoded_bytes=first.undecoded_bytes,
+        )
+
 
 def measure(clip: Clip) -> ClipReport:
     """The report of a clip."""
@@ -76,6 +95,7 @@ def measure(clip: Clip) -> ClipReport:
     sound = activity(frames)
     bounds = speech_bounds(frames, sound.spoken, len(samples))
     peak = float(np.abs(samples).max())
+    missing = clip.losses.missing_seconds
     report = ClipReport(
         speech_seconds=round(np.count_nonzero(sound.spoken) * frames.hop / rate, 3),
         leading_silence=round((bounds[0] if bounds else len(samples)) / rate, 3),
@@ -83,6 +103,9 @@ def measure(clip: Clip) -> ClipReport:
         peak_dbfs=_decibels(peak**2),
         clipped_share=round(clipped_share(samples), 6),
         dc_offset=round(float(np.mean(samples, dtype=np.float64)), 5),
+        channel=clip.losses.channel,
+        missing_seconds=None if missing is None else round(missing, 3),
+        undecoded_bytes=clip.losses.undecoded_bytes or None,
     )
     if not sound.active.any():
         return report

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from voice_clone.audio import Losses
 from voice_clone.speakers.report.measures import ClipReport
 from voice_clone.speakers.report.syllables import syllables
 
@@ -21,6 +22,7 @@ _SPEECH_SHARE = 0.4
 _SPEECH = 3.0  # seconds
 _NARROW = 16_000  # Hz
 _SPOKEN = 0.01  # seconds: less is no speech
+_SHOWN = 0.05  # seconds
 _FASTEST, _SLOWEST = 11.0, 1.2  # syllables a second
 
 
@@ -41,12 +43,33 @@ def speaking_rate(report: ClipReport, reference_text: str | None) -> float | Non
 def warnings_of(report: ClipReport, seconds: float, sample_rate: int, reference_text: str | None) -> list[ClipWarning]:
     """The warnings of a clip of these seconds, at this sample rate, with this transcript."""
     if report.speech_seconds < _SPOKEN:
-        return [ClipWarning("no_speech", "no speech was found: only noise, or a sound that never changes")]
+        no_speech = ClipWarning("no_speech", "no speech was found: only noise, or a sound that never changes")
+        return [*of_file(report), no_speech]
     return [
+        *of_file(report),
         *_of_recording(report, sample_rate),
         *_of_silence(report, seconds),
         *_of_transcript(report, seconds, reference_text),
     ]
+
+
+def of_file(file: ClipReport | Losses) -> Iterator[ClipWarning]:
+    """The warnings that need no measurement: what of a file is not in its clip."""
+    if file.channel is not None:
+        yield ClipWarning(
+            "out_of_phase",
+            f"the channels are out of phase and cancel each other out, so channel {file.channel} alone was taken; "
+            "check the microphone's cable, or record in mono",
+        )
+    if file.missing_seconds is not None:
+        missing = f": {file.missing_seconds:.1f} s are missing" if file.missing_seconds >= _SHOWN else ""
+        yield ClipWarning("truncated", f"the file is cut off at its end{missing}; send the whole file")
+    if file.undecoded_bytes:
+        yield ClipWarning(
+            "undecoded",
+            f"the last {file.undecoded_bytes} bytes of the file are no audio that can be decoded, and were left out; "
+            "if the clip should go on there, convert the file again",
+        )
 
 
 def _of_recording(report: ClipReport, sample_rate: int) -> Iterator[ClipWarning]:

@@ -150,6 +150,9 @@ def test_a_registered_voice_with_a_transcript(config: Qwen3TTSConfig, stage: Qwe
     assert prompt.info["mode"] == "icl" and prompt.info["reference_frames"] == 5
     assert prompt.tensors["reference_codes"].shape == (5, 16) and len(prompt.tensors["reference_ids"])
     assert source == {"cache": "hit", "voice": "Ada", "generation": 3}
+    warning = {"code": "truncated", "message": "the file is cut off"}
+    _, source = prepared(stage, request(), {**result, "warnings": [warning]}, artifacts(config))
+    assert source["warnings"] == [warning]
     alone, _ = prepared(stage, request(x_vector_only=True), result, artifacts(config))
     assert alone.info["mode"] == "x_vector" and alone.tensors["reference_codes"].shape == (0, 16)
     assert not len(alone.tensors["reference_ids"])
