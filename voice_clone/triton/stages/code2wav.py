@@ -7,9 +7,9 @@ out   audio FP32 [-1], sample_rate INT32 [1], chunk_index INT32 [1], final BOOL 
 
 A talker whose stream fails sends a last chunk: `final`, and `info` with the error's message as `error` (TalkerSink says
 why errors travel so). A chunk without frames that is not final is a heartbeat: it only asks whether the client is still
-there, and gets no response. The first heartbeat brings the reference, so that the decoder's state after it is computed
-before the first chunk comes. `info` of what brings the reference may have an `origin`, which stays here: what is
-computed of the reference is filed under it.
+there, and gets no response; `Heartbeats` says when it is answered. The first heartbeat brings the reference, so that
+the decoder's state after it is computed before the first chunk comes. `info` of what brings the reference may have an
+`origin`, which stays here: what is computed of the reference is filed under it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from voice_clone.triton.packing import unpack
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
+from voice_clone.triton.stages.heartbeats import Heartbeats
 from voice_clone.triton.stages.stream_id import of_talker
 from voice_clone.triton.tensors import Array, Value
 
@@ -74,6 +75,7 @@ class Code2WavModel(Model):
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings),
         )
+        self._heartbeats = Heartbeats()
         self._kept = KeptVoices(code2wav.forget, open_known_voices(settings).origins)
 
     def handle(self, request: Request, responder: Responder) -> None:
@@ -87,12 +89,15 @@ class Code2WavModel(Model):
         if not final and len(payload) == 0:  # a heartbeat
             if responder.cancelled():
                 self._worker.abandon(stream_id)
-            else:
-                self._worker.keep(stream_id)
-                if context.size:
-                    self._worker.prepare(context, _origin(request))
-            responder.end()
+                self._heartbeats.end(stream_id)
+                responder.end()
+                return
+            self._worker.keep(stream_id)
+            if context.size:
+                self._worker.prepare(context, _origin(request))
+            self._heartbeats.hold(stream_id, responder)
             return
+        self._heartbeats.end(stream_id)
         info: dict[str, Any] = {}
         voice: dict[str, Array] = {}
         failure: VoiceCloneError | None = None
@@ -112,6 +117,7 @@ class Code2WavModel(Model):
     def close(self) -> None:
         """Decode what waits, then stop."""
         self._kept.close()
+        self._heartbeats.close()
         self._worker.close()
         self._observer.close()
 
