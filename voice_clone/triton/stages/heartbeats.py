@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 PATIENCE = 5.0  # seconds; a talker sends a heartbeat every 0.04 s, and one that was cancelled sends none
@@ -25,28 +24,24 @@ class Heartbeats:
     """The open heartbeats of all streams. Thread-safe.
 
     Args:
-        clock: seconds, monotonic.
+        patience: seconds after which one is answered though nothing follows it.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
         self._held: dict[str, tuple[float, Ends]] = {}  # by stream, the oldest first
         self._lock = threading.Lock()
-        self._closed = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._thread.start()
 
     def hold(self, stream_id: str, heartbeat: Ends) -> None:
-        """Hold a stream's newest heartbeat, and end the one before; end those that nothing followed for long."""
-        now = self._clock()
+        """Hold a stream's newest heartbeat, and end the one before."""
         with self._lock:
-            ended = [self._held.pop(stream_id, None)]
-            while self._held and now - next(iter(self._held.values()))[0] > PATIENCE:
-                ended.append(self._held.pop(next(iter(self._held))))
-            if self._closed:
-                ended.append((now, heartbeat))
-            else:
-                self._held[stream_id] = now, heartbeat
-        for each in filter(None, ended):
-            each[1].end()
+            before = self._held.pop(stream_id, None)
+            self._held[stream_id] = time.monotonic(), heartbeat
+        if before is not None:
+            before[1].end()
 
     def end(self, stream_id: str) -> None:
         """End a stream's heartbeat, if one is held: the stream goes on, or is over."""
@@ -56,9 +51,19 @@ class Heartbeats:
             held[1].end()
 
     def close(self) -> None:
-        """End all, and those that come."""
+        """End all."""
+        self._closing.set()
+        self._thread.join()
+        self._end_until(time.monotonic())
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._patience / 2):
+            self._end_until(time.monotonic() - self._patience)
+
+    def _end_until(self, when: float) -> None:
+        ended = []
         with self._lock:
-            held, self._closed = list(self._held.values()), True
-            self._held.clear()
-        for _, each in held:
+            while self._held and next(iter(self._held.values()))[0] <= when:
+                ended.append(self._held.pop(next(iter(self._held)))[1])
+        for each in ended:
             each.end()
