@@ -30,6 +30,7 @@ PERIOD = 0.15  # seconds between two looks
 LISTED, YOUNG = 200, 15  # looks between two listings of the server's children, which take 10 ms; the same at first
 SURE = 0.3  # seconds; a process that ends normally is gone by then
 CHECKED = 0.6  # seconds after a standstill; meanwhile the process tells the server that it is there, every 0.3 s
+GAP = 1.0  # seconds between two looks, by which this process sees that it stood still itself
 ANSWERED = 0.2  # seconds in which all other models notice, too, and answer their callers
 TALKER = "_talker"  # ends the name of one model of each family
 
@@ -73,6 +74,8 @@ class LostModels:
         self._told = self._answered = False  # that a model has died: the log, and the callers of this model
         self._holds: str = ""  # the model that stands still, and with it the server
         self._held = self._seen = 0.0  # when that began, and when it was last seen
+        self._went_on = 0.0
+        self._looked = time.monotonic()  # when the states were last looked at
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lost models", daemon=True)
         try:
@@ -89,6 +92,13 @@ class LostModels:
         """Stop watching; call it when this model is unloaded."""
         self._closing.set()
         self._thread.join()
+
+    def went_on(self) -> float:
+        """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""
+        now = time.monotonic()
+        if self._holds or now - self._looked > GAP:
+            self._went_on = now
+        return self._went_on
 
     def _run(self) -> None:
         named = False
@@ -107,7 +117,8 @@ class LostModels:
 
     def _look(self, models: Collection[ModelProcess]) -> bool:
         """Do what these states ask for; whether it is the server's end."""
-        now = time.monotonic()
+        self.went_on()
+        self._looked = now = time.monotonic()
         seen = {(each.pid, "dead" if each.dead else "still") for each in models if each.dead or each.still}
         self._since = {key: self._since.get(key, now) for key in seen}
         speaks = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)

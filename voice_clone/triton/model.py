@@ -71,6 +71,7 @@ class Model(ABC):
         self._dtypes = {entry["name"]: DTYPES[entry["data_type"]] for entry in config["output"]}
         self._pool: ThreadPoolExecutor | None = None
         self._no_service: VoiceCloneError | None = None
+        self._lost_models: LostModels | None = None
         try:
             if self.single and not args["model_instance_name"].endswith("_0_0"):
                 raise InvalidArgument("this model keeps shared state: its instance_group must have count 1")
@@ -120,7 +121,8 @@ class Model(ABC):
         """Called by Triton at unload, when no request is open any more."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
-        self._lost_models.close()
+        if self._lost_models is not None:
+            self._lost_models.close()
         self.close()
         # A metric that is destroyed later, when the interpreter ends, crashes the process (seen on 2.51).
         vars(self).clear()
@@ -147,6 +149,10 @@ class Model(ABC):
         except BaseException as error:
             responder.fail(error)
             end_if_fatal(error)
+
+    def went_on(self) -> float:
+        """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""
+        return 0.0 if self._lost_models is None else self._lost_models.went_on()
 
     def gives(self, output: str) -> bool:
         """Whether config.pbtxt has this output."""

@@ -67,6 +67,7 @@ class Watched:
     children: list[int]
     lost: threading.Event
     folder: Path
+    watch: LostModels
 
     def go(self, model: str) -> None:
         """Let a model go on that waits."""
@@ -114,7 +115,7 @@ def watched(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
                     subprocess.run(["kill", "-KILL", str(process)], stderr=subprocess.DEVNULL, check=False)
 
             stack.callback(end)
-            return Watched(server, children, lost, tmp_path)
+            return Watched(server, children, lost, tmp_path, watch)
 
         yield make
 
@@ -165,7 +166,7 @@ def test_a_server_stands_still_with_its_model(watched: Callable[..., Watched]) -
         assert found.stands_still()
         os.kill(second, signal.SIGCONT)
         until(lambda: not found.stands_still())
-    assert not found.lost.is_set()
+    assert not found.lost.is_set() and 0 < time.monotonic() - found.watch.went_on() < WAIT
 
 
 def test_a_standstill_is_bounded(watched: Callable[..., Watched]) -> None:
