@@ -9,6 +9,7 @@ from pathlib import Path
 
 UNKNOWN = "?"
 IDLE, BUSY = "voice_clone", "voice_clone_on"  # names of processes, at most 15 bytes; a dead one still has its name
+_NAMES = IDLE.encode(), BUSY.encode()
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,17 @@ def _read(pid: int, model: str, server: int) -> ModelProcess | None:
     except OSError:
         return None
     try:
-        status = os.read(file, 4096).decode(errors="replace")
+        status = os.read(file, 4096)
     except OSError:
         return None
     finally:
         os.close(file)
-    name, _, rest = status.partition("(")[2].rpartition(")")
-    fields = rest.split()
+    begin, end = status.index(b"(") + 1, status.rindex(b")")
+    name, fields = status[begin:end], status[end + 2 :].split(b" ", 18)
     state, parent, threads = fields[0], int(fields[1]), int(fields[17])
     if parent != server:
         return None
-    if name not in (IDLE, BUSY):  # it loads, or is no model
+    if name not in _NAMES:  # it loads, or is no model
         return ModelProcess(pid, "", False, False, False)
     # A dead process is a zombie without a thread; with threads it is still ending.
-    return ModelProcess(pid, model, name == BUSY, state == "Z" and threads <= 1, state in "Tt")
+    return ModelProcess(pid, model, name == _NAMES[True], state == b"Z" and threads <= 1, state in (b"T", b"t"))
