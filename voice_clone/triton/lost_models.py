@@ -71,7 +71,7 @@ class LostModels:
         self._period = period
         self._models = ModelProcesses(server)
         self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
-        self._told = self._answered = False  # that a model has died: the log, and the callers of this model
+        self._told = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
         self._held = self._seen = 0.0  # when that began, and when it was last seen
         self._went_on = 0.0
@@ -124,7 +124,7 @@ class LostModels:
         speaks = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)
         still = [each for each in models if each.still and self._since[each.pid, "still"] < now]  # at the second look
         if self._hold(still, now, speaks):
-            return self._end(models, f"the model {still[0].model} stands still for too long", speaks)
+            return self._end(models)
         for each in models:
             if each.dead and now - self._since[each.pid, "dead"] >= SURE:
                 return self._bury(each, models, now, speaks)
@@ -137,13 +137,14 @@ class LostModels:
                 self._signal(self._server, signal.SIGSTOP)
                 self._holds, self._held = next(iter(still)).model, now
                 if speaks:
-                    _say(f"the model {self._holds} stands still; the server waits for {self._standstill:g} s at most")
+                    limit = f"for {self._standstill:g} s at most, then it ends"
+                    _say(f"the process of the model {self._holds} stands still; the server waits for it {limit}")
             self._seen = now
             return now - self._held > self._standstill
         if self._holds and now - self._seen > CHECKED:
             self._signal(self._server, signal.SIGCONT)
             if speaks:
-                _say(f"the model {self._holds} goes on after {self._seen - self._held:.1f} s, and the server with it")
+                _say(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
             self._holds = ""
         return False
 
@@ -154,10 +155,12 @@ class LostModels:
         at_work = {each for each in families - {family} if any(_is_of(model, each) and model.busy for model in models)}
         spent = now - self._since[dead.pid, "dead"]
         waits = bool(family and at_work) and spent < self._patience
-        if waits and speaks and not self._told:
-            rest = f"the server ends when no other family is at work, in {self._patience:g} s at the latest"
-            _say(f"the process of the model {dead.model} has died; {rest}")
-        self._told = self._told or waits
+        if speaks and not self._told:  # now, for at the end this process may be gone before it speaks
+            self._told = True
+            when = f" when no other family is at work, in {self._patience:g} s at the latest" if waits else ""
+            _say(
+                f"the process of the model {dead.model} has died; the server ends{when}, for only a new one can load it"
+            )
         if not self._answered and (not waits or family == self._family):
             self._answered = True
             answers = threading.Thread(target=self._lost, daemon=True)
@@ -165,12 +168,10 @@ class LostModels:
             answers.join(ANSWERED)
         if waits or spent < SURE + ANSWERED:
             return False
-        return self._end(models, f"the process of the model {dead.model} has died", speaks)
+        return self._end(models)
 
-    def _end(self, models: Collection[ModelProcess], reason: str, speaks: bool) -> bool:
+    def _end(self, models: Collection[ModelProcess]) -> bool:
         """Kill the server. Several models may do this at once."""
-        if speaks:
-            _say(f"{reason}; the server ends, because only a new one can load the model again")
         for each in models:
             if each.still:  # it would keep what the next server needs
                 self._signal(each.pid, signal.SIGKILL)

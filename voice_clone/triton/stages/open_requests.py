@@ -1,4 +1,4 @@
-"""The newest heartbeat of each stream stays open until the next request of the stream comes.
+"""The newest request of each stream stays open until the next one comes.
 
 Where the talker's process dies, Triton 2.51 leaves its streams without an end. What code2wav holds open is then the
 only way to their listeners: see `Model._lost`.
@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Protocol
 
-PATIENCE = 5.0  # seconds; a talker sends a heartbeat every 0.04 s, and one that was cancelled sends none
+PATIENCE = 5.0  # seconds; a talker sends something every 0.04 s
 
 
 class Ends(Protocol):
@@ -20,11 +20,11 @@ class Ends(Protocol):
         """End the request without a response, if it has not ended yet."""
 
 
-class Heartbeats:
-    """The open heartbeats of all streams. Thread-safe.
+class OpenRequests:
+    """The open request of each stream that is not over. Thread-safe.
 
     Args:
-        patience: seconds after which one is answered though nothing follows it.
+        patience: seconds after which one ends though nothing follows it.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
@@ -32,19 +32,28 @@ class Heartbeats:
         self._held: dict[str, tuple[float, Ends]] = {}  # by stream, the oldest first
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="open requests", daemon=True)
         self._thread.start()
 
-    def hold(self, stream_id: str, heartbeat: Ends) -> None:
-        """Hold a stream's newest heartbeat, and end the one before."""
+    def hold(self, stream_id: str, request: Ends) -> None:
+        """Hold a stream's newest request, and end the one before."""
         with self._lock:
             before = self._held.pop(stream_id, None)
-            self._held[stream_id] = time.monotonic(), heartbeat
+            self._held[stream_id] = time.monotonic(), request
         if before is not None:
             before[1].end()
 
+    def hold_unless_newer(self, stream_id: str, request: Ends) -> None:
+        """As `hold` for a request whose work took a while; one that came meanwhile counts as newer."""
+        with self._lock:
+            newer = stream_id in self._held
+            if not newer:
+                self._held[stream_id] = time.monotonic(), request
+        if newer:
+            request.end()
+
     def end(self, stream_id: str) -> None:
-        """End a stream's heartbeat, if one is held: the stream goes on, or is over."""
+        """End a stream's request, if one is held: the stream is over."""
         with self._lock:
             held = self._held.pop(stream_id, None)
         if held is not None:
