@@ -43,6 +43,7 @@ EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
 FIRST = ["speaker_cache", *(f"qwen3_tts_{stage}" for stage in ("talker", "code2wav", "prompt"))]
 MODELS = [*FIRST, "qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder"]
 OTHER = "fish_speech"
+SERVER = "tritonserver"
 USUAL = ("speaker_cache", "qwen3_tts_talker")
 MODELS_OF_BOTH = [*MODELS, *(f"{OTHER}_{stage}" for stage in ("talker", "code2wav", "prompt", "voice_encoder"))]
 SETTINGS = {
@@ -82,9 +83,10 @@ class Served:
         return self.log.read_text()
 
     def process_of(self, model: str) -> int:
-        """The process id of a model's stub."""
+        """The process id of a model's stub, or of the server itself."""
+        pattern = "/tritonserver$" if model == SERVER else f"/{model}/1/model.py$"
         children = psutil.Process(self.process.pid).children(recursive=True)
-        [found] = [child.pid for child in children if re.search(f"/{model}/1/model.py", " ".join(child.cmdline()))]
+        [found] = [child.pid for child in children if any(re.search(pattern, word) for word in child.cmdline()[:2])]
         return found
 
     def health(self) -> int:
@@ -298,7 +300,7 @@ def test_a_model_dies_beside_another_family(two_families: Served, pool: ThreadPo
     dies(two_families, model, pool, ["qwen3_tts", OTHER])
 
 
-@pytest.mark.parametrize("model", some(MODELS, USUAL))
+@pytest.mark.parametrize("model", some([*MODELS, SERVER], USUAL))
 def test_a_model_stands_still(one_family: Served, pool: ThreadPoolExecutor, model: str) -> None:
     stands_still(one_family, model, pool, ["qwen3_tts"], 20.0 if model not in USUAL else 5.0)
 
