@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # the image of the server has no gateway
     from voice_clone_gateway.settings import Settings
 
 GATEWAY = "--gateway-"  # begins each option that is passed on
+RESTARTS_IN = 600.0  # seconds
 PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
 COMPUTES = r"%s_talker: weights in (\w+) on (\w+)"
 FIXED = ("triton", "port")  # options of the gateway that are ours to set
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if gateway is not None:
                 _wait_for(gateway, given, "/health")
             _tell(server, log, given)
-            return _wait(server, gateway)
+            return _wait(server, gateway, given)
     except Stopped:
         print("\nStopping: running requests may finish (Ctrl-C again: at once) ...", flush=True)
         return 0
@@ -137,6 +139,14 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         default=EXIT_TIMEOUT,
         help="seconds that running requests get when the server is stopped; a speech is cut off 8 s before they are "
         "over (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=5,
+        metavar="N",
+        help=f"how often in {RESTARTS_IN / 60:.0f} minutes a server that ends by itself is started again "
+        "(default: %(default)s; 0: never)",
     )
     parser.add_argument(
         "--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API and a web page, too, on this port"
@@ -218,9 +228,15 @@ def _tell(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> No
     print("\nReady (Ctrl-C stops)", *(f"  {name:10} {value}" for name, value in rows), "", sep="\n", flush=True)
 
 
-def _wait(server: TritonServer, gateway: subprocess.Popen[bytes] | None) -> int:
-    """Wait until one of them ends by itself; an exit status for that."""
+def _wait(server: TritonServer, gateway: subprocess.Popen[bytes] | None, given: argparse.Namespace) -> int:
+    """Start a server that ends by itself again, up to `given.restarts` times in `RESTARTS_IN`; at last an exit status.
+
+    Raises:
+        GatewayFailed: the gateway has ended by itself.
+        ServerFailed: the server does not start again.
+    """
     assert server.process is not None
+    ends: deque[float] = deque()
     while True:
         try:
             status = server.process.wait(None if gateway is None else 1.0)
@@ -228,8 +244,17 @@ def _wait(server: TritonServer, gateway: subprocess.Popen[bytes] | None) -> int:
             if gateway is not None and gateway.poll() is not None:
                 raise GatewayFailed(f"the gateway has ended by itself, with status {gateway.returncode}") from None
             continue
-        print(f"tritonserver has ended by itself, with status {status}; see the log above.", file=sys.stderr)
-        return status or 1
+        now = time.monotonic()
+        ends.append(now)
+        while now - ends[0] > RESTARTS_IN:
+            ends.popleft()
+        ended = f"tritonserver has ended by itself, with status {status}"
+        if status == 0 or len(ends) > given.restarts:  # 0: somebody has asked it to
+            print(f"{ended}; see the log above.", file=sys.stderr, flush=True)
+            return status or 1
+        print(f"{ended}; starting it again ({len(ends)} of {given.restarts}) ...", file=sys.stderr, flush=True)
+        server.restart(given.load_seconds)
+        print(f"tritonserver is ready again, after {time.monotonic() - now:.1f} s.", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,16 @@ from tools.triton_server import MODELS, ROOT
 DOCUMENT = ROOT / "docs" / "settings.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
 VARIABLES_ONLY = {
+    "lost_model_seconds": (
+        "all",
+        "seconds for which other families may go on where a model of one has died; then the server ends; default: 20; "
+        "as a variable only, see [operations.md](operations.md#a-models-process-dies)",
+    ),
+    "standstill_seconds": (
+        "all",
+        "seconds for which the process of a model may stand still; then the server ends; default: 30; "
+        "as a variable only, see [operations.md](operations.md#a-models-process-stands-still)",
+    ),
     "voice_store": (
         "speaker_cache",
         "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",

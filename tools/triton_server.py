@@ -243,6 +243,13 @@ class TritonServer:
             return False
         return True
 
+    def restart(self, timeout: float = 300.0) -> TritonServer:
+        """Start a server that has ended by itself again, with the same ports and options; as `start`."""
+        if self.process is not None:
+            self.process.wait()
+            self._sweep()
+        return self.start(timeout)
+
     def stop(self) -> int | None:
         """Let running requests end, stop the server, leave nothing behind; returns its exit status."""
         status = None

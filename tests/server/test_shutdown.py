@@ -17,7 +17,10 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, Overloaded
 
+from tests.support.cache_calls import Cache
 from tests.support.endless import SPEECH_ALONE, endless
+from tests.support.fakes import clip
+from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 
 FRAME = 1920  # samples
@@ -25,6 +28,15 @@ EXIT_TIMEOUT = 16  # seconds; streams get half of them
 WHOLE, ENDLESS = 30, 20_000  # frames: made in a second or so; more than any machine makes in those seconds
 TEXT = "A long story. " * 60
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
+
+# Looks for what voices lack all the time, not twice a minute.
+EAGER = """
+from functools import partial
+
+from voice_clone.triton.stages import speaker_cache
+
+speaker_cache.CacheConfig = partial(speaker_cache.CacheConfig, finish_seconds=0.02)
+"""
 
 Outcome = tuple[int, dict[str, Any]]  # samples, info of the last chunk
 
@@ -129,6 +141,22 @@ def test_streams_end_on_a_signal_to_stop(server: TritonServer) -> None:
     assert server._log is not None
     text = server._log.read_text()
     assert "(version 1) has" not in text, "a request was not released"
+
+
+def test_a_stop_while_the_cache_looks_for_what_voices_lack(tmp_path: Path) -> None:
+    """It asks which encoders there are, which no server that stops bears from a model."""
+    models = make_repository(tmp_path / "models", ("qwen3_tts", "fish_speech"))
+    with (models / "speaker_cache" / "1" / "model.py").open("a") as model:
+        model.write(EAGER)
+    for number in range(3):
+        log = tmp_path / f"log-{number}"
+        with TritonServer(None, tmp_path / "voices", models=models, log=log) as server:
+            cache = Cache(server)
+            cache("upload", name="Ada", audio=clip(number))
+            assert cache("stats")[0]["model_types"] == ["fish_speech", "qwen3_tts"]
+            cache.close()
+            assert server.stop() == 0, log.read_text()[-4000:]
+        assert "has died" not in log.read_text()
 
 
 @pytest.mark.long

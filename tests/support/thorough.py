@@ -17,6 +17,7 @@ THOROUGH = (
     # training, converting, exporting, building, measuring, ending
     "tests/parity/test_measurements.py",
     "tests/server/test_built_repository.py",
+    "tests/server/test_deaths_and_standstills.py",
     "tests/server/test_inspect.py",
     "tests/server/test_serve.py",
     "tests/server/test_tools_end.py",

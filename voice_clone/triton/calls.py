@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -21,6 +22,9 @@ AT_THE_END = 0.5  # the same where an unload waits for it; it takes milliseconds
 _answered: deque[tuple[float, Any, list[Any]]] = deque()
 _answered_lock = threading.Lock()
 _SERVER_NOT_READY = "Server not ready"  # how Triton refuses every call while it stops
+_NOT_READY = re.compile("is not ready|unknown model")  # how it refuses a call of a model that it has not
+_SHUTS_DOWN = "the server is shutting down"
+_stopping = threading.Event()
 
 
 def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = False) -> dict[str, Array]:
@@ -33,6 +37,8 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
     Raises: the VoiceCloneError that the model answered; Unsupported if no such model is loaded; Overloaded if the
         server stops.
     """
+    if _stopping.is_set():
+        raise Overloaded(_SHUTS_DOWN)
     tensors = [pb_utils.Tensor(name, as_array(value)) for name, value in inputs.items() if value is not None]
     request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=[])
     answers = _all_of(request.exec(decoupled=True)) if decoupled else [request.exec()]
@@ -41,9 +47,9 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
         if answer.has_error():
             message = answer.error().message()
             error = from_message(message)
-            if isinstance(error, Internal) and _SERVER_NOT_READY in message:  # then `is_model_ready` would be harmful
-                raise Overloaded("the server is shutting down")
-            if isinstance(error, Internal) and not is_ready(model):
+            if isinstance(error, Internal) and _stops(message):
+                raise Overloaded(_SHUTS_DOWN)
+            if isinstance(error, Internal) and _NOT_READY.search(message):
                 raise Unsupported(f"this server has no model {model}")
             if isinstance(error, Internal):
                 log.error("the call of %s failed: %s", model, message)
@@ -80,8 +86,25 @@ def release_answers() -> None:
 
 
 def is_ready(model: str) -> bool:
-    """Whether the server has the model and has loaded it. Triton 2.51 raises for a name that it does not know."""
-    try:
-        return bool(pb_utils.is_model_ready(model))
-    except pb_utils.TritonModelException:
+    """Whether the server has the model and has loaded it; False while the server stops.
+
+    A request without inputs asks. Triton refuses it before the model gets it, for one reason if the model is ready, for
+    another one if it is not. There is a call for this question, `is_model_ready`. But while the server starts or stops,
+    it breaks the memory that this process shares with the server, and one of the two dies (seen on 2.51).
+    """
+    if _stopping.is_set():
         return False
+    answer = pb_utils.InferenceRequest(model_name=model, inputs=[], requested_output_names=[]).exec()
+    message = answer.error().message() if answer.has_error() else ""
+    return not _stops(message) and _NOT_READY.search(message) is None
+
+
+def _stops(message: str) -> bool:
+    """Whether Triton has refused a call because it stops. Then this process makes no further calls.
+
+    About a second later the server unloads this model. A call that is under way at that moment never ends, and keeps
+    the server up until its exit timeout (seen on 2.51).
+    """
+    if _SERVER_NOT_READY in message:
+        _stopping.set()
+    return _stopping.is_set()

@@ -1,10 +1,16 @@
-"""When the process of a model dies, the server ends too, because nothing else ends that model's requests.
+"""What Triton does not bear: a model whose process dies, or stands still. The models watch each other's processes.
 
-Triton 2.51 does not start such a process again and does not answer its requests: their clients wait for ever, and the
-server still reports that it is ready (seen with the talker and with code2wav after a SIGKILL, which the kernel sends
-when memory is short). So the models watch each other's processes. When one is lost, the server gets a SIGTERM, and a
-SIGKILL if it hangs, which it may do because of requests without an answer. A supervisor (systemd, docker compose,
-Kubernetes) starts it again, with all its voices.
+Death. Triton 2.51 does not start the process of a model again and does not answer its requests: their clients wait for
+ever, and the server still reports that it is ready (seen with the talker and with code2wav after a SIGKILL, which the
+kernel sends when memory is short). So the other models of its family answer their requests with an error and refuse
+new ones, and the server is killed: at once, or, where another family is at work, as soon as that has a pause, at the
+latest after `patience`. A supervisor (`tools/serve`, systemd, docker compose, Kubernetes) starts it again, with all its
+voices. A model of no family, such as speaker_cache, serves all of them.
+
+Standstill. A process may be stopped for a while, by a debugger or a SIGSTOP. If it gets a request meanwhile, Triton
+takes it for dead after 0.7 to 1 s and frees memory that the process still reads; later both crash. So the server is
+stopped with it, before that, and goes on after it. Nothing is lost; all callers wait. A process that stands still for
+longer than `standstill` counts as dead.
 """
 
 from __future__ import annotations
@@ -15,15 +21,18 @@ import logging
 import os
 import signal
 import threading
-from pathlib import Path
+import time
+from collections.abc import Callable, Collection
 
-NAME = "voice_clone"  # of the process of a model, at most 15 bytes; identifies it even after its death
-PERIOD = 2.0  # seconds
-LOOKS = 15  # between two listings of the server's children, each of which takes ten milliseconds
-GRACE = 10  # seconds for streams that do not need the lost model to end
+from voice_clone.triton.model_processes import ModelProcess, ModelProcesses, name_this_process
 
-# Runs in a process of its own, because this process is unloaded before the server hangs.
-KILL = 'n="$1"; while [ "$n" -gt 0 ]; do sleep 1; kill -0 "$0" 2>&- || exit; n=$((n - 1)); done; kill -KILL "$0"'
+PERIOD = 0.15  # seconds between two looks
+LISTED, YOUNG = 200, 15  # looks between two listings of the server's children, which take 10 ms; the same at first
+SURE = 0.3  # seconds; a process that ends normally is gone by then
+CHECKED = 0.6  # seconds after a standstill; meanwhile the process tells the server that it is there, every 0.3 s
+GAP = 1.0  # seconds between two looks, by which this process sees that it stood still itself
+ANSWERED = 0.2  # seconds in which all other models notice, too, and answer their callers
+TALKER = "_talker"  # ends the name of one model of each family
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +44,48 @@ class LostModels:
 
     Args:
         server: the process of the server.
+        family: of this model; "" if it serves all of them.
+        busy: whether this model works on a request.
+        lost: called once, when a model that this one's callers need has died.
+        patience: seconds for which other families may go on without the one that has lost a model.
+        standstill: seconds for which a process may stand still.
         period: seconds between two looks.
     """
 
-    def __init__(self, server: int, period: float = PERIOD) -> None:
+    def __init__(
+        self,
+        server: int,
+        family: str = "",
+        busy: Callable[[], bool] = lambda: False,
+        lost: Callable[[], None] = lambda: None,
+        patience: float = 20.0,
+        standstill: float = 30.0,
+        period: float = PERIOD,
+    ) -> None:
         self._server = server
+        self._family = family
+        self._busy = busy
+        self._lost = lost
+        self._patience = patience
+        self._standstill = standstill
         self._period = period
+        self._models = ModelProcesses(server)
+        self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
+        self._told = self._answered = False  # the log and this model's callers know that a model has died
+        self._holds: str = ""  # the model that stands still, and with it the server
+        self._held = self._seen = 0.0  # when that began, and when it was last seen
+        self._went_on = 0.0
+        self._looked = time.monotonic()  # when the states were last looked at
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lost models", daemon=True)
         try:
-            Path("/proc/self/comm").write_text(NAME, encoding="ascii")
+            name_this_process(False)
         except OSError as error:
             log.warning("the death of a model's process will not be noticed: %s", error)
             self._closing.set()
-        if server == 1:  # no process inside its container can kill it
+        if server == 1:  # no process inside its container can kill or stop it
             log.warning("a server that hangs cannot be killed: run it under an init, e.g. docker run --init")
+        self._models.find()
         self._thread.start()
 
     def close(self) -> None:
@@ -57,50 +93,103 @@ class LostModels:
         self._closing.set()
         self._thread.join()
 
+    def went_on(self) -> float:
+        """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""
+        now = time.monotonic()
+        if self._holds or now - self._looked > GAP:
+            self._went_on = now
+        return self._went_on
+
     def _run(self) -> None:
-        before: set[int] = set()
+        named = False
         for look in itertools.count():
             if self._closing.wait(self._period):
                 return
-            if look < LOOKS or look % LOOKS == 0:  # models that load later appear
-                children = _children(self._server)
-                if not children:
-                    log.warning("the death of a model's process will not be noticed: no list of child processes here")
-                    return
-            lost = {child for child in children if _is_lost_model(child, self._server)}
-            if lost & before:  # a process that ends normally is gone by the second look
-                self._end_server()
+            # Models that load later appear.
+            if look % (YOUNG if look < LISTED else LISTED) == 0 and not self._models.find():
+                log.warning("the death of a model's process will not be noticed: no list of child processes here")
                 return
-            before = lost
+            if (busy := self._busy()) != named:
+                name_this_process(busy)
+                named = busy
+            if self._look(self._models.look()):
+                return
 
-    def _end_server(self) -> None:
-        """Several models may do this at once: a second SIGTERM has no effect."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._server, signal.SIGTERM)  # first, because all that follows needs memory or the server
-        command = ["/bin/sh", "-c", KILL, str(self._server), str(GRACE)]
-        os.posix_spawn(command[0], command, os.environ, setsid=True)
-        log.error("the process of a model has died; the server ends, because only a new server can load it again")
-
-
-def _children(server: int) -> set[int]:
-    """The child processes of a server."""
-    found: set[int] = set()
-    for path in Path(f"/proc/{server}/task").glob("*/children"):  # the children of each thread
-        with contextlib.suppress(OSError):  # the thread has just ended
-            found.update(map(int, path.read_text().split()))
-    return found
-
-
-def _is_lost_model(process: int, server: int) -> bool:
-    """Whether it was a model's process of this server and has died unnoticed by the server.
-
-    Such a process is a zombie without a thread; with threads it is still ending. Fields of the file: proc(5).
-    """
-    try:
-        status = Path(f"/proc/{process}/stat").read_text(errors="replace")
-    except OSError:
+    def _look(self, models: Collection[ModelProcess]) -> bool:
+        """Do what these states ask for; whether it is the server's end."""
+        self.went_on()
+        self._looked = now = time.monotonic()
+        seen = {(each.pid, "dead" if each.dead else "still") for each in models if each.dead or each.still}
+        self._since = {key: self._since.get(key, now) for key in seen}
+        speaks = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)
+        still = [each for each in models if each.still and self._since[each.pid, "still"] < now]  # at the second look
+        if self._hold(still, now, speaks):
+            return self._end(models)
+        for each in models:
+            if each.dead and now - self._since[each.pid, "dead"] >= SURE:
+                return self._bury(each, models, now, speaks)
         return False
-    name, _, rest = status.partition("(")[2].rpartition(")")
-    fields = rest.split()
-    state, parent, threads = fields[0], int(fields[1]), int(fields[17])
-    return name == NAME and state == "Z" and parent == server and threads <= 1
+
+    def _hold(self, still: Collection[ModelProcess], now: float, speaks: bool) -> bool:
+        """Stop the server with models that stand still, let it go on after them; whether they do so for too long."""
+        if still:
+            if not self._holds:
+                self._signal(self._server, signal.SIGSTOP)
+                self._holds, self._held = next(iter(still)).model, now
+                if speaks:
+                    limit = f"for {self._standstill:g} s at most, then it ends"
+                    _say(f"the process of the model {self._holds} stands still; the server waits for it {limit}")
+            self._seen = now
+            return now - self._held > self._standstill
+        if self._holds and now - self._seen > CHECKED:
+            self._signal(self._server, signal.SIGCONT)
+            if speaks:
+                _say(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
+            self._holds = ""
+        return False
+
+    def _bury(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, speaks: bool) -> bool:
+        """Answer the callers of a dead model, and end the server unless another family is at work."""
+        families = {each.model.removesuffix(TALKER) for each in models if each.model.endswith(TALKER)}
+        family = max((each for each in families if _is_of(dead, each)), key=len, default="")
+        at_work = {each for each in families - {family} if any(_is_of(model, each) and model.busy for model in models)}
+        spent = now - self._since[dead.pid, "dead"]
+        waits = bool(family and at_work) and spent < self._patience
+        if speaks and not self._told:  # now, for at the end this process may be gone before it speaks
+            self._told = True
+            when = f" when no other family is at work, in {self._patience:g} s at the latest" if waits else ""
+            _say(
+                f"the process of the model {dead.model} has died; the server ends{when}, for only a new one can load it"
+            )
+        if not self._answered and (not waits or family == self._family):
+            self._answered = True
+            answers = threading.Thread(target=self._lost, daemon=True)
+            answers.start()  # a server that hangs must not hold this thread
+            answers.join(ANSWERED)
+        if waits or spent < SURE + ANSWERED:
+            return False
+        return self._end(models)
+
+    def _end(self, models: Collection[ModelProcess]) -> bool:
+        """Kill the server. Several models may do this at once."""
+        for each in models:
+            if each.still:  # it would keep what the next server needs
+                self._signal(each.pid, signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGKILL):  # the first is for a server that nothing here can kill
+            self._signal(self._server, number)
+        return True
+
+    @staticmethod
+    def _signal(process: int, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def _is_of(process: ModelProcess, family: str) -> bool:
+    return process.model.startswith(f"{family}_")
+
+
+def _say(text: str) -> None:
+    """Into the server's log, without the server, which may stand still or hang."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode())

@@ -24,14 +24,14 @@ from typing import Any, ClassVar
 
 import triton_python_backend_utils as pb_utils
 
-from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
+from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.lost_gpu import end_if_fatal
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
 from voice_clone.triton.calls import release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
-from voice_clone.triton.responder import Responder
+from voice_clone.triton.responder import Responder, open_requests
 from voice_clone.triton.telemetry import Metric, log_to_triton
 from voice_clone.triton.tensors import DTYPES, Value
 from voice_clone.triton.versions import check_backend, check_versions
@@ -70,18 +70,28 @@ class Model(ABC):
         self._required = [entry["name"] for entry in config["input"] if not entry.get("optional")]
         self._dtypes = {entry["name"]: DTYPES[entry["data_type"]] for entry in config["output"]}
         self._pool: ThreadPoolExecutor | None = None
+        self._no_service: VoiceCloneError | None = None
+        self._lost_models: LostModels | None = None
         try:
             if self.single and not args["model_instance_name"].endswith("_0_0"):
                 raise InvalidArgument("this model keeps shared state: its instance_group must have count 1")
             check_backend(pb_utils)
             check_versions()
-            self.load(Settings(config, family=self.family))
+            settings = Settings(config, family=self.family)
+            self.load(settings)
             gc.collect()
             gc.freeze()  # modules and weights stay, so no later garbage collection needs to look at them
             trim()
             if self.threads:
                 self._pool = ThreadPoolExecutor(self.threads, args["model_name"])
-            self._lost_models = LostModels(server)
+            self._lost_models = LostModels(
+                server,
+                self.family,
+                busy=lambda: bool(open_requests),
+                lost=self._lost,
+                patience=settings.number("lost_model_seconds", 20.0),
+                standstill=settings.number("standstill_seconds", 30.0),
+            )
             return
         except VoiceCloneError as error:
             reason = str(error)
@@ -111,15 +121,24 @@ class Model(ABC):
         """Called by Triton at unload, when no request is open any more."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
-        self._lost_models.close()
+        if self._lost_models is not None:
+            self._lost_models.close()
         self.close()
         # A metric that is destroyed later, when the interpreter ends, crashes the process (seen on 2.51).
         vars(self).clear()
         Metric.forget()
         release_answers()
 
+    def _lost(self) -> None:
+        """End all requests with an error, and all that come: a model that they need has died."""
+        self._no_service = Overloaded("a model of this server has died, and the server starts again; try again later")
+        for responder in list(open_requests):
+            responder.fail(self._no_service)
+
     def _run(self, request: Request, responder: Responder, came: float) -> None:
         try:
+            if self._no_service is not None:
+                raise self._no_service
             # A model without a thread pool hands requests on, and handles a cancelled one itself.
             waited = self._pool is not None and time.monotonic() - came > WORTH_ASKING
             if waited and responder.cancelled():
@@ -130,6 +149,10 @@ class Model(ABC):
         except BaseException as error:
             responder.fail(error)
             end_if_fatal(error)
+
+    def went_on(self) -> float:
+        """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""
+        return 0.0 if self._lost_models is None else self._lost_models.went_on()
 
     def gives(self, output: str) -> bool:
         """Whether config.pbtxt has this output."""

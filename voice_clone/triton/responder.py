@@ -15,6 +15,8 @@ from voice_clone.triton.tensors import Value, as_array, size_of
 
 log = logging.getLogger(__name__)
 
+open_requests: set[Responder] = set()
+"""Of this process: the requests that have not ended."""
 _shared_memory = SharedMemory()
 _FAILED = "the server failed to handle request"
 _PLAIN = f"internal: {_FAILED}"
@@ -30,6 +32,7 @@ class Responder:
         self._lock = threading.Lock()
         self._ended = False
         self._ending = False  # the final flag was on its way, whether or not it arrived
+        open_requests.add(self)
 
     def cancelled(self) -> bool:
         """Whether the client has cancelled this request; False once it has ended."""
@@ -92,6 +95,8 @@ class Responder:
         else:
             self._sender.send(response, flags=flags)
         self._ended = final
+        if final:
+            open_requests.discard(self)
 
 
 def _error(message: str, code: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from voice_clone.errors import Unsupported
 
 # What the Python backend of Triton 2.51 has and an older one may lack; those of NGC 24.10 to 26.07 have it all.
-BACKEND = ("MetricFamily.HISTOGRAM", "is_model_ready", "TritonError.CANCELLED", "TritonError.ALREADY_EXISTS", "Logger")
+BACKEND = ("MetricFamily.HISTOGRAM", "TritonError.CANCELLED", "TritonError.ALREADY_EXISTS", "Logger")
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([^;\s]+)$")  # requirements of extras have a marker behind them
 

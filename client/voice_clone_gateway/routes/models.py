@@ -43,7 +43,7 @@ class Health(BaseModel):
     status: Literal["ready"] = "ready"
 
 
-_PATIENCE = 5.0  # seconds within which a ready server answers
+_PATIENCE = 2.0  # seconds within which a ready server answers; one of its models may stand still
 _STARTED = int(time.time())
 
 
@@ -71,9 +71,12 @@ async def get_model(model: str, request: Request) -> Model:
 async def health(request: Request) -> Health:
     """Whether the speech server is ready to speak with the default model."""
     state = request.app.state
+
+    async def ask() -> bool:
+        return bool(await state.client.ready(model=await state.families.choose(None)))
+
     try:
-        family = await state.families.choose(None)
-        ready = await asyncio.wait_for(state.client.ready(model=family), _PATIENCE)
+        ready = await asyncio.wait_for(ask(), _PATIENCE)
     except (asyncio.TimeoutError, VoiceCloneError):
         ready = False
     if not ready:

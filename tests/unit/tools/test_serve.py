@@ -14,32 +14,66 @@ from tools.triton_server import free_ports
 
 
 class Ended:
-    """A server that is ready, and then ends by itself."""
+    """A server that is ready, and then ends by itself, again and again."""
 
-    def __init__(self, status: int) -> None:
-        self.process = SimpleNamespace(wait=lambda timeout: status)
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses)
+        self.process = SimpleNamespace(wait=lambda timeout: self._statuses.pop(0))
         self.families = {"some_family": Path("checkpoint")}
         self.stopped = False
+        self.restarts = 0
 
     def start(self, timeout: float) -> None: ...
+
+    def restart(self, timeout: float) -> None:
+        self.restarts += 1
 
     def stop(self) -> None:
         self.stopped = True
 
 
-@pytest.mark.parametrize(("status", "expected"), [(0, 1), (-9, -9), (3, 3)])
-def test_a_server_that_ends_by_itself_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int, expected: int
+@pytest.mark.parametrize(
+    ("statuses", "restarts", "words", "expected"),
+    [
+        ([0], 0, [], 1),  # somebody has asked it to
+        ([-9, 3, 0], 2, [], 1),
+        ([-9] * 6, 5, [], -9),
+        ([-9, 3], 1, ["--restarts=1"], 3),
+        ([-9], 0, ["--restarts=0"], -9),
+    ],
+)
+def test_a_server_that_ends_by_itself_is_started_again_some_times(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    statuses: list[int],
+    restarts: int,
+    words: list[str],
+    expected: int,
 ) -> None:
-    server = Ended(status)
+    server = Ended(*statuses)
 
     def start(*given: Any, **options: Any) -> Ended:
         return server
 
     ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
     monkeypatch.setattr(serve, "TritonServer", start)
-    assert serve.main([f"--checkpoint={tmp_path}", f"--voices={tmp_path}", *ports]) == expected and server.stopped
-    assert f"ended by itself, with status {status}" in capsys.readouterr().err
+    assert serve.main([f"--checkpoint={tmp_path}", f"--voices={tmp_path}", *ports, *words]) == expected
+    assert server.stopped and server.restarts == restarts
+    said = capsys.readouterr().err
+    assert all(f"ended by itself, with status {status}" in said for status in statuses)
+    assert said.count("starting it again") == said.count("ready again") == restarts
+
+
+def test_restarts_long_ago_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "RESTARTS_IN", 0.0)
+    server, ports = Ended(*[-9] * 20, 0), free_ports(3)
+    monkeypatch.setattr(serve, "TritonServer", lambda *given, **options: server)
+    options = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), ports, strict=True)]
+    assert serve.main([f"--checkpoint={tmp_path}", f"--voices={tmp_path}", *options]) == 1
+    assert server.restarts == 20 and "(1 of 5)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

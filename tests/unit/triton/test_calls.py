@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.support.backend_double import backend_double
+from voice_clone.errors import VoiceCloneError
 
 
 class Answer:
@@ -41,6 +45,23 @@ def test_responses_are_released_at_the_unload() -> None:
         assert time.monotonic() - last > calls.AT_THE_END / 2, "python_backend may still clear up"
         assert not any(answer() is not None for answer in kept)
         calls.release_answers()
+
+
+def test_no_call_is_made_once_the_server_has_refused_one_because_it_stops() -> None:
+    refused = SimpleNamespace(
+        has_error=lambda: True, error=lambda: SimpleNamespace(message=lambda: "Error: Server not ready")
+    )
+    with backend_double("calls") as (calls,):
+        asked: list[str] = []
+        calls.pb_utils.InferenceRequest = lambda model_name, **given: SimpleNamespace(
+            exec=lambda: [asked.append(model_name), refused][1]
+        )
+        assert not calls.is_ready("a_voice_encoder")
+        for _ in range(2):
+            assert not calls.is_ready("b_voice_encoder")
+            with pytest.raises(VoiceCloneError, match="shutting down"):
+                calls.call("talker", {})
+        assert asked == ["a_voice_encoder"]
 
 
 def test_old_responses_are_released_by_the_next_call() -> None:

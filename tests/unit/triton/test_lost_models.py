@@ -1,33 +1,44 @@
-"""Processes that die are noticed, and only those of models, and only when they are dead."""
+"""Processes that die or stand still are noticed, and only those of models, and only when they do."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
-from voice_clone.triton.lost_models import NAME, LostModels
+from tests.support.waiting import until
+from voice_clone.triton.lost_models import CHECKED, LostModels
+from voice_clone.triton.model_processes import BUSY, IDLE
 
 WAIT = 30.0
 EXIT = {"x86_64": 60, "aarch64": 93}  # numbers of the system call that ends one thread
 
-# A server that starts these processes and cares about none of them; it ends at SIGTERM.
+# A server that starts these processes and cares about none of them.
 SERVER = """
 import subprocess, sys, time
-children = [subprocess.Popen([sys.executable, "-c", code]) for code in sys.argv[1:]]
+children = [subprocess.Popen([sys.executable, file]) for file in sys.argv[1:]]
 print("ready", flush=True)
 time.sleep(600)
 """
 
-RENAME = f"open('/proc/self/comm', 'w').write({NAME!r})\n"
+
+def named(name: str) -> str:
+    return f"open('/proc/self/comm', 'w').write({name!r})\n"
+
+
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+WAITS = "import os, time\nwhile not os.path.exists(__file__ + '.go'): time.sleep(0.02)\n"  # until `Watched.go`
 LIVES = "import time; time.sleep(600)"
 LEADER_ENDS = (  # the process goes on with its other thread, though it looks like a zombie
     "import ctypes, threading, time\n"
@@ -44,33 +55,136 @@ def own_name() -> Iterator[None]:
     path.write_text(before)
 
 
-def watched(*codes: str, seconds: float = WAIT) -> int | None:
-    """Status of a server with these processes after some time under watch; None: it runs."""
-    with subprocess.Popen([sys.executable, "-c", SERVER, *codes], stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None and server.stdout.readline() == b"ready\n"
-        children = [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
-        watch = LostModels(server.pid, period=0.05)
+@dataclass
+class Watched:
+    """A server with these models, and a watch of one more of them, of `family`.
+
+    Attributes:
+        lost: set when the watch says that this model's callers need an error.
+    """
+
+    server: subprocess.Popen[bytes]
+    children: list[int]
+    lost: threading.Event
+    folder: Path
+    watch: LostModels
+
+    def go(self, model: str) -> None:
+        """Let a model go on that waits."""
+        (self.folder / model / "1" / "model.py.go").touch()
+
+    def ends(self, seconds: float = WAIT) -> bool:
+        """Whether the server ends in some time."""
         try:
-            return server.wait(seconds)
+            return self.server.wait(seconds) < 0
         except subprocess.TimeoutExpired:
-            return None
-        finally:
-            watch.close()
-            for process in (*children, server.pid):
-                subprocess.run(["kill", "-KILL", str(process)], stderr=subprocess.DEVNULL, check=False)
+            return False
+
+    def stands_still(self) -> bool:
+        """Whether the server is stopped."""
+        return "T" in Path(f"/proc/{self.server.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_lost_model_ends_its_server() -> None:
-    assert watched(RENAME + LIVES, RENAME + DIES) == -signal.SIGTERM
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+    """Makes one, of the code of each model; a name that is used twice gets the second one's code."""
+    with contextlib.ExitStack() as stack:
+
+        def make(family: str = "", patience: float = WAIT, standstill: float = WAIT, **codes: str) -> Watched:
+            files = []
+            for model, code in codes.items():
+                files.append(tmp_path / model / "1" / "model.py")
+                files[-1].parent.mkdir(parents=True)
+                files[-1].write_text(code)
+            command = [sys.executable, "-c", SERVER, *map(str, files)]
+            server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+            children = [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
+            for child, code in zip(children, codes.values(), strict=True):
+                until(
+                    lambda path=Path(f"/proc/{child}/comm"), code=code: (
+                        named(path.read_text().strip()) in code or code == DIES
+                    )
+                )
+            lost = threading.Event()
+            watch = LostModels(server.pid, family, lambda: False, lost.set, patience, standstill, period=0.05)
+
+            def end() -> None:
+                watch.close()
+                for process in (*children, server.pid):
+                    subprocess.run(["kill", "-KILL", str(process)], stderr=subprocess.DEVNULL, check=False)
+
+            stack.callback(end)
+            return Watched(server, children, lost, tmp_path, watch)
+
+        yield make
 
 
-def test_a_process_that_is_no_model_may_die() -> None:
-    assert watched(DIES, RENAME + LIVES, seconds=2.0) is None
+def test_a_lost_model_ends_its_server(watched: Callable[..., Watched]) -> None:
+    found = watched("a", a_talker=named(IDLE) + DIES, a_prompt=named(BUSY) + LIVES)
+    assert found.ends() and found.lost.is_set()
+
+
+def test_a_process_that_is_no_model_may_die(watched: Callable[..., Watched]) -> None:
+    assert not watched(some_tool=DIES, a_talker=named(IDLE) + LIVES).ends(2.0)
+
+
+@pytest.mark.parametrize(("family", "lost"), [("a", True), ("b", False), ("", False)])
+def test_another_family_goes_on_while_it_is_at_work(watched: Callable[..., Watched], family: str, lost: bool) -> None:
+    first = {"a_talker": named(IDLE) + WAITS + DIES, "a_b_talker": named(IDLE) + LIVES}
+    second = {"b_talker": named(IDLE) + LIVES, "b_code2wav": named(BUSY) + WAITS + named(IDLE) + LIVES}
+    found = watched(family, **first, **second)
+    found.go("a_talker")
+    assert not found.ends(2.0) and found.lost.is_set() == lost
+    found.go("b_code2wav")
+    assert found.ends() and found.lost.is_set(), "it has a pause"
+
+
+def test_patience_with_another_family_ends(watched: Callable[..., Watched]) -> None:
+    models = {"a_talker": named(IDLE) + WAITS + DIES, "b_talker": named(BUSY) + LIVES}
+    found = watched("b", patience=1.0, **models)
+    found.go("a_talker")
+    assert found.ends() and found.lost.is_set()
+
+
+def test_no_family_goes_on_without_what_serves_all(watched: Callable[..., Watched]) -> None:
+    models = {"a_talker": named(BUSY) + LIVES, "b_talker": named(BUSY) + LIVES}
+    found = watched("a", speaker_cache=named(IDLE) + WAITS + DIES, **models)
+    found.go("speaker_cache")
+    assert found.ends() and found.lost.is_set()
+
+
+def test_a_server_stands_still_with_its_model(watched: Callable[..., Watched]) -> None:
+    found = watched("a", a_talker=named(IDLE) + LIVES, b_talker=named(IDLE) + LIVES)
+    first, second = found.children
+    for _ in range(2):
+        os.kill(first, signal.SIGSTOP)
+        until(found.stands_still)
+        os.kill(second, signal.SIGSTOP)
+        os.kill(first, signal.SIGCONT)
+        time.sleep(2 * CHECKED)
+        assert found.stands_still()
+        os.kill(second, signal.SIGCONT)
+        until(lambda: not found.stands_still())
+    assert not found.lost.is_set() and 0 < time.monotonic() - found.watch.went_on() < WAIT
+
+
+def test_a_standstill_is_bounded(watched: Callable[..., Watched]) -> None:
+    found = watched("a", standstill=0.5, a_talker=named(IDLE) + LIVES)
+    os.kill(found.children[0], signal.SIGSTOP)
+    assert found.ends()
+    until(
+        lambda: (
+            psutil.Process(found.children[0]).status() == psutil.STATUS_ZOMBIE
+            if psutil.pid_exists(found.children[0])
+            else True
+        )
+    )
 
 
 @pytest.mark.skipif(platform.machine() not in EXIT, reason="the number of the system call is not known here")
-def test_a_process_that_still_has_a_thread_is_not_dead() -> None:
-    assert watched(RENAME + LEADER_ENDS, seconds=2.0) is None
+def test_a_process_that_still_has_a_thread_is_not_dead(watched: Callable[..., Watched]) -> None:
+    assert not watched(a_talker=named(IDLE) + LEADER_ENDS).ends(2.0)
 
 
 def test_a_watch_that_is_closed_ends_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -321,6 +322,30 @@ def test_a_stream_that_has_text_is_not_idle(texts: TextStreams, engine: Engine, 
     engine.view = View(True, 0, clock.now - 1)
     append(texts, 1, "two")
     assert [given[2] for given in engine.given] == [False, False]
+
+
+def test_a_standstill_of_the_server_is_no_idle_time(
+    engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_streams, "SWEEP_SECONDS", 0.005)
+    swept = threading.Semaphore(0)
+    went_on = clock.now + 5 * IDLE
+
+    def when() -> float:
+        swept.release()
+        return went_on
+
+    texts = TextStreams(engine, most_open=2, idle_seconds=IDLE, clock=clock, went_on=when)
+    begin(texts)
+    append(texts, 0, "one")
+    engine.view = View(True, 0, clock.now)
+    clock.now = went_on + IDLE - 1
+    for _ in range(3):
+        assert swept.acquire(timeout=60.0)
+    assert texts.info(NAME)["state"] == "open"  # type: ignore[index]
+    clock.now += 2
+    until(lambda: texts.info(NAME)["state"] == "closed")  # type: ignore[index]
+    texts.close()
 
 
 def test_a_blank_text_is_an_error_of_its_speech(texts: TextStreams, engine: Engine) -> None:

@@ -43,7 +43,7 @@ def test_a_source_folder_pins_nothing() -> None:
     check_versions("no-such-package-at-all")
 
 
-@pytest.mark.parametrize("missing", ["MetricFamily.HISTOGRAM", "is_model_ready"])
+@pytest.mark.parametrize("missing", ["MetricFamily.HISTOGRAM", "Logger"])
 def test_the_error_for_an_older_server_says_what_it_lacks(missing: str) -> None:
     backend = SimpleNamespace()
     for name in BACKEND:

@@ -7,9 +7,9 @@ out   audio FP32 [-1], sample_rate INT32 [1], chunk_index INT32 [1], final BOOL 
 
 A talker whose stream fails sends a last chunk: `final`, and `info` with the error's message as `error` (TalkerSink says
 why errors travel so). A chunk without frames that is not final is a heartbeat: it only asks whether the client is still
-there, and gets no response. The first heartbeat brings the reference, so that the decoder's state after it is computed
-before the first chunk comes. `info` of what brings the reference may have an `origin`, which stays here: what is
-computed of the reference is filed under it.
+there, and gets no response; `OpenRequests` says when it ends. The first heartbeat brings the reference, so that
+the decoder's state after it is computed before the first chunk comes. `info` of what brings the reference may have an
+`origin`, which stays here: what is computed of the reference is filed under it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from voice_clone.triton.packing import unpack
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
+from voice_clone.triton.stages.open_requests import OpenRequests
 from voice_clone.triton.stages.stream_id import of_talker
 from voice_clone.triton.tensors import Array, Value
 
@@ -74,6 +75,7 @@ class Code2WavModel(Model):
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings),
         )
+        self._open = OpenRequests()
         self._kept = KeptVoices(code2wav.forget, open_known_voices(settings).origins)
 
     def handle(self, request: Request, responder: Responder) -> None:
@@ -87,11 +89,14 @@ class Code2WavModel(Model):
         if not final and len(payload) == 0:  # a heartbeat
             if responder.cancelled():
                 self._worker.abandon(stream_id)
-            else:
-                self._worker.keep(stream_id)
-                self._prepare(request, context)
-            responder.end()
+                self._open.end(stream_id)
+                responder.end()
+                return
+            self._worker.keep(stream_id)
+            self._prepare(request, context)
+            self._open.hold(stream_id, responder)
             return
+        self._open.end(stream_id)
         info: dict[str, Any] = {}
         voice: dict[str, Array] = {}
         failure: VoiceCloneError | None = None
@@ -106,7 +111,7 @@ class Code2WavModel(Model):
         index = request.number("chunk_index")
         origin = Origin.from_json(info.pop("origin", None))
         chunk = Chunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
-        self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate))
+        self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate, self._open))
 
     def _prepare(self, request: Request, context: Array) -> None:
         """A heartbeat may bring the reference; it must not fail, and the first chunk brings the reference again."""
@@ -122,6 +127,7 @@ class Code2WavModel(Model):
         """Decode what waits, then stop."""
         self._kept.close()
         self._worker.close()
+        self._open.close()
         self._observer.close()
 
 
@@ -138,8 +144,11 @@ def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: Settings) -> Non
 class _ChunkTicket:
     """Answers the request of one chunk; a `Ticket`."""
 
-    def __init__(self, responder: Responder, chunk: Chunk, info: Mapping[str, Any], sample_rate: int) -> None:
+    def __init__(
+        self, responder: Responder, chunk: Chunk, info: Mapping[str, Any], sample_rate: int, open_requests: OpenRequests
+    ) -> None:
         self._responder = responder
+        self._open = open_requests
         self._chunk = chunk
         self._info = info
         self._sample_rate = sample_rate
@@ -157,10 +166,16 @@ class _ChunkTicket:
             "final": self._chunk.final,
             "info": json.dumps(info) if info else "",
         }
+        if self._chunk.from_talker and not self._chunk.final:
+            self._responder.send(outputs)
+            self._open.hold_unless_newer(self._chunk.stream_id, self._responder)
+            return
+        self._open.end(self._chunk.stream_id)
         self._responder.send(outputs, final=True)
 
     def skip(self) -> None:
         self._responder.end()
 
     def fail(self, error: BaseException) -> None:
+        self._open.end(self._chunk.stream_id)
         self._responder.fail(error)

@@ -83,6 +83,7 @@ class TalkerModel(Model):
             self._engine,
             most_open=max(1, source.slots - 1),  # one slot is left to those who have their whole text
             idle_seconds=settings.number("text_idle_seconds", 10.0),
+            went_on=self.went_on,
         )
         self._last_chunks = LastChunks()
         endpoint = HttpEndpoint.of_parent()

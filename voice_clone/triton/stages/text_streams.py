@@ -66,6 +66,7 @@ class TextStreams:
         most_open: streams whose text may be open at once.
         idle_seconds: how long a stream waits for text.
         clock: seconds, monotonic; the engine's.
+        went_on: when the server last stood still, on that clock: no text could come until then.
     """
 
     def __init__(
@@ -74,8 +75,10 @@ class TextStreams:
         most_open: int,
         idle_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        went_on: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._engine = engine
+        self._went_on = went_on
         self._most_open = most_open
         self._idle_seconds = idle_seconds
         self._clock = clock
@@ -279,7 +282,7 @@ class TextStreams:
             elif not stream.closed:
                 view = self._engine.look(stream.id)
                 short = None if view is None else view.short_since
-                if short is not None and now - max(short, stream.written) > self._idle_seconds:
+                if short is not None and now - max(short, stream.written, self._went_on()) > self._idle_seconds:
                     self._cut(stream, f"no text came for {self._idle_seconds:g} s")
                     answers += self._released(stream)
         self._refused.sweep()

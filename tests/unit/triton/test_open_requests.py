@@ -1,0 +1,61 @@
+"""The newest request of each stream stays open, and no other one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.waiting import until
+from voice_clone.triton.stages.open_requests import OpenRequests
+
+
+class Request:
+    def __init__(self) -> None:
+        self.ends = 0
+
+    def end(self) -> None:
+        self.ends += 1
+
+
+@pytest.fixture
+def requests() -> Iterator[OpenRequests]:
+    requests = OpenRequests()
+    yield requests
+    requests.close()
+
+
+def test_the_next_request_of_a_stream_ends_the_one_before(requests: OpenRequests) -> None:
+    first, second, other = (Request() for _ in range(3))
+    requests.hold("a", first)
+    requests.hold("b", other)
+    requests.hold("a", second)
+    assert (first.ends, second.ends, other.ends) == (1, 0, 0)
+    requests.end("a")
+    requests.end("a")
+    assert (first.ends, second.ends, other.ends) == (1, 1, 0)
+
+
+def test_one_that_nothing_follows_ends_at_last() -> None:
+    requests, request = OpenRequests(patience=0.1), Request()
+    requests.hold("a", request)
+    until(lambda: request.ends)
+    requests.close()
+    assert request.ends == 1
+
+
+def test_none_is_left_after_the_end() -> None:
+    requests, held = OpenRequests(), Request()
+    requests.hold("a", held)
+    requests.close()
+    assert held.ends == 1
+
+
+def test_one_that_is_done_late_ends_if_another_came_meanwhile(requests: OpenRequests) -> None:
+    chunk, heartbeat, later = (Request() for _ in range(3))
+    requests.hold("a", heartbeat)
+    requests.hold_unless_newer("a", chunk)
+    assert (chunk.ends, heartbeat.ends) == (1, 0)
+    requests.end("a")
+    requests.hold_unless_newer("a", later)
+    assert (heartbeat.ends, later.ends) == (1, 0)
