@@ -21,6 +21,7 @@ from .http import errors, metrics
 from .http.audit import AuditLog
 from .http.auth import Keys
 from .http.bodies import BodyLimit, Budget
+from .http.heads import OneReading
 from .http.limits import Gate
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
@@ -70,6 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
+        redirect_slashes=False,  # it would send the caller to any host that the request names
     )
     app.state.settings = settings
     app.state.clients = clients
@@ -84,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.metrics = metrics.Metrics()
     errors.install(app)
 
+    app.add_middleware(OneReading)
     app.add_middleware(
         BodyLimit,
         most=settings.max_body_bytes,

@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
 from ..settings import PREFIX
+from .bodies import BoundedRequest
 from .errors import HTTPFailure
 from .keys import Key, Scope, parse_key
 from .origins import check_host, check_origin
@@ -113,7 +114,7 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
 def guarded(scope: Scope) -> type[APIRoute]:
     """Routes that require a key with this scope, or, of a gateway without keys, a page and a host that may use it.
 
-    All this is checked before the body is read.
+    All this is checked before the body is read. Bodies are parsed as `BoundedRequest` does it.
     """
 
     class GuardedRoute(APIRoute):
@@ -123,7 +124,7 @@ def guarded(scope: Scope) -> type[APIRoute]:
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
                 request.state.client = request.app.state.clients.of(key)
-                return await handler(request)
+                return await handler(BoundedRequest(request.scope, request.receive))
 
             return guard
 

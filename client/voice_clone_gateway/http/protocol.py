@@ -11,10 +11,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import DEFAULT_MAX_INCOMPLETE_EVENT_SIZE, H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
+
+from .errors import HTTPFailure
+from .heads import check_head, in_origin_form
 
 READ_BYTES = 4096
 """What is read from a connection at once."""
@@ -23,6 +26,13 @@ MAX_FRAGMENTS = 4096
 TEXT_BYTES = 64 << 10
 """Of a WebSocket message that can only be a piece of text."""
 DRAIN_SECONDS = 5.0
+
+
+class _Connection(h11.Connection):
+    def next_event(self) -> Any:
+        """The next event; the target of a request is a path."""
+        event = super().next_event()
+        return in_origin_form(event) if isinstance(event, h11.Request) else event
 
 
 class TimedProtocol(H11Protocol):
@@ -36,6 +46,7 @@ class TimedProtocol(H11Protocol):
 
     def __init__(self, head_seconds: float, body_seconds: float, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
+        self.conn = _Connection(h11.SERVER, DEFAULT_MAX_INCOMPLETE_EVENT_SIZE)
         self._seconds = {h11.IDLE: head_seconds, h11.SEND_BODY: body_seconds}
         self._phase: Any = None  # of the request, in h11's terms; None after the change to another protocol
         self._limit: asyncio.TimerHandle | None = None
@@ -68,7 +79,12 @@ class TimedProtocol(H11Protocol):
             self._limit = None
 
     def _should_upgrade(self) -> bool:
-        # Only a GET opens a WebSocket. uvicorn would upgrade any other request too, and never answer it.
+        # Only a GET with a valid head opens a WebSocket. uvicorn would upgrade any other request too, and never answer
+        # it; so these are left to the application, which refuses them.
+        try:
+            check_head(self.scope)
+        except HTTPFailure:
+            return False
         return self.scope["method"] == "GET" and super()._should_upgrade()
 
 
@@ -97,6 +113,8 @@ class FairWebSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._failed:
             super().data_received(data)
+        if not self.handshake_initiated:  # uvicorn leaves a connection open whose first request it cannot read
+            self.transport.close()
 
     def handle_parser_exception(self) -> None:
         """End the connection, with the reason."""
