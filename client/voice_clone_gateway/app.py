@@ -124,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app = create_app(settings)
     except (ValueError, OSError, VoiceCloneError) as error:
         raise SystemExit(f"voice-clone-gateway: {error}") from None
+    app.openapi()  # takes a while, and the first answer to an unknown path needs it
     uvicorn.run(app, **server_options(settings))
 
 

@@ -110,8 +110,8 @@ class _Body:
         if self._announced > self._most:
             raise self._too_large()
         if self._unread and self._coding not in (b"", b"identity"):
-            message = f"the body is compressed ({self._coding.decode('latin-1')}); send it as it is"
-            raise HTTPFailure(415, message, "compressed_body", headers={"Accept-Encoding": "identity"})
+            text = f"the body is compressed ({self._coding.decode('latin-1')}); send it as it is"
+            raise HTTPFailure(415, text, "compressed_body", headers={"Accept-Encoding": "identity"})
         self._hold(self._announced)
         message = await self._receive()
         self._unread = self._unread and bool(message.get("more_body", False))
@@ -195,11 +195,10 @@ def _fields(body: bytes) -> FormData:
         message = f"the form has {len(body)} bytes; at most {MAX_FORM_BYTES} are allowed without multipart/form-data"
         raise HTTPFailure(413, message, "body_too_large")
     try:
-        return FormData(
-            parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
-        )
+        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
     except UnicodeDecodeError:
         raise HTTPFailure(400, "the form is not UTF-8; encode its text as UTF-8", "invalid_encoding") from None
     except ValueError:
         message = f"the form has too many fields; at most {MAX_FORM_FIELDS} are allowed"
         raise HTTPFailure(400, message, "invalid_argument") from None
+    return FormData([*fields])

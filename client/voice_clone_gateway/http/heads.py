@@ -83,7 +83,7 @@ def check_head(scope: Mapping[str, Any]) -> None:
 
 
 def in_origin_form(event: h11.Request) -> h11.Request:
-    """A request whose target is a path. A target with a host, `http://host/path`, takes the place of the header Host."""
+    """A request whose target is a path. The host of a target like `http://host/path` replaces the header Host."""
     found = _ABSOLUTE.fullmatch(event.target)
     if found is None:
         return event
