@@ -22,7 +22,7 @@ from .http.audit import AuditLog
 from .http.auth import Keys
 from .http.bodies import BodyLimit, Budget
 from .http.heads import OneReading
-from .http.limits import Gate
+from .http.limits import Gate, PreparationGates
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
 from .routes import batch, bundles, models, speech, vendor_websockets, voices, websocket
@@ -42,6 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
         keys         the Keys
         audit        the AuditLog
         gate         the Gate of the speeches that run
+        preparations the PreparationGates of what keys do to voices
         clips        the ClipReader
         references   loads reference audio
         metrics      the Metrics
@@ -81,6 +82,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.keys = keys
     app.state.audit = audit
     app.state.gate = Gate(settings.max_requests)
+    app.state.preparations = PreparationGates(settings.key_preparations)
     app.state.clips = ClipReader()
     app.state.references = References(settings, clips=app.state.clips)
     app.state.metrics = metrics.Metrics()

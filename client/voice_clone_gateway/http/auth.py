@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..settings import PREFIX
 from .bodies import BoundedRequest
 from .errors import HTTPFailure
 from .keys import Key, Scope, parse_key
+from .limits import PreparationGates
 from .origins import check_host, check_origin
 
 ANYONE = Key()
@@ -129,6 +131,16 @@ def guarded(scope: Scope) -> type[APIRoute]:
             return guard
 
     return GuardedRoute
+
+
+def preparing(request: Request) -> AbstractContextManager[int]:
+    """A place among the uploads and preparations of the caller's key, during a `with` block.
+
+    Raises:
+        HTTPFailure: 429, all of its places are occupied.
+    """
+    gates: PreparationGates = request.app.state.preparations
+    return gates.of(request.state.key).pass_through()
 
 
 def _digest(key: str) -> bytes:

@@ -9,7 +9,7 @@ from safetensors.numpy import load
 from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
-from ..http.auth import guarded
+from ..http.auth import guarded, preparing
 from ..http.errors import HTTPFailure, documented
 from .voice_answers import Imported
 from .voices import ERRORS, Name, name_reserved
@@ -25,7 +25,7 @@ async def import_voices(
 ) -> Imported:
     """Register the voices of an exported bundle."""
     voice_names, owner = request.app.state.voice_names, request.state.key.owner
-    with recorded(request, "import", None) as entry:
+    with recorded(request, "import", None) as entry, preparing(request):
         reserved = await voice_names.configured(owner)
         voices = await request.state.client.import_(bundle, reextract)
         names = entry["voices"] = [voice.name for voice in voices]

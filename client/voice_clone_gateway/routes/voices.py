@@ -12,7 +12,7 @@ from voice_clone_client import VoiceNotFound
 from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
-from ..http.auth import guarded
+from ..http.auth import guarded, preparing
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
 from ..http.json_bounds import parse_json
@@ -115,7 +115,7 @@ async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
     """Register a voice, or replace the one of that name. It can be used at once; its cache is made later."""
-    with recorded(request, "upload", form.name) as entry:
+    with recorded(request, "upload", form.name) as entry, preparing(request):
         if await request.app.state.voice_names.reserved([form.name], request.state.key.owner):
             raise name_reserved(form.name)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
@@ -165,11 +165,12 @@ async def delete_voice(name: Name, request: Request) -> Deleted:
     return Deleted(message=f"Voice {name!r} deleted successfully")
 
 
-@manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404))
+@manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 429))
 async def cache_voice(
     name: Name, request: Request, force: Annotated[bool, Query(description="Compute it again")] = False
 ) -> Cached:
     """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
-    voice = await while_connected(request.receive, request.state.client.prepare(name, force))
+    with preparing(request):
+        voice = await while_connected(request.receive, request.state.client.prepare(name, force))
     ready = voice.record.get("message") is not None
     return Cached(voice=voice.name, message="Cache already exists and is valid" if ready else None)

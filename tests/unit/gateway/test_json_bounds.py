@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from voice_clone_gateway.http.errors import HTTPFailure
-from voice_clone_gateway.http.json_bounds import MAX_ALL_FIELDS, MAX_DEPTH, MAX_FIELDS, MAX_NAME, MAX_VALUES, JsonBounds
+from voice_clone_gateway.http.json_bounds import (
+    MAX_ALL_FIELDS,
+    MAX_DEPTH,
+    MAX_ESCAPES,
+    MAX_FIELDS,
+    MAX_NAME,
+    MAX_VALUES,
+    JsonBounds,
+)
 
 
 def refusal(text: bytes, size: int) -> str | None:
@@ -55,6 +63,8 @@ LIMITS = [
     ("fields in all", objects, MAX_ALL_FIELDS),
     ("values", lambda n: {"x": [0] * n}, MAX_VALUES),
     ("levels", nested, MAX_DEPTH),
+    ("strings", lambda n: ["x"] * n, MAX_VALUES - 1),
+    ("backslashes", lambda n: {"x": "\n" * n}, MAX_ESCAPES),
     ("a name", lambda n: {"x": 1, "n" * n: {"y": "z" * 5000}}, MAX_NAME),
 ]
 
