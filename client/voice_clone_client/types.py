@@ -62,9 +62,16 @@ class ClipWarning:
     """A sentence: what was measured, and what would be good."""
 
 
+MAX_NAME = 256
+"""Characters of a name, before Unicode composes them."""
+
+
 def name_key(name: str) -> str:
     """What two names have in common if the server takes them for the same voice: all but case, outer spaces, and how
-    Unicode composes their characters."""
+    Unicode composes their characters. A name longer than the server's limit is no voice's, and stays as it is: to order
+    its combining marks takes a time that grows with the square of their number."""
+    if len(name) > MAX_NAME:
+        return name
     text = unicodedata.normalize("NFC", name).strip(" ")
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 

@@ -20,6 +20,7 @@ from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.families import Families
 from voice_clone_gateway.long_text.long_speech import sentence_seed
+from voice_clone_gateway.voice_names import VoiceNames
 
 from tests.support.speech_double import Double, samples_of
 
@@ -81,6 +82,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.client = double
             app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
+            app.state.voice_names = VoiceNames(double, app.state.settings.default_voice)
             shown = asyncio.get_running_loop().call_later(25, show_all)
             try:
                 await asyncio.wait_for(test(Gateway(listener.getsockname()[1], double)), 30)

@@ -59,12 +59,14 @@ def check_head(scope: Mapping[str, Any]) -> None:
     """Check the head of a request, given as the scope of ASGI.
 
     Raises:
-        HTTPFailure: 400 or 431, it has two readings, or more or longer headers than any client sends.
+        HTTPFailure: 400, 414 or 431, it has two readings, a longer URL, or more or longer headers than clients send.
     """
     fields = scope["headers"]
     if len(fields) > MAX_HEADERS or any(len(name) + len(value) > MAX_HEADER_BYTES for name, value in fields):
         text = f"at most {MAX_HEADERS} headers of {MAX_HEADER_BYTES} bytes are allowed"
         raise HTTPFailure(431, text, "headers_too_large", headers=_CLOSE)
+    if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_HEADER_BYTES:
+        raise HTTPFailure(414, f"at most {MAX_HEADER_BYTES} bytes of a URL are allowed", "url_too_long", headers=_CLOSE)
     names = Counter(name for name, _ in fields)
     twice = next((name for name in _SINGLE if names[name] > 1), None)
     if twice is not None:

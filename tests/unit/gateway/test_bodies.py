@@ -218,6 +218,20 @@ def test_the_budget() -> None:
     assert budget.held == 0
 
 
+def test_a_name_of_combining_marks_holds_nobody_up(triton: Server, serve: Serve) -> None:
+    """Unicode orders them, which takes hours for so many; the client gives up after 30 s."""
+    http = serve(triton.url, default_voice="Ada", voice_aliases=("alloy=Bob",))
+    name = "a" + "\u0301\u0316" * 1_000_000
+    assert http.post(SPEECH, json={"input": "Hello.", "voice": name}).status_code == 200
+    assert triton.speeches[-1][1]["voice"].decode() == name, "the server refuses it"
+
+
+def test_a_url_that_is_too_long(triton: Server, serve: Serve) -> None:
+    url = "https://" + "a." * 2_000_000 + "example"
+    answer = serve(triton.url).post(SPEECH, json={"input": "Hello.", "reference_audio": url})
+    assert answer.status_code == 400 and "at most 4096" in answer.json()["error"]["message"]
+
+
 def test_silent_name_servers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = threading.Event()
     looked_up: list[str] = []

@@ -76,6 +76,8 @@ CHUNKED = f"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nTrans
         (CHUNKED + b"\r\n" + b"1f\r\n" + SPEECH + b" \r\n" + b"0\r\nA: b\r\n\r\n", 200, b""),
         (CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + b"A: b\r\n" * 20_000 + b"\r\n", 400, b""),
         (UPGRADE.encode() + b"\r\n", 101, b""),
+        (UPGRADE.replace("/stream", "/stream?" + "a=b&" * 2500).encode() + b"\r\n", 414, b"at most 8000"),
+        (post(path="/v1/audio/speech?" + "a=b&" * 2500), 414, b"at most 8000"),
     ],
 )
 def test_a_head_with_two_readings_is_refused(
@@ -111,6 +113,30 @@ def test_a_websocket_by_a_target_with_a_host(triton: Server, serve: Serve) -> No
     http = serve(triton.url)
     for host, status in (("localhost", 101), ("evil.example", 421)):
         assert sent(http, UPGRADE.replace("GET /", f"GET http://{host}/").encode() + b"\r\n")[0] == status
+
+
+def test_invented_methods_are_counted_as_one(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    for method in ("FOO", "BAR", "GE", "GETS"):
+        assert http.request(method, "/health").status_code == 405
+    counted = [line for line in http.get("/metrics").text.splitlines() if "requests_total{" in line]
+    assert sum('method="other"' in line for line in counted) == 1
+    assert not any('method="FOO"' in line for line in counted)
+
+
+@pytest.mark.parametrize("again", [b"zz\r\n", b"5;\r\nab\r\n\r\n"])
+def test_a_body_that_breaks_behind_its_answer(
+    triton: Server, serve: Serve, again: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    http = serve(triton.url)
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=20) as connection:
+        connection.sendall(CHUNKED.replace(b"/v1/audio/speech", b"/nowhere") + b"\r\n5\r\nabcde\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 404")
+        connection.sendall(again)
+        connection.sendall(b"")
+        while connection.recv(4096):
+            pass
+    assert "failed" not in caplog.text and http.get("/metrics").status_code == 200
 
 
 GETS = (
