@@ -238,6 +238,11 @@ class AsyncClient:
         other._owner, other._max_owned = owner, max_owned
         return other
 
+    @property
+    def owner(self) -> str | None:
+        """For whom it acts; None: the operator."""
+        return self._owner
+
     async def close(self) -> None:
         """Close the connections and cancel the speeches that run."""
         for speech in tuple(self._speeches):

@@ -242,6 +242,11 @@ class Client(Speaking):
         other._shared, other._owner, other._max_owned = True, owner, max_owned
         return other
 
+    @property
+    def owner(self) -> str | None:
+        """For whom it acts; None: the operator."""
+        return self._owner
+
     def close(self) -> None:
         """Close the connections and cancel the speeches that run."""
         if not self._shared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
@@ -59,6 +60,20 @@ class ClipWarning:
     """For programs, such as `noise`."""
     message: str
     """A sentence: what was measured, and what would be good."""
+
+
+MAX_NAME = 256
+"""Characters of a name, before Unicode composes them."""
+
+
+def name_key(name: str) -> str:
+    """What two names have in common if the server takes them for the same voice: all but case, outer spaces, and how
+    Unicode composes their characters. A name longer than the server's limit is no voice's, and stays as it is: to order
+    its combining marks takes a time that grows with the square of their number."""
+    if len(name) > MAX_NAME:
+        return name
+    text = unicodedata.normalize("NFC", name).strip(" ")
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from .http import errors, metrics
 from .http.audit import AuditLog
 from .http.auth import Keys
 from .http.bodies import BodyLimit, Budget
-from .http.limits import Gate
+from .http.heads import OneReading
+from .http.limits import Gate, PreparationGates
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
 from .routes import batch, bundles, models, speech, vendor_websockets, voices, websocket
@@ -42,6 +43,7 @@ def create_app(settings: Settings) -> FastAPI:
         keys         the Keys
         audit        the AuditLog
         gate         the Gate of the speeches that run
+        preparations the PreparationGates of what keys do to voices
         clips        the ClipReader
         references   loads reference audio
         metrics      the Metrics
@@ -71,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
+        redirect_slashes=False,  # it would send the caller to any host that the request names
     )
     app.state.settings = settings
     app.state.clients = clients
@@ -80,11 +83,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.keys = keys
     app.state.audit = audit
     app.state.gate = Gate(settings.max_requests)
+    app.state.preparations = PreparationGates(settings.key_preparations)
     app.state.clips = ClipReader()
     app.state.references = References(settings, clips=app.state.clips)
     app.state.metrics = metrics.Metrics()
     errors.install(app)
 
+    app.add_middleware(OneReading)
     app.add_middleware(
         BodyLimit,
         most=settings.max_body_bytes,
@@ -123,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, VoiceCloneError) as error:
         raise SystemExit(f"voice-clone-gateway: {error}") from None
     _check_address(settings.host, settings.port)
+    app.openapi()  # takes a while, and the first answer to an unknown path needs it
     uvicorn.run(app, **server_options(settings))
 
 

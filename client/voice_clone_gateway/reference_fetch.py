@@ -29,6 +29,8 @@ from .settings import Network, Settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
+MAX_URL = 4096
+"""Characters."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TYPES = ("audio/", "video/", "application/octet-stream", "application/ogg", "binary/octet-stream")
 
@@ -204,6 +206,8 @@ class References:
             HTTPFailure: it may not.
         """
         kinds = " or ".join(("data:audio/...;base64,", *(f"{scheme}://" for scheme in self._schemes)))
+        if len(url) > MAX_URL:
+            raise _refusal(f"its URL has {len(url)} characters; at most {MAX_URL} are allowed")
         try:
             parts = urlsplit(url)
             _ = parts.port  # a number

@@ -25,9 +25,18 @@ Embedding = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(
 
 
 class Strict(BaseModel):
-    """A JSON object without unknown fields and without conversions."""
+    """A JSON object without unknown fields and without conversions. A field that need not be there may be null: that
+    is as if it were not there."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in values.items() if value is not None or name not in optional}
 
 
 class VoiceId(Strict):

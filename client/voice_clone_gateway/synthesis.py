@@ -85,7 +85,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
     warnings = options.ignored()
     voice = options.voice_name
     if all(getattr(options, name) is None for name in SOURCES if name != "voice"):
-        voice, warning = await app.state.voice_names.choose(voice, client)
+        voice, warning = await app.state.voice_names.choose(voice, client.owner)
         warnings += [warning] if warning else []
     partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial
     audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio)

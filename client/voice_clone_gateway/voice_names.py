@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from voice_clone_client import VoiceNotFound
+from voice_clone_client.types import name_key
 
 OPENAI_VOICES = (
     "alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse",
@@ -16,17 +17,18 @@ _REPLACED_FAMILY = "aura-"  # so begin the names of Deepgram's voices
 
 
 class Finder(Protocol):
-    """Finds a registered voice: `voice_clone_client.AsyncClient`."""
+    """Finds any registered voice: the operator's `voice_clone_client.AsyncClient`."""
 
     async def get(self, name: str) -> Any:
-        """The voice; raises VoiceNotFound."""
+        """The voice, with its `owner` and whether it is `shared`; raises VoiceNotFound."""
 
 
 class VoiceNames:
     """The names of voices that this gateway has beside the registered ones.
 
     An alias stands for its voice in any case. The default voice stands for no name, and for a name of OpenAI's or
-    Deepgram's own voices that is not registered.
+    Deepgram's own voices, unless the operator, or the caller, has registered a voice of that name. So no tenant can
+    take the place of what the operator configured.
 
     Args:
         finder: asks the server.
@@ -41,31 +43,60 @@ class VoiceNames:
         self._finder = finder
         self.default = default
         self.aliases = dict(parse_voice_alias(alias) for alias in aliases)
-        self._by_key = {alias.casefold(): voice for alias, voice in self.aliases.items()}
+        self._by_key = {name_key(alias): voice for alias, voice in self.aliases.items()}
+        self._configured = {name_key(name) for name in (default, *self.aliases.values()) if name}
 
-    async def choose(self, name: str | None, finder: Finder | None = None) -> tuple[str | None, str | None]:
+    async def choose(self, name: str | None, owner: str | None = None) -> tuple[str | None, str | None]:
         """The registered voice for a name, and a warning if it is not what the name says.
 
         None stays None where there is no default voice.
 
         Args:
             name: of the request.
-            finder: finds what the caller may use; by default all.
+            owner: for whom the caller acts; None for the operator.
 
         Raises:
             VoiceCloneError: the server had to be asked, and did not answer.
         """
         if name is None:
             return self.default or None, None
-        voice = self._by_key.get(name.casefold())
+        voice = self._by_key.get(name_key(name))
         if voice is not None:
             return voice, None
-        if self.default and (name.casefold() in _REPLACED or name.casefold().startswith(_REPLACED_FAMILY)):
-            try:
-                await (finder or self._finder).get(name)
-            except VoiceNotFound:
+        if self.default and _is_vendors(name):
+            found = await self._find(name)
+            if found is None or not (found.owner == owner or (found.owner is None and found.shared)):
                 return self.default, f"no voice {name!r} is registered; the default voice {self.default!r} speaks"
         return name, None
+
+    async def reserved(self, names: Iterable[str], owner: str | None) -> list[str]:
+        """Those of these names that this owner may not give to a voice: names that the gateway has for voices, unless
+        the owner has the voice already. The operator may give all.
+
+        Raises:
+            VoiceCloneError: the server had to be asked, and did not answer.
+        """
+        if owner is None:
+            return []
+        taken = [
+            name for name in names if name_key(name) in self._by_key.keys() | self._configured or _is_vendors(name)
+        ]
+        return [name for name in taken if getattr(await self._find(name), "owner", None) != owner]
+
+    async def configured(self, owner: str | None) -> frozenset[str]:
+        """The keys of the names of the default voice and of those that aliases stand for, which `reserved` lists."""
+        return frozenset(map(name_key, await self.reserved(self._configured, owner)))
+
+    async def _find(self, name: str) -> Any:
+        try:
+            return await self._finder.get(name)
+        except VoiceNotFound:
+            return None
+
+
+def _is_vendors(name: str) -> bool:
+    key = name_key(name)
+    return key in _REPLACED or key.startswith(_REPLACED_FAMILY)
 
 
 def parse_voice_alias(text: str) -> tuple[str, str]:

@@ -118,6 +118,8 @@ class Double:
     its end is missed.
     """
 
+    owner = None
+
     def __init__(
         self,
         gate: asyncio.Semaphore | None = None,

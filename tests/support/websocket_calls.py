@@ -20,6 +20,7 @@ from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.families import Families
 from voice_clone_gateway.long_text.long_speech import sentence_seed
+from voice_clone_gateway.voice_names import VoiceNames
 
 from tests.support.speech_double import Double, samples_of
 
@@ -85,6 +86,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.client = double
             app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
+            app.state.voice_names = VoiceNames(double, app.state.settings.default_voice)
             shown = asyncio.get_running_loop().call_later(25, show_all)
             port, open_ones = listener.getsockname()[1], server.server_state.connections
             gateway = Gateway(port, double, lambda: app.state.gate.live, lambda: len(open_ones))

@@ -7,9 +7,10 @@ chooses a server, as this client does among several. It is for speed alone: ever
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
+
+from ..types import name_key
 
 HEADER = "x-voice-affinity"
 STREAM_HEADER = "x-voice-stream"
@@ -22,8 +23,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 def of_voice(name: str) -> str:
     """The hash of a registered voice, 32 hexadecimal digits; names that are the same voice have the same."""
-    text = unicodedata.normalize("NFD", name.strip(" ")).casefold()
-    return _digest(unicodedata.normalize("NFC", text).encode())
+    return _digest(name_key(name).encode())
 
 
 def of_request(request: Any) -> str | None:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
 from ..settings import PREFIX
+from .bodies import BoundedRequest
 from .errors import HTTPFailure
 from .keys import Key, Scope, parse_key
+from .limits import PreparationGates
 from .origins import check_host, check_origin
 
 ANYONE = Key()
@@ -113,7 +116,7 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
 def guarded(scope: Scope) -> type[APIRoute]:
     """Routes that require a key with this scope, or, of a gateway without keys, a page and a host that may use it.
 
-    All this is checked before the body is read.
+    All this is checked before the body is read. Bodies are parsed as `BoundedRequest` does it.
     """
 
     class GuardedRoute(APIRoute):
@@ -123,11 +126,21 @@ def guarded(scope: Scope) -> type[APIRoute]:
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
                 request.state.client = request.app.state.clients.of(key)
-                return await handler(request)
+                return await handler(BoundedRequest(request.scope, request.receive))
 
             return guard
 
     return GuardedRoute
+
+
+def preparing(request: Request) -> AbstractContextManager[int]:
+    """A place among the uploads and preparations of the caller's key, during a `with` block.
+
+    Raises:
+        HTTPFailure: 429, all of its places are occupied.
+    """
+    gates: PreparationGates = request.app.state.preparations
+    return gates.of(request.state.key).pass_through()
 
 
 def _digest(key: str) -> bytes:

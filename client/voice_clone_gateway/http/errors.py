@@ -188,8 +188,6 @@ def validation_failure(errors: Sequence[Any], known: Sequence[str]) -> HTTPFailu
     # The name of the field and indices of lists; the rest is pydantic's own, such as a member of a union.
     param = ".".join(str(part) for index, part in enumerate(location) if index == 0 or isinstance(part, int))
     param = param or context.get("param")  # of an error that the whole object has
-    if kind == "json_invalid":
-        return HTTPFailure(400, f"the body is no JSON: {context['error']}", "invalid_json")
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(str(location[-1]), known, 1)
         text = f"this field is unknown{f'; do you mean {near[0]}?' if near else ', leave it out'}"
@@ -215,7 +213,7 @@ def _http_failure(error: HTTPException) -> HTTPFailure:
 def _no_such_path(request: Request) -> HTTPFailure:
     """The answer with the path that is probably meant: often a client's base URL lacks /v1, or has too much."""
     known = [path for path in request.app.openapi()["paths"] if "{" not in path]
-    asked = request.url.path[:MAX_PATH]
+    asked = request.scope["path"][:MAX_PATH]
     ends = [path for path in known if asked.endswith(path.removeprefix("/v1")) and path != "/"]
     near = ends or difflib.get_close_matches(asked, known, 1)
     hint = f"do you mean {near[0]}? The base URL of an OpenAI client ends with /v1" if near else None
@@ -225,8 +223,9 @@ def _no_such_path(request: Request) -> HTTPFailure:
 def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:
     """The answer with all methods of the path; the framework lists those of one route only."""
     paths = request.app.openapi()["paths"]
-    found = [entry for path, entry in paths.items() if compile_path(path)[0].match(request.url.path)]
-    allowed = ", ".join(sorted(method.upper() for entry in found for method in entry)) or (error.headers or {})["Allow"]
+    found = [entry for path, entry in paths.items() if compile_path(path)[0].match(request.scope["path"])]
+    methods = {method.upper() for entry in found for method in entry} or {*(error.headers or {})["Allow"].split(", ")}
+    allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
     return HTTPFailure(
         405, f"this path takes other methods: {allowed}", "method_not_allowed", headers={"Allow": allowed}
     )

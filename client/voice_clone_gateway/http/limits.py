@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from voice_clone_client import Overloaded
@@ -38,14 +38,18 @@ class Gate:
 
 
 class KeyGate:
-    """Counts the running speeches of one key.
+    """Counts what runs for one key: its speeches, or its uploads and preparations of voices.
 
     Args:
         most: how many may run; None for any number.
+        what: they are.
+        code: of the error when there are too many.
     """
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int | None = None, what: str = "speeches", code: str = "too_many_speeches") -> None:
         self._most = most
+        self._what = what
+        self._code = code
         self.live = 0
 
     @contextmanager
@@ -57,13 +61,30 @@ class KeyGate:
         """
         free = wanted if self._most is None else min(wanted, self._most - self.live)
         if free < 1:
-            message = f"{self._most} speeches of this key run already, its maximum; wait until one has ended"
-            raise limit_reached(message, "too_many_speeches", _WAIT)
+            message = f"{self._most} {self._what} of this key run already, its maximum; wait until one has ended"
+            raise limit_reached(message, self._code, _WAIT)
         self.live += free
         try:
             yield free
         finally:
             self.live -= free
+
+
+class PreparationGates:
+    """The gates of the uploads, imports and preparations of voices: one for each key.
+
+    Args:
+        most: how many of a key may run at once. They take the processor from all speeches.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of_key: dict[Hashable, KeyGate] = {}
+
+    def of(self, key: Hashable) -> KeyGate:
+        """The gate of a key."""
+        gate = KeyGate(self._most, "uploads and preparations", "too_many_preparations")
+        return self._of_key.setdefault(key, gate)
 
 
 class Characters:

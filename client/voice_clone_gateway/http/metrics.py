@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 router = APIRouter()
 
 _PREFIX = "voice_clone_gateway_"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BUCKETS = (0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -81,7 +82,8 @@ class Observed:
             await failure(error, request_id).response()(scope, receive, named)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
-            self._metrics.requests.labels(route, scope["method"], str(status)).inc()
+            method = scope["method"] if scope["method"] in _METHODS else "other"  # a caller may invent any number
+            self._metrics.requests.labels(route, method, str(status)).inc()
 
 
 @router.get("/metrics", tags=["operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -8,12 +8,14 @@ both are harmless: a page does not know the key.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
 from .errors import HTTPFailure
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(?::[0-9]*)?")  # and port
 
 
 def check_origin(connection: HTTPConnection, allowed: Collection[str]) -> None:
@@ -25,7 +27,7 @@ def check_origin(connection: HTTPConnection, allowed: Collection[str]) -> None:
     origin = connection.headers.get("origin")
     if origin is None or "*" in allowed or origin in allowed:
         return
-    if urlsplit(origin).netloc != connection.headers.get("host"):
+    if origin.partition("://")[2] != connection.headers.get("host"):
         message = "pages of this origin may not call this gateway; its --cors-origins names those that may"
         raise HTTPFailure(403, message, "forbidden_origin", "permission_error")
 
@@ -38,12 +40,11 @@ def check_host(connection: HTTPConnection, allowed: Collection[str]) -> None:
     Raises:
         HTTPFailure: 421, another name that is not in `allowed`.
     """
-    try:
-        host = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
-    except ValueError:
-        host = "?.?"
-    name = host.rstrip(".")
-    if "." not in name or name.endswith(".localhost") or "*" in allowed or name in allowed or _is_address(name):
+    host = _HOST.fullmatch(connection.headers.get("host", ""))
+    name = "?.?" if host is None else host[1].strip("[]").rstrip(".").lower()
+    if "." not in name or name.endswith(".localhost") or _is_address(name) or "*" in allowed:
+        return
+    if name in (entry.lower() for entry in allowed):
         return
     message = "this gateway does not serve this host; name it in its --hosts, or give it keys"
     raise HTTPFailure(421, message, "forbidden_host")

@@ -16,15 +16,37 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
+from .errors import HTTPFailure
+from .heads import check_head, in_origin_form
 from .listeners import WatchedTransport
 
 READ_BYTES = 4096
 """What is read from a connection at once."""
+HEAD_BYTES = 64 << 10
+"""Of the head of a request, and of the trailers of its body."""
 MAX_FRAGMENTS = 4096
-"""Frames of one WebSocket message."""
+"""Frames of one WebSocket message; small chunks of one body."""
+SMALL_CHUNK = 64
+"""Bytes of a chunk, on average over its body."""
 TEXT_BYTES = 64 << 10
 """Of a WebSocket message that can only be a piece of text."""
 DRAIN_SECONDS = 5.0
+
+
+class _Connection(h11.Connection):
+    """Requests whose target is a path, and whose bodies do not come in countless small chunks."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+            return in_origin_form(event)
+        if isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._bytes += len(event.data)
+            if self._chunks > MAX_FRAGMENTS and self._bytes < SMALL_CHUNK * self._chunks:
+                raise h11.RemoteProtocolError("too many small chunks")
+        return event
 
 
 class TimedProtocol(H11Protocol):
@@ -40,6 +62,7 @@ class TimedProtocol(H11Protocol):
     def __init__(self, stall_seconds: float, head_seconds: float, body_seconds: float, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._stall_seconds = stall_seconds
+        self.conn = _Connection(h11.SERVER, HEAD_BYTES)
         self._seconds = {h11.IDLE: head_seconds, h11.SEND_BODY: body_seconds}
         self._phase: Any = None  # of the request, in h11's terms; None after the change to another protocol
         self._limit: asyncio.TimerHandle | None = None
@@ -57,6 +80,13 @@ class TimedProtocol(H11Protocol):
         self._end_limit()
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read, and close the connection; where an answer has begun, only close it."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def _watch(self) -> None:
         phase = self.conn.their_state if self.transport.get_protocol() is self else None
         if phase == self._phase:
@@ -72,7 +102,12 @@ class TimedProtocol(H11Protocol):
             self._limit = None
 
     def _should_upgrade(self) -> bool:
-        # Only a GET opens a WebSocket. uvicorn would upgrade any other request too, and never answer it.
+        # Only a GET with a valid head opens a WebSocket. uvicorn would upgrade any other request too, and never answer
+        # it; so these are left to the application, which refuses them.
+        try:
+            check_head(self.scope)
+        except HTTPFailure:
+            return False
         return self.scope["method"] == "GET" and super()._should_upgrade()
 
 
@@ -97,6 +132,8 @@ class FairWebSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._failed:
             super().data_received(data)
+        if not self.handshake_initiated:  # uvicorn leaves a connection open whose first request it cannot read
+            self.transport.close()
 
     def handle_parser_exception(self) -> None:
         """End the connection, with the reason."""

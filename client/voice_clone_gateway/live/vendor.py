@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -84,8 +85,8 @@ class Query:
 
     def __init__(self, params: QueryParams) -> None:
         self._left = dict(params)
-        for name in self._left:
-            if len(params.getlist(name)) > 1:
+        for name, times in Counter(name for name, _ in params.multi_items()).items():
+            if times > 1:
                 raise refused(name, "it is given more than once")
 
     def take(self, name: str) -> str | None:

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request, Response
 from safetensors.numpy import load
+from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
-from ..http.auth import guarded
+from ..http.auth import guarded, preparing
 from ..http.errors import HTTPFailure, documented
 from .voice_answers import Imported
-from .voices import ERRORS, Name
+from .voices import ERRORS, Name, name_reserved
 
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
@@ -23,9 +24,15 @@ async def import_voices(
     reextract: Annotated[bool, Query(description="Compute artifacts of another checkpoint again")] = False,
 ) -> Imported:
     """Register the voices of an exported bundle."""
-    with recorded(request, "import", None) as entry:
+    voice_names, owner = request.app.state.voice_names, request.state.key.owner
+    with recorded(request, "import", None) as entry, preparing(request):
+        reserved = await voice_names.configured(owner)
         voices = await request.state.client.import_(bundle, reextract)
         names = entry["voices"] = [voice.name for voice in voices]
+        for name in names:  # which only the server reads out of the bundle
+            if name_key(name) in reserved:
+                await request.state.client.delete(name)
+                raise name_reserved(name)
     return Imported(voices=names)
 
 
@@ -37,6 +44,8 @@ _BUNDLE: dict[int | str, dict[str, Any]] = {
 @manage.get("/v1/audio/bundle", response_class=Response, responses={**_BUNDLE, **documented(*ERRORS)})
 async def export_voices(request: Request) -> Response:
     """A bundle of all voices."""
+    if request.state.head:
+        return _head("application/octet-stream")
     with recorded(request, "export", None):
         return _bundle(await request.state.client.export())
 
@@ -52,6 +61,9 @@ async def export_voices(request: Request) -> Response:
 async def get_audio(name: Name, request: Request) -> Response:
     """The clip in its uploaded form."""
     client = request.state.client
+    if request.state.head:
+        voice = await client.get(name)
+        return _head(voice.mime_type, voice.file_size)
     with recorded(request, "export", name):
         voice = await client.get(name)
         file = load(await client.export(name))["0"]  # a bundle is safetensors whose tensors are the voices' files
@@ -69,8 +81,20 @@ async def get_audio(name: Name, request: Request) -> Response:
 )
 async def export_voice(name: Name, request: Request) -> Response:
     """A bundle with this voice: its record, clip and cache."""
+    if request.state.head:
+        await request.state.client.get(name)
+        return _head("application/octet-stream")
     with recorded(request, "export", name):
         return _bundle(await request.state.client.export(name))
+
+
+def _head(kind: str | None, size: int | None = None) -> Response:
+    """The answer to HEAD, for which nothing is exported."""
+    answer = Response(media_type=kind)
+    del answer.headers["content-length"]
+    if size is not None:
+        answer.headers["content-length"] = str(size)
+    return answer
 
 
 def _bundle(data: bytes) -> Response:

@@ -9,11 +9,13 @@ import numpy as np
 from fastapi import APIRouter, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from voice_clone_client import VoiceNotFound
+from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
-from ..http.auth import guarded
+from ..http.auth import guarded, preparing
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
+from ..http.json_bounds import parse_json
 from ..schemas import Embedding
 from .voice_answers import (
     Cached,
@@ -86,11 +88,11 @@ async def list_voices(
     state = request.app.state
     names = sorted(voice.name for voice in listed)
     whole = after is None and len(voices) <= limit
-    known = {name.casefold() for name in names}
+    known = {name_key(name) for name in names}
 
     async def usable(voice: str) -> str | None:
         """The voice, unless there is none, or the key's owner cannot use it."""
-        if not voice or request.state.key.owner is None or voice.casefold() in known:
+        if not voice or request.state.key.owner is None or name_key(voice) in known:
             return voice or None
         with contextlib.suppress(VoiceNotFound):
             return None if whole else str((await request.state.client.get(voice)).name)
@@ -113,7 +115,10 @@ async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
     """Register a voice, or replace the one of that name. It can be used at once; its cache is made later."""
-    with recorded(request, "upload", form.name) as entry:
+    with recorded(request, "upload", form.name) as entry, preparing(request):
+        if await request.app.state.voice_names.reserved([form.name], request.state.key.owner):
+            raise name_reserved(form.name)
+        embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         voice = await request.state.client.upload(
             form.name,
             None
@@ -122,7 +127,7 @@ async def upload_voice(
             reference_text=form.transcript(),
             consent=form.consent,
             description=form.speaker_description,
-            speaker_embedding=None if form.speaker_embedding is None else _embedding(form.speaker_embedding),
+            speaker_embedding=embedding,
             strict=form.strict,
             trim_silence=form.trim_silence,
             shared=form.shared,
@@ -131,9 +136,16 @@ async def upload_voice(
     return Uploaded(voice=RegisteredVoice.model_validate(fields_of(voice)))
 
 
-def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+def name_reserved(name: str) -> HTTPFailure:
+    """The answer to an owner that gives a voice a name with which this gateway means another one."""
+    message = f"the name {name!r} is reserved on this gateway; choose another one"
+    return HTTPFailure(409, message, "name_reserved", param="name")
+
+
+async def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    values = await parse_json(text.encode("utf-8", "replace"), "speaker_embedding")
     try:
-        return np.array(TypeAdapter(Embedding).validate_json(text, strict=True), np.float32)
+        return np.array(TypeAdapter(Embedding).validate_python(values, strict=True), np.float32)
     except ValidationError:
         message = "speaker_embedding must be a JSON list of finite numbers"
         raise HTTPFailure(400, message, "invalid_argument", param="speaker_embedding") from None
@@ -153,11 +165,12 @@ async def delete_voice(name: Name, request: Request) -> Deleted:
     return Deleted(message=f"Voice {name!r} deleted successfully")
 
 
-@manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404))
+@manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 429))
 async def cache_voice(
     name: Name, request: Request, force: Annotated[bool, Query(description="Compute it again")] = False
 ) -> Cached:
     """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
-    voice = await while_connected(request.receive, request.state.client.prepare(name, force))
+    with preparing(request):
+        voice = await while_connected(request.receive, request.state.client.prepare(name, force))
     ready = voice.record.get("message") is not None
     return Cached(voice=voice.name, message="Cache already exists and is valid" if ready else None)

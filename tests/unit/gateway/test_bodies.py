@@ -48,7 +48,103 @@ def test_a_body_of_many_parts_is_refused_before_it_is_parsed(
     assert max(parsed, default=0) < 100_000 and triton.calls == []
 
 
-@pytest.mark.parametrize("body", [MANY, NAME], ids=["fields", "name"])
+UTF_16 = ('{"\u0122": 1' + "".join(f', "f{index}": 1' for index in range(200_000)) + "}").encode("utf-16-le")
+"""The byte 0x22 of U+0122 looks like the beginning of a string, in which fields would not count."""
+SLASHES = b'{"input": "' + (b"\\" * 60_000 + b"xx") * 100 + b'"}'
+QUOTES = b'{"input": "' + b'\\"' * 1_000_000 + b'"}'
+STRINGS = b'""' * 1_000_000
+
+
+@pytest.mark.parametrize("body", [MANY, UTF_16, SLASHES, QUOTES, STRINGS])
+@pytest.mark.parametrize(
+    "kind",
+    ["application/json", "application/octet-stream+json", "application/json; charset=utf-16", "APPLICATION/x+JSON;a"],
+)
+def test_the_bounds_hold_for_any_type(triton: Server, serve: Serve, body: bytes, kind: str) -> None:
+    http = serve(triton.url)
+    for path in (SPEECH, f"{SPEECH}/batch", "/v1/audio/bundle"):
+        answer = http.post(path, content=body, headers={"Content-Type": kind})
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "too_complex"
+
+
+def test_every_route_with_a_body_parses_it_within_bounds(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    paths = http.get("/openapi.json").json()["paths"]
+    with_body = [path for path, entry in paths.items() if "requestBody" in entry.get("post", {})]
+    assert len(with_body) == 4
+    for path in with_body:
+        if path != "/v1/audio/voices":  # a form
+            answer = http.post(path, content=MANY, headers={"Content-Type": "application/octet-stream+json"})
+            assert answer.json()["error"]["code"] == "too_complex", path
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "code", "words"),
+    [
+        ('{"input": "Zoë", "voice": "ada"}'.encode("latin-1"), {}, 400, "invalid_encoding", "not UTF-8 (byte 13)"),
+        ('{"input": "Zoe", "voice": "ada"}'.encode("utf-16"), {}, 400, "invalid_encoding", "not UTF-8"),
+        (b'{"input": "\xed\xa0\x80", "voice": "ada"}', {}, 400, "invalid_encoding", "not UTF-8"),
+        (b"\x1f\x8b\x08", {"Content-Encoding": "gzip"}, 415, "compressed_body", "compressed (gzip); send it as it is"),
+        (b"{}", {"Content-Encoding": "identity, br"}, 415, "compressed_body", "compressed"),
+        (b'{"input": "x", "input": "y"}', {}, 400, "duplicate_field", "'input' twice"),
+        (b'{"input": "x", "options": {"a": 1, "\\u0061": 2}}', {}, 400, "duplicate_field", "'a' twice"),
+        (b'{"seed": ' + b"1" * 5000 + b"}", {}, 400, "invalid_json", "too many digits"),
+        (b'{"input": ', {}, 400, "invalid_json", "no JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_said(
+    triton: Server, serve: Serve, body: bytes, headers: dict[str, str], status: int, code: str, words: str
+) -> None:
+    answer = serve(triton.url).post(SPEECH, content=body, headers={**JSON, **headers})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code) and words in error["message"]
+    assert triton.calls == []
+
+
+def test_a_byte_order_mark_and_identity_pass(triton: Server, serve: Serve) -> None:
+    body = '{"input": "Zoë", "voice": "ada"}'.encode("utf-8-sig")
+    answer = serve(triton.url).post(SPEECH, content=body, headers={**JSON, "Content-Encoding": "identity"})
+    assert answer.status_code == 200 and triton.speeches[-1][1]["text"].decode() == "Zoë"
+
+
+def form(*parts: tuple[str, bytes]) -> bytes:
+    """A multipart form with the boundary b."""
+    head = '--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n'
+    return b"".join((head % name).encode() + value + b"\r\n" for name, value in parts) + b"--b--\r\n"
+
+
+MULTIPART = "multipart/form-data; boundary=b"
+URLENCODED = "application/x-www-form-urlencoded"
+GOOD = (("name", b"Eve"), ("consent", b"yes"), ("speaker_embedding", b"[1.0, 2.0]"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "words"),
+    [
+        (MULTIPART, form(*GOOD), 200, ""),
+        (URLENCODED, b"name=Eve&consent=yes&speaker_embedding=%5B1.0%5D", 200, ""),
+        (MULTIPART, form(*GOOD, ("name", b"Bob")), 400, "name: the form has this field twice"),
+        (URLENCODED, b"name=Eve&consent=yes&name=Bob", 400, "name: the form has this field twice"),
+        (MULTIPART, form(*((f"f{index}", b"x") for index in range(17))), 400, "Maximum number of fields is 16"),
+        (URLENCODED, b"&".join(b"a%d=1" % index for index in range(17)), 400, "at most 16"),
+        (URLENCODED, b"&" * 1_000_000, 400, "at most 16"),
+        (URLENCODED, b"name=" + b"%41" * 500_000, 413, "at most 1048576"),
+        (URLENCODED, b"name=%ff", 400, "not UTF-8"),
+        (f"{MULTIPART}; charset=punycode", form(("name", b"a-" + b"aaaaab" * 150_000)), 415, "encode it as UTF-8"),
+        (f"{MULTIPART}; charset=utf-16", form(*GOOD), 415, "encode it as UTF-8"),
+        (f"{MULTIPART}; charset=UTF-8", form(*GOOD), 200, ""),
+        (MULTIPART, form(*GOOD[:2], (GOOD[2][0], b"[" + b"0," * 400_000 + b"0]")), 400, "more than 100000 values"),
+        (MULTIPART, form(*GOOD[:2], (GOOD[2][0], b"[NaN]")), 400, "finite numbers"),
+    ],
+)
+def test_forms_are_bounded(triton: Server, serve: Serve, kind: str, body: bytes, status: int, words: str) -> None:
+    triton.answer = lambda inputs: {"result": b'{"name": "Eve"}'}
+    answer = serve(triton.url).post("/v1/audio/voices", content=body, headers={"Content-Type": kind})
+    assert answer.status_code == status and words in answer.text
+    assert len(triton.calls) == (status == 200)
+
+
+@pytest.mark.parametrize("body", [MANY, NAME, SLASHES], ids=["fields", "name", "slashes"])
 def test_a_message_of_many_parts_is_refused_before_it_is_parsed(triton: Server, serve: Serve, body: bytes) -> None:
     url = str(serve(triton.url).base_url).replace("http", "ws")
     with websockets.sync.client.connect(f"{url}{SPEECH}/stream", proxy=None, max_size=None) as connection:
@@ -120,6 +216,20 @@ def test_the_budget() -> None:
     assert budget.take(50, 0) and budget.take(50, 50) and not budget.take(1, 0)
     budget.give(100)
     assert budget.held == 0
+
+
+def test_a_name_of_combining_marks_holds_nobody_up(triton: Server, serve: Serve) -> None:
+    """Unicode orders them, which takes hours for so many; the client gives up after 30 s."""
+    http = serve(triton.url, default_voice="Ada", voice_aliases=("alloy=Bob",))
+    name = "a" + "\u0301\u0316" * 1_000_000
+    assert http.post(SPEECH, json={"input": "Hello.", "voice": name}).status_code == 200
+    assert triton.speeches[-1][1]["voice"].decode() == name, "the server refuses it"
+
+
+def test_a_url_that_is_too_long(triton: Server, serve: Serve) -> None:
+    url = "https://" + "a." * 2_000_000 + "example"
+    answer = serve(triton.url).post(SPEECH, json={"input": "Hello.", "reference_audio": url})
+    assert answer.status_code == 400 and "at most 4096" in answer.json()["error"]["message"]
 
 
 def test_silent_name_servers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import grpc
 import pytest
+from pydantic import AliasChoices, ValidationError
 from voice_clone_gateway.compatibility import ALIASES, translate
+from voice_clone_gateway.schemas import SpeechRequest, Strict
 from voice_clone_gateway.settings import parse
 from voice_clone_gateway.voice_names import OPENAI_VOICES
 
@@ -155,6 +158,107 @@ def test_the_default_voice(triton: Server, serve: Serve) -> None:
     assert "voice" not in sent(triton), "a clip is a voice"
     listed = http.get("/v1/audio/voices").json()
     assert listed["default_voice"] == "Ada" and listed["voice_aliases"] == {"alloy": "Bob", "Herr Müller": "Eve"}
+
+
+def owned(triton: Server, **owners: str | None) -> None:
+    """Let the double know these voices, each of an owner and shared."""
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        name = inputs.get("name", b"").decode()
+        if inputs.get("operation") == b"get" and name.casefold() not in owners:
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice")
+        record = {"name": name or "x", "owner": owners.get(name.casefold()), "shared": True, "speakers": []}
+        return {"result": json.dumps(record).encode()}
+
+    triton.answer = answer
+
+
+def test_a_tenant_s_voice_does_not_replace_what_is_configured(triton: Server, serve: Serve, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("k1 speak,manage name=alice owner\nk2 speak,manage name=bob owner\nk3 speak,manage name=desk\n")
+    owned(triton, alloy="alice", nova=None, default="alice", mine="alice", **{"aura-2-thalia-en": "alice"})
+    aliases = ("echo=Bob", "Müller=Eve")
+    http = serve(triton.url, default_voice="Ada", voice_aliases=aliases, api_keys_file=str(keys))
+    for key, given, voice in (
+        ("k2", "alloy", "Ada"),
+        ("k3", "alloy", "Ada"),
+        ("k3", " Alloy ", "Ada"),
+        ("k1", "alloy", "alloy"),  # her own, for herself
+        ("k2", "default", "Ada"),
+        ("k2", "aura-2-thalia-en", "Ada"),
+        ("k2", "nova", "nova"),  # the operator's
+        ("k2", "mine", "mine"),
+        ("k1", "Mu\u0308ller ", "Eve"),  # the server takes these for the same name
+    ):
+        body = {"input": "Hello.", "voice": given}
+        answer = http.post("/v1/audio/speech", json=body, headers={"Authorization": f"Bearer {key}"})
+        assert answer.status_code == 200 and sent(triton)["voice"] == voice, (key, given)
+        assert ("x-speech-warning" in answer.headers) == (voice == "Ada")
+
+
+def test_reserved_names(triton: Server, serve: Serve, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("k1 speak,manage name=alice owner\nk3 speak,manage name=desk\n")
+    owned(triton, bob="alice")
+    http = serve(triton.url, default_voice="Ada", voice_aliases=("echo=Bob", "Müller=Eve"), api_keys_file=str(keys))
+
+    def upload(key: str, name: str) -> int:
+        form = {"files": {"audio_sample": ("a.wav", b"RIFF")}, "data": {"name": name, "consent": "yes"}}
+        answer = http.post("/v1/audio/voices", headers={"Authorization": f"Bearer {key}"}, **form)
+        assert answer.status_code == 200 or answer.json()["error"]["code"] == "name_reserved"
+        return answer.status_code
+
+    for name in ("alloy", "Default", "aura-x", "ada", " ADA", "Echo", "Mu\u0308ller", "eve"):
+        assert upload("k1", name) == 409 and upload("k3", name) == 200
+    assert upload("k1", "Bob") == 200, "hers since before, or by the operator's will"
+    assert upload("k1", "Zoe") == 200
+
+    def imported(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"get":
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice")
+        return {"result": b'{"speakers": [{"name": "Zoe"}, {"name": "ADA"}]}'}
+
+    triton.answer = imported
+    binary = {"Content-Type": "application/octet-stream", "Authorization": "Bearer k1"}
+    answer = http.post("/v1/audio/bundle", content=b"x", headers=binary)
+    assert answer.status_code == 409 and "'ADA'" in answer.json()["error"]["message"]
+    assert triton.calls[-1][1]["operation"] == b"delete" and triton.calls[-1][1]["name"] == b"ADA"
+
+
+def schemas(kind: type[Strict] = Strict) -> list[type[Strict]]:
+    """All schemas of requests and messages."""
+    return [each for child in kind.__subclasses__() for each in (child, *schemas(child))]
+
+
+def test_null_is_as_absent_in_every_field_that_may_be_absent() -> None:
+    tried = 0
+    required = {"id": "a", "input": "x", "items": [{}], "type": None, "text": "x"}
+    for schema in schemas():
+        fields = {name: field for name, field in schema.model_fields.items() if name != "type"}
+        base = {name: required[name] for name, field in fields.items() if field.is_required()}
+        kinds = schema.model_fields["type"].annotation if "type" in schema.model_fields else None
+        base |= {} if kinds is None else {"type": get_args(kinds)[0]}
+        absent = schema.model_validate(base)
+        for name, field in fields.items():
+            names = field.validation_alias.choices if isinstance(field.validation_alias, AliasChoices) else [name]
+            for each in names if not field.is_required() else []:
+                given = schema.model_validate({**base, each: None})
+                assert given == absent, (schema, each)
+                assert each != name or given.model_fields_set == absent.model_fields_set, (schema, each)
+                tried += 1
+        with pytest.raises(ValidationError):
+            schema.model_validate({**base, "unheard_of": None})
+    assert tried > 60
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/audio/speech/batch"])
+def test_null_speaks_as_absent(triton: Server, serve: Serve, path: str) -> None:
+    nulls = {name: None for name in (*SpeechRequest.model_fields, *ALIASES) if name not in ("input", "voice")}
+    body = {**nulls, **SPEECH}
+    http = serve(triton.url)
+    answer = http.post(path, json=body if path.endswith("speech") else {"items": [body], "speed": 2.0})
+    assert answer.status_code == 200 and (path.endswith("speech") or answer.json()["succeeded"] == 1)
+    assert sent(triton).keys() == {"text", "voice"}
 
 
 def test_no_default_voice(triton: Server, serve: Serve) -> None:

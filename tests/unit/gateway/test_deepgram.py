@@ -26,7 +26,7 @@ PATH = "/v1/speak?model=ada"
 class WithoutVoices(Double):
     """A double of a server without voices."""
 
-    async def get(self, name: str) -> None:
+    async def get(self, name: str) -> Any:
         raise VoiceNotFound(name)
 
 

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 from voice_clone_gateway.http.errors import HTTPFailure
-from voice_clone_gateway.http.json_bounds import MAX_ALL_FIELDS, MAX_DEPTH, MAX_FIELDS, MAX_NAME, MAX_VALUES, JsonBounds
+from voice_clone_gateway.http.json_bounds import (
+    MAX_ALL_FIELDS,
+    MAX_DEPTH,
+    MAX_ESCAPES,
+    MAX_FIELDS,
+    MAX_NAME,
+    MAX_STRINGS,
+    MAX_VALUES,
+    JsonBounds,
+)
 
 
 def refusal(text: bytes, size: int) -> str | None:
@@ -55,6 +64,7 @@ LIMITS = [
     ("fields in all", objects, MAX_ALL_FIELDS),
     ("values", lambda n: {"x": [0] * n}, MAX_VALUES),
     ("levels", nested, MAX_DEPTH),
+    ("backslashes", lambda n: {"x": "\n" * n}, MAX_ESCAPES),
     ("a name", lambda n: {"x": 1, "n" * n: {"y": "z" * 5000}}, MAX_NAME),
 ]
 
@@ -64,6 +74,12 @@ LIMITS = [
 def test_the_bounds_are_exact(make: Any, most: int, size: int) -> None:
     assert refusal(json.dumps(make(most)).encode(), size) is None
     assert refusal(json.dumps(make(most + 1)).encode(), size) is not None
+
+
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_strings_without_anything_between_them_are_counted(size: int) -> None:
+    assert refusal(b'""' * MAX_STRINGS, size) is None
+    assert refusal(b'""' * (MAX_STRINGS + 1), size) is not None
 
 
 @pytest.mark.parametrize("text", [b"]]]}}}", b'"\\', b'{"a": "b', b":::", b'\\"', b"\xff\x00", b""])

@@ -59,12 +59,38 @@ def test_hosts_that_nobody_else_can_name(triton: Server, serve: Serve, host: str
         assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 200
 
 
+HOSTS = [
+    "evil.example@localhost",
+    "evil.example\\.localhost",
+    "localhost:x",
+    "a b",
+    "evil.example#.localhost",
+    "[::1]x",
+]
+
+
+@pytest.mark.parametrize(
+    "host", [*HOSTS, "evil.example/.localhost", "evil.example?.localhost", "[evil.example]", "é.de"]
+)
+def test_hosts_that_are_none(triton: Server, serve: Serve, host: str) -> None:
+    http = serve(triton.url)
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=20) as connection:
+        connection.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 421")
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://]", "http://[::1", "://", "http://evil.example@localhost", "x"])
+def test_origins_that_are_none(triton: Server, serve: Serve, origin: str) -> None:
+    answer = serve(triton.url).post("/v1/audio/speech", json=SPEECH, headers={"Origin": origin, "Host": "localhost"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden_origin")
+
+
 @pytest.mark.parametrize("host", ["voices.example", "voices.example.", "evil.localhost.example", "[::1", "1.2.3.4.5"])
 def test_hosts_with_a_dot_are_named(triton: Server, serve: Serve, host: str) -> None:
     refused = serve(triton.url, hosts=("other.example",)).post("/v1/audio/speech", json=SPEECH, headers={"Host": host})
     assert refused.status_code == 421
     if host.startswith("voices"):
-        for hosts in (("voices.example",), ("*",)):
+        for hosts in (("voices.example",), ("Voices.Example",), ("*",)):
             http = serve(triton.url, hosts=hosts)
             assert http.post("/v1/audio/speech", json=SPEECH, headers={"Host": host}).status_code == 200
 

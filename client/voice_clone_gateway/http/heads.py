@@ -1,0 +1,103 @@
+"""The heads of requests: those that two readers could read differently are refused, the others get one form.
+
+A proxy, a check and the code behind it must see one and the same request. So a header that has one value is there once,
+a body has one length, and a path has no encoded slash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .errors import HTTPFailure
+
+MAX_HEADERS, MAX_HEADER_BYTES = 100, 8000  # the library of WebSockets has 128 and 8192
+_SINGLE = (b"authorization", b"content-encoding", b"content-type", b"host", b"origin", b"xi-api-key")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_ENCODED = re.compile(rb"%(2f|5c|00)", re.IGNORECASE)
+_ABSOLUTE = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
+
+
+class OneReading:
+    """Middleware that refuses the heads that `check_head` refuses, and gives the others one form.
+
+    A slash at the end of a path is ignored. HEAD is answered as GET is, without the body; a route finds
+    `request.state.head` true and may spare itself the work.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] == "http":
+            try:
+                check_head(scope)
+            except HTTPFailure as refusal:
+                await refusal.response()(scope, receive, send)
+                return
+        path: str = scope["path"]
+        inner = {**scope, "path": path[:-1] if len(path) > 1 and path.endswith("/") else path}
+        scope["state"]["head"] = scope.get("method") == "HEAD"
+        if scope["state"]["head"]:
+            inner["method"] = "GET"  # the web server sees HEAD, and sends no body
+        try:
+            await self._app(inner, receive, send)
+        finally:
+            if "route" in inner:
+                scope["route"] = inner["route"]
+
+
+def check_head(scope: Mapping[str, Any]) -> None:
+    """Check the head of a request, given as the scope of ASGI.
+
+    Raises:
+        HTTPFailure: 400, 414 or 431, it has two readings, a longer URL, or more or longer headers than clients send.
+    """
+    fields = scope["headers"]
+    if len(fields) > MAX_HEADERS or any(len(name) + len(value) > MAX_HEADER_BYTES for name, value in fields):
+        text = f"at most {MAX_HEADERS} headers of {MAX_HEADER_BYTES} bytes are allowed"
+        raise HTTPFailure(431, text, "headers_too_large", headers=_CLOSE)
+    if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_HEADER_BYTES:
+        raise HTTPFailure(414, f"at most {MAX_HEADER_BYTES} bytes of a URL are allowed", "url_too_long", headers=_CLOSE)
+    names = Counter(name for name, _ in fields)
+    twice = next((name for name in _SINGLE if names[name] > 1), None)
+    if twice is not None:
+        raise _refused(f"the header {twice.decode().title()} is there twice; send it once")
+    if any(_CONTROL.search(value) for _, value in fields):
+        raise _refused("a header has a control character")
+    headers = dict(fields)
+    chunked = b"transfer-encoding" in headers
+    if chunked and (b"content-length" in headers or scope["http_version"] == "1.0"):
+        raise _refused("the body has two lengths; send either Content-Length or, in HTTP/1.1, Transfer-Encoding")
+    has_body = chunked or headers.get(b"content-length", b"0").strip(b"0") != b""
+    if scope["method"] == "GET" and headers.get(b"upgrade", b"").lower() == b"websocket" and has_body:
+        raise _refused("a request that opens a WebSocket has no body")
+    if _ENCODED.search(scope["raw_path"]):
+        raise _refused("the path has an encoded slash, backslash or zero; no name has one")
+
+
+def in_origin_form(event: h11.Request) -> h11.Request:
+    """A request whose target is a path. The host of a target like `http://host/path` replaces the header Host."""
+    found = _ABSOLUTE.fullmatch(event.target)
+    if found is None:
+        return event
+    path = found[2] if found[2].startswith(b"/") else b"/" + found[2]
+    headers = [(name, value) for name, value in event.headers if name != b"host"]
+    return h11.Request(
+        method=event.method, target=path, headers=[*headers, (b"host", found[1])], http_version=event.http_version
+    )
+
+
+_CLOSE = {"Connection": "close"}
+
+
+def _refused(message: str) -> HTTPFailure:
+    return HTTPFailure(400, message, "ambiguous_request", headers=_CLOSE)
