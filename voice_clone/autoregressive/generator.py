@@ -171,8 +171,8 @@ class Generator(Generic[P]):
         prefix = self.talker.prefix(prompt)
         known = self.prefixes.read(prefix, place, request.origin)
         limit: Finish = "budget" if request.budgeted else "length"
-        sampling = knobs_of(request.sampling)
-        self._streams[slot] = Stream(place, prefix, text, sampling, draws, max_frames, limit, request.origin, known)
+        knobs, origin, endless = knobs_of(request.sampling), request.origin, request.endless
+        self._streams[slot] = Stream(place, prefix, text, knobs, draws, max_frames, limit, origin, endless, known)
         return length - known
 
     @torch.inference_mode()
@@ -293,6 +293,6 @@ class Generator(Generic[P]):
         return Frame(codes, stream.finish)
 
     def _is_runaway(self, stream: Stream, code0: int) -> bool:
-        if self._runaway_frames is None or not stream.text.ended(stream.frames):
+        if self._runaway_frames is None or stream.endless or not stream.text.ended(stream.frames):
             return False
         return stream.repetition.add(code0) >= self._runaway_frames

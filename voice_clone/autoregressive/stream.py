@@ -47,6 +47,7 @@ class Stream:
     limit: Finish  # the finish after so many
     ending: Finish = field(default="stop", init=False)  # the finish where the model says so
     origin: Origin
+    endless: bool = False  # only max_frames ends it
     read: int = 0  # prompt positions prefilled
     begun: int = 0  # frames that steps were begun for
     seen: int = 0  # of them, those whose steps are over
@@ -80,5 +81,5 @@ class Stream:
     def row(self, min_frames: int) -> Row:
         """What a step needs of it."""
         number = self.begun
-        may_stop, text = number >= min_frames, self.text.row(number)
+        may_stop, text = number >= min_frames and not self.endless, self.text.row(number)
         return Row(self.place, self.knobs, self.draws.of(number), may_stop, number, self.position, text)

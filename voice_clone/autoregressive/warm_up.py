@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from voice_clone.autoregressive.generator import Generator
@@ -38,6 +39,7 @@ def warm_up(generator: Generator[P], example: Example[P], prefill_chunk: int, se
     native = isinstance(generator.talker.stack, NativeStack)
     for slot in range(1 if native else generator.slots):
         request = example(REFERENCE_FRAMES[slot % len(REFERENCE_FRAMES)], FRAMES * generator.slots + 1)
+        request = replace(request, endless=True)  # a model may end such speech before all slots have been stepped
         if time.monotonic() - began > seconds:
             break
         left = generator.start(slot, request)
