@@ -83,6 +83,8 @@ def main() -> int:
         transcript = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
     try:
         return _run(arguments, reference, transcript)
+    except BrokenPipeError:
+        raise  # of the output: tools/run.py
     except (FamilyError, ServerFailed, VoiceCloneError, OSError) as error:
         print(f"tools/demo: {error}", file=sys.stderr)
         return 1

@@ -39,6 +39,13 @@ PHASES = (
 )
 
 
+class Output(Console):
+    """A console that leaves a reader who has left to tools/run.py."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def tree(root: Span, spans: list[Span]) -> Tree:
     """A request and its steps, in the order of their start."""
 
@@ -142,7 +149,7 @@ def main() -> int:
     if not roots:
         print(f"The trace has no request of {model or 'an ensemble'}.", file=sys.stderr)
         return 1
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Output(width=None if sys.stdout.isatty() else 150)
     for root in roots[-arguments.last :]:
         console.print(tree(root, spans))
     if told:

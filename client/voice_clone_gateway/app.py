@@ -113,8 +113,8 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command `voice-clone-gateway`."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal; returns the exit code."""
     settings = parse(arguments)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -122,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, VoiceCloneError) as error:
         raise SystemExit(f"voice-clone-gateway: {error}") from None
     uvicorn.run(app, **server_options(settings))
+    return 0
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
