@@ -129,9 +129,9 @@ def main() -> int:
     parser.add_argument("--model", help="whose requests are shown (default: the newest ensemble's)")
     parser.add_argument("--last", type=int, default=1, help="how many of the newest (default: %(default)s)")
     arguments = parser.parse_args()
-    for path in filter(None, (arguments.checkpoint, arguments.trace, arguments.reference)):
-        if not path.exists():
-            parser.error(f"there is no {path}")
+    for path in filter(None, (arguments.trace, arguments.reference)):
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
     if arguments.reference == DATA / "reference.wav" and arguments.reference_text is None:
         arguments.reference_text = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
     told: dict[str, object] = {}

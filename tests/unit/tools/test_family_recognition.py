@@ -209,3 +209,47 @@ def test_serve_without_a_checkpoint(
     with pytest.raises(SystemExit):
         serve.main([f"--models={repositories[0]}", *ports])
     assert "give --checkpoint DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-TTS-12Hz-0.6B-Base", "fishaudio/s2-pro"])
+def test_a_name_on_the_hub_is_answered_with_the_download(repositories: list[Path], name: str) -> None:
+    with pytest.raises(FamilyError) as caught:
+        family_of(Path(name), repositories)
+    own = name.partition("/")[2]
+    assert f"hf download {name} --local-dir {own}; then give the folder {own}" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/no/folder", "a/b/c", "folder", "./folder"])
+def test_a_path_is_not_taken_for_a_name_on_the_hub(repositories: list[Path], path: str) -> None:
+    with pytest.raises(FamilyError) as caught:
+        family_of(Path(path), repositories)
+    assert "there is no folder" in str(caught.value) and "hf download" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("PRECISION", "int3", "qwen3_tts_talker: the setting precision is 'int3'; it must be one of auto, fp32"),
+        ("QWEN3_TTS_PRECISION", "tf32", "qwen3_tts_talker: the setting precision is 'tf32'"),
+        ("DEVICE", "gpu", "the setting device is 'gpu'; it must be one of auto, cpu, cuda"),
+        ("ENGINE", "tensorrt", "the setting engine is 'tensorrt'; it must be one of torch, onnx"),
+        ("MAX_QUEUE", "many", "qwen3_tts_talker: the setting max_queue is 'many'; it must be a number"),
+        ("CHUNK_FRAMES", "1,x", "the setting chunk_frames is '1,x'; it must be integers > 0 separated by commas"),
+        ("CUDA_GRAPHS", "no", "the setting cuda_graphs is 'no'; it must be one of true, false"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_found_before_a_server_starts(
+    checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(f"VOICE_CLONE_{variable}", value)
+    with pytest.raises(FamilyError) as caught:
+        TritonServer(checkpoint_folder("tiny", 0))
+    assert message in str(caught.value)
+
+
+def test_settings_of_other_families_and_those_that_fit_are_no_hindrance(
+    checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FISH_SPEECH_PRECISION": "int3", "PRECISION": "int8", "WARM_UP_SECONDS": "0.5"}.items():
+        monkeypatch.setenv(f"VOICE_CLONE_{name}", value)
+    assert set(TritonServer(checkpoint_folder("tiny", 0)).families) == {"qwen3_tts"}
