@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from tests.support.factories import CheckpointFactory
 from tools import serve
 from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, models_of, owner
-from tools.triton_server import MODELS, TritonServer, free_ports
+from tools.triton_binary import server_command
+from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
 
 ONE, TWO, THREE = "config.json: model_type=one", "voices/two.yaml", "config.json: layers=3"
 
@@ -253,3 +256,12 @@ def test_settings_of_other_families_and_those_that_fit_are_no_hindrance(
     for name, value in {"FISH_SPEECH_PRECISION": "int3", "PRECISION": "int8", "WARM_UP_SECONDS": "0.5"}.items():
         monkeypatch.setenv(f"VOICE_CLONE_{name}", value)
     assert set(TritonServer(checkpoint_folder("tiny", 0)).families) == {"qwen3_tts"}
+
+
+@pytest.mark.skipif(shutil.which("tritonserver") is not None, reason="that of a container inherits PYTHONPATH as it is")
+def test_packages_on_the_caller_s_path_are_found_by_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/families")
+    paths = server_command(tmp_path)[1]["PYTHONPATH"].split(os.pathsep)
+    assert paths[0] == str(ROOT) and paths[-1] == "/families" and len(paths) == 3
+    monkeypatch.delenv("PYTHONPATH")
+    assert len(server_command(tmp_path / "again")[1]["PYTHONPATH"].split(os.pathsep)) == 2
