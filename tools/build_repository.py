@@ -215,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with new_folder(output) as folder:
                 build(plan, folder)
                 check()
-    except (BuildError, ConfigError, FamilyError, VoiceCloneError) as error:
+    except (BuildError, ConfigError, FamilyError, VoiceCloneError, OSError) as error:
         print(f"tools/build_repository: {error}", file=sys.stderr)
         return 1
     except Stopped as stopped:

@@ -81,6 +81,8 @@ def main() -> int:
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("demo.wav"), help="default: demo.wav")
     arguments = parser.parse_args()
+    if arguments.max_frames is not None and arguments.max_frames < 1:
+        parser.error("--max-frames must be at least 1")
     if arguments.family is not None and arguments.max_frames is None:
         arguments.max_frames = RANDOM_FRAMES
     if arguments.reference_text and not arguments.reference:

@@ -147,7 +147,10 @@ def main() -> int:
     model = arguments.model or public_model(spans)
     roots = [span for span in spans if span.model == model and span.parent is None]
     if not roots:
-        print(f"The trace has no request of {model or 'an ensemble'}.", file=sys.stderr)
+        print(
+            f"tools/inspect: the trace has no request of {model or 'an ensemble'}; --help says how a server writes one",
+            file=sys.stderr,
+        )
         return 1
     console = Output(width=None if sys.stdout.isatty() else 150)
     for root in roots[-arguments.last :]:

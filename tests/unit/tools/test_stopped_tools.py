@@ -98,6 +98,31 @@ def test_a_reader_that_leaves_ends_a_tool_without_a_word(
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
+UNUSABLE = {
+    "build_repository": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
+    "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
+    "make_checkpoint": ["--shape", "tiny", "{output}"],
+    "convert_codec": ["{checkpoint}"],
+    "inspect_speech": ["--trace", "{file}"],
+    "demo": ["--max-frames", "0"],
+}
+
+
+@pytest.mark.parametrize("tool", UNUSABLE)
+def test_what_cannot_be_done_is_said_in_one_line(
+    checkpoint_folder: CheckpointFactory, tmp_path: Path, tool: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    words = {"checkpoint": checkpoint_folder("tiny", 0), "output": "/proc/made", "file": file}
+    command = [sys.executable, "-m", "tools.run", f"tools.{tool}", *(word.format(**words) for word in UNUSABLE[tool])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    *usage, error = [line for line in done.stderr.splitlines() if not line.startswith(" ")]
+    assert done.returncode in (1, 2) and not done.stdout and "Traceback" not in done.stderr
+    assert error.startswith(f"tools/{tool.removesuffix('_speech')}: ")
+    assert not usage or (len(usage) == 1 and usage[0].startswith("usage: "))
+
+
 def test_a_broken_pipe_elsewhere_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "breaks.py").write_text("def main():\n    raise BrokenPipeError('of a socket')\n")
     command = [sys.executable, "-m", "tools.run", "breaks"]
