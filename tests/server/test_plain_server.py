@@ -19,11 +19,11 @@ from voice_clone_client import Client
 
 from tests.server.test_readme import block
 from tests.support.factories import CheckpointFactory
-from tests.support.waiting import WAIT
 from tools import guard
 from tools.triton_binary import server_command
 from tools.triton_server import MODELS, OPTIONS, VARIABLES, free_ports
 
+LOADING = 300.0  # seconds
 PAGE = "docs/plain_tritonserver.md"
 ABSENT = sorted(model.name for model in MODELS.glob("fish_speech_*"))  # its own models; the ensemble follows from them
 
@@ -79,7 +79,7 @@ def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPa
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + LOADING
         while status(f"http://127.0.0.1:{http}/v2/models/qwen3_tts/ready") != 200:
             assert process.poll() is None, (folder / "log").read_text()[-4000:]
             assert time.monotonic() < deadline, (folder / "log").read_text()[-4000:]
