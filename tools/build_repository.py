@@ -10,6 +10,7 @@ clip, and takes no optional input where it batches.
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from tools.families.toolkit import RepositoryOptions, repository_options
 from tools.new_folder import new_folder, refusal
 from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
 from tools.stopping import Stopped, stoppable
-from tools.triton_server import MODELS
+from tools.triton_server import MODELS, plain_command
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.session import PROVIDERS
 
@@ -214,14 +215,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with new_folder(output) as folder:
                 build(plan, folder)
                 check()
-    except (BuildError, ConfigError, FamilyError, VoiceCloneError) as error:
+    except (BuildError, ConfigError, FamilyError, VoiceCloneError, OSError) as error:
         print(f"tools/build_repository: {error}", file=sys.stderr)
         return 1
     except Stopped as stopped:
         print("tools/build_repository: stopped; nothing was written", file=sys.stderr)
         return stopped.status
-    print(f"{output} is ready for\n  tools/serve --models {plan.served_at}")
-    print(f"or\n  tritonserver --disable-auto-complete-config --model-repository={plan.served_at}")
+    print(f"{output} is ready for\n  {shlex.join(['tools/serve', '--models', plan.served_at])}")
+    print(f"or, with what docs/plain_tritonserver.md installs,\n  {plain_command(plan.served_at)}")
     if plan.native == "tensorrt":
         print("as soon as the plans are there; on the GPU that will serve them:")
         for network in plan.networks().values():

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise FamilyError(f"checkpoints of {family} have no codec to convert")
         print(codec_converter(family).convert(given.checkpoint))
     except (CheckpointError, FamilyError) as error:
-        print(error, file=sys.stderr)
+        print(f"tools/convert_codec: {error}", file=sys.stderr)
         return 1
     return 0
 

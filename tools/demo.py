@@ -8,8 +8,11 @@ family with random weights: everything runs as with a released checkpoint, but t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,8 @@ DATA = ROOT / "tools" / "data"
 SHIPPED = DATA / "demo_voice"  # the checkpoint that comes with it; tools/train_demo_voice has made it
 CLIP = DATA / "demo_clips" / "slt.wav"  # a voice such as it has learned from
 CACHE = ROOT / ".cache"
+RANDOM_FRAMES = 96  # random weights hardly ever end a speech
+PERIOD = 10.0  # seconds between two signs of life while the server loads
 VOICE = "demo"
 
 
@@ -41,6 +46,7 @@ class Spoken:
     total_s: float
     extractions: int
     info: dict[str, Any]
+    finish_reason: str
 
     @property
     def audio_s(self) -> float:
@@ -68,14 +74,21 @@ def main() -> int:
     parser.add_argument("--reference-text", help="the words spoken in --reference; enables in-context cloning")
     parser.add_argument("--text", default="In the morning my sister found a small key under the old table.")
     parser.add_argument("--language", help="of the text (default: the model finds out)")
-    parser.add_argument("--max-frames", type=int, default=96, help="longest speech in frames (default: 96)")
+    parser.add_argument(
+        "--max-frames",
+        type=int,
+        help=f"longest speech in frames (default: what the text may take; {RANDOM_FRAMES} with --family)",
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("demo.wav"), help="default: demo.wav")
     arguments = parser.parse_args()
+    if arguments.max_frames is not None and arguments.max_frames < 1:
+        parser.error("--max-frames must be at least 1")
+    if arguments.family is not None and arguments.max_frames is None:
+        arguments.max_frames = RANDOM_FRAMES
     if arguments.reference_text and not arguments.reference:
         parser.error("--reference-text belongs to --reference")
-    for path in filter(None, (arguments.reference, arguments.checkpoint)):
-        if not path.exists():
-            parser.error(f"there is no {path}")
+    if arguments.reference and not arguments.reference.is_file():
+        parser.error(f"there is no file {arguments.reference}; give a clip of 1 to 30 s")
     shipped = arguments.checkpoint is None and arguments.family is None
     reference = arguments.reference or (CLIP if shipped else DATA / "reference.wav")
     transcript = arguments.reference_text
@@ -83,6 +96,8 @@ def main() -> int:
         transcript = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
     try:
         return _run(arguments, reference, transcript)
+    except BrokenPipeError:
+        raise  # of the output: tools/run.py
     except (FamilyError, ServerFailed, VoiceCloneError, OSError) as error:
         print(f"tools/demo: {error}", file=sys.stderr)
         return 1
@@ -100,6 +115,8 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
         raise ServerFailed(reason)
     [family] = server.families
     print(f"Starting tritonserver with {checkpoint.name}, of {family} ...", flush=True)
+    with _signs_of_life():
+        server.start()
     with server, Client(server.url, model=family) as client:
         name = VOICE if arguments.reference else f"{VOICE} {reference.stem}"  # each clip that comes along has its own
         restored = any(voice.name == name for voice in client.list())
@@ -121,6 +138,8 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
     _table(spoken)
     last = spoken[-1]
     print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames).")
+    if not random and (ending := _ending(last, arguments.max_frames)):
+        print(ending)
     print(
         f"To hear it: aplay {arguments.output} (or paplay, play, ffplay -nodisp -autoexit; on a Mac afplay).\n"
         "A machine without a sound device cannot play it: copy the file to one that has speakers."
@@ -170,7 +189,40 @@ def _speak(
         with output.open("wb") as file, WavWriter(file, sample_rate) as wav:
             wav.write(samples)
     extractions = client.stats()["extractions"] - before
-    return Spoken(label, len(samples), sample_rate, 1e3 * first, total, extractions, dict(speech.info or {}))
+    info, reason = dict(speech.info or {}), speech.finish_reason or ""
+    return Spoken(label, len(samples), sample_rate, 1e3 * first, total, extractions, info, reason)
+
+
+def _ending(spoken: Spoken, max_frames: int | None) -> str | None:
+    """What to say of a speech that does not end with its text."""
+    if spoken.finish_reason == "stop":
+        return None
+    if spoken.finish_reason == "length":
+        return f"It is cut after {max_frames} frames, as --max-frames says: the text may go on."
+    return f"The model has missed the end of the text ({spoken.finish_reason}): the speech was ended for it."
+
+
+@contextlib.contextmanager
+def _signs_of_life() -> Iterator[None]:
+    """A line every `PERIOD` seconds, for the first start on a machine compiles the models' code for its processor."""
+    done, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(PERIOD):
+            print(
+                f"  ... loading for {time.monotonic() - began:.0f} s; the first start on a machine also compiles, for "
+                "about a minute",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def _table(rows: list[Spoken]) -> None:

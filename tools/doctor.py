@@ -1,7 +1,8 @@
 """Tells what this machine is, what of it a server uses, what is missing, how fast speech will be, what memory it takes.
 
-The speeds are those of long speech by one caller: a measurement of about ten seconds, without a checkpoint. The first
-time native code is compiled, which takes a minute more. With --checkpoint they are that checkpoint's, at the precision
+The speeds are those of long speech by one caller: a measurement of about half a minute, without a checkpoint. The first
+time native code is compiled, which takes a minute more. Each is the fastest of several runs in three rounds; `slowest`
+is how many times as long the slowest round took. With --checkpoint they are that checkpoint's, at the precision
 that VOICE_CLONE_PRECISION names. A GPU is shown, not measured. Exit status: 1 if a need of a server is not met.
 """
 
@@ -19,7 +20,7 @@ from tools.diagnosis.machine import hints, machine
 from tools.diagnosis.memory import server_bytes, stream_bytes
 from tools.diagnosis.needs import needs
 from tools.diagnosis.served import served_speed
-from tools.diagnosis.speed import Measurement
+from tools.diagnosis.speed import ROUNDS, Measurement, fastest
 from tools.families.recognition import FamilyError, families_of
 from tools.families.toolkit import families_with, workloads
 from tools.triton_server import MODELS
@@ -27,6 +28,8 @@ from voice_clone.errors import VoiceCloneError
 from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
+
+STEADY = 1.3  # times as long: what rounds on an idle machine may differ by
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,12 +71,16 @@ def examine(checkpoint: Path | None, measure: bool) -> dict[str, Any]:
         found["speed"].append(served_speed(family, folder))
     elif measure:
         leave_threads_to_native_code()
-        measurement = Measurement(works[0].predictor)
-        for work in works:
-            for precision in PRECISIONS:
-                speed = measurement.speed(work, precision)
-                row = {"model": work.name, "precision": precision, **dataclasses.asdict(speed)}
-                found["speed"].append({**row, "real_time_factor": speed.real_time_factor(work.frame_seconds)})
+        rows = [(work, precision) for work in works for precision in PRECISIONS]
+        rounds = []
+        for _ in range(ROUNDS):
+            measurement = Measurement(works[0].predictor)
+            rounds.append([measurement.speed(work, precision) for work, precision in rows])
+        for (work, precision), speeds in zip(rows, zip(*rounds, strict=True), strict=True):
+            speed, spread = fastest(speeds)
+            row = {"model": work.name, "precision": precision, **dataclasses.asdict(speed)}
+            factor = speed.real_time_factor(work.frame_seconds)
+            found["speed"].append({**row, "real_time_factor": factor, "spread": spread})
     return found
 
 
@@ -98,16 +105,21 @@ def lines(found: dict[str, Any]) -> list[str]:
         state = "ok" if need["there"] else "MISSING" if need["needed"] else "no"
         told.append(f"  {need['name']:18}{state:9}{need['told']}")
     if found["speed"]:
-        told += ["", f"Speed{'':26}{'prompt':>13}{'frame':>9}{'decoder':>9}   1 s of speech takes"]
+        told += ["", f"Speed{'':26}{'prompt':>13}{'frame':>9}{'decoder':>9}   1 s of speech takes   slowest"]
         for row in found["speed"]:
             position, frame, decoder = (1e3 * row[name] for name in ("position", "frame", "decoder"))
             told.append(
                 f"  {row['model']:20}{row['precision']:7}{position:7.2f} ms/token{frame:6.0f} ms{decoder:6.0f} ms"
-                f"{row['real_time_factor']:8.2f} s"
+                f"{row['real_time_factor']:8.2f} s{row['spread']:19.2f} x"
             )
         told.append(
             "  Speech plays without gaps where 1 s of it takes less than 1 s. Several callers share the machine."
         )
+        if (spread := max(row["spread"] for row in found["speed"])) > STEADY:
+            told.append(
+                f"  ! the slowest round took up to {spread:.1f} times as long: other programs compute, or the "
+                "processor changes its clock; measure again when the machine is idle"
+            )
     told += ["", f"Memory on a CPU{'':16}{'idle server':>14}{'a minute of speech':>21}"]
     for row in found["memory"]:
         server, stream = _gb(row["server_bytes"]), _gb(row["stream_bytes"])

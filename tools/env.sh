@@ -44,11 +44,41 @@ complain_late() { # run a command; what it writes to stderr is shown if it fails
     local errors
     errors="$ROOT/.venv.errors"
     if ! "$@" 2>"$errors"; then
-        cat "$errors" >&2
+        if grep -q "connection broken by" "$errors" && grep -q "No matching distribution" "$errors"; then # pip's words
+            echo "pip cannot reach its package index: this machine has no network, or none without a proxy." >&2
+            echo "Behind a proxy set https_proxy; for a mirror set PIP_INDEX_URL. Then call the tool again." >&2
+        else
+            cat "$errors" >&2
+        fi
         rm -f "$errors"
         return 1
     fi
     rm -f "$errors"
+}
+
+pip_install() { # with pip's own progress where a person watches
+    if [ -t 2 ]; then
+        complain_late .venv/bin/pip install --disable-pip-version-check "$@" >&2
+    else
+        complain_late .venv/bin/pip install --quiet --disable-pip-version-check "$@"
+    fi
+}
+
+wants_cpu_torch() { # no GPU is found, PyPI's torch would bring CUDA along, and nobody has chosen where pip looks
+    [ "$(uname -sm)" = "Linux x86_64" ] && ! compgen -G "/dev/nvidia*" >/dev/null && [ ! -e /dev/dxg ] &&
+        [[ ! "$(.venv/bin/pip config list)" =~ index-url|find-links|no-index ]]
+}
+
+install_torch() { # first and by itself: a plain '==' keeps pip from looking for another build
+    local torch=torch==2.13.0
+    if wants_cpu_torch; then
+        echo "No GPU is found here, so torch's CPU build is taken: gigabytes less than PyPI's with CUDA." >&2
+        # uv knows where torch's builds are; pip would have to be given the address.
+        pip_install uv==0.13.9 && complain_late .venv/bin/uv pip install --quiet --python .venv/bin/python \
+            --torch-backend cpu "$torch" && return
+        echo "The CPU build cannot be had that way; taking the one of pip's index." >&2
+    fi
+    pip_install "$torch"
 }
 
 make_environment() { # $1: extras of pyproject.toml to install
@@ -72,18 +102,16 @@ make_environment() { # $1: extras of pyproject.toml to install
             }
         fi
         echo "Installing into .venv (the first time takes a few minutes) ..." >&2
-        pip=(complain_late .venv/bin/pip install --quiet --disable-pip-version-check)
-        # torch first and by itself: a plain '==' keeps pip from looking for another build
-        "${pip[@]}" torch==2.13.0
-        "${pip[@]}" -e ".[$extras]" -e "./client[gateway]"
+        install_torch
+        pip_install -e ".[$extras]" -e "./client[gateway]"
         # Only the tritonserver binary and its libraries are wanted from this wheel, not its Python dependencies.
-        "${pip[@]}" --no-deps nvidia-pytriton==0.7.0
+        pip_install --no-deps nvidia-pytriton==0.7.0
         if [ "$extras" = server,test ]; then
             # The official implementation, for the parity tests: without the packages of its web demo.
-            "${pip[@]}" --no-deps qwen-tts==0.1.1
+            pip_install --no-deps qwen-tts==0.1.1
             # That of Fish Speech, and vLLM-Omni's DAC, in a folder of their own: they bring packages `tests` and `tools`.
             rm -rf .venv/official
-            "${pip[@]}" --no-deps --target .venv/official \
+            pip_install --no-deps --target .venv/official \
                 fish-speech==0.1.0 descript-audio-codec==1.0.0 vllm-omni==0.30.0
             rm -rf .venv/official/{bin,tests,tools}
         fi
@@ -124,16 +152,16 @@ make_deployment_programs() { # kubectl and docker-compose, with which tests rend
     cp "$list" "$programs/.installed"
 }
 
-asks_help() { # whether --help is among the options
-    local word
-    for word in "$@"; do
-        case "$word" in
-            -h | --help) return 0 ;;
-            --) return 1 ;;
-        esac
+asks() { # whether one of the options $1, separated by spaces, is among the others
+    local wanted=" $1 " word
+    for word in "${@:2}"; do
+        [ "$word" = -- ] && return 1
+        [[ "$wanted" == *" $word "* ]] && return 0
     done
     return 1
 }
+
+asks_help() { asks "-h --help" "$@"; }
 
 describe() { # the comment at the top of a tool
     sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"
@@ -148,8 +176,14 @@ run() { # $1: extras of pyproject.toml, $2: a module with a function main, then 
             describe
             echo "The options can be shown only after the installation. Any call without --help installs into .venv."
         }
+        echo "--version prints the version."
         return
     fi
     make_environment "$extras"
     exec "$ROOT/.venv/bin/python" -m tools.run "$module" "$@"
 }
+
+if asks --version "$@"; then # of every tool, without an installation
+    sed -n 's/^__version__ = "\(.*\)"$/voice-clone \1/p' "$ROOT/voice_clone/__init__.py"
+    exit
+fi

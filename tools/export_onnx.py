@@ -36,6 +36,8 @@ def main() -> int:
         loaded = exporter.load(arguments.checkpoint)
         with new_files(folder) as scratch:
             names = [file.name for file in exporter.export_all(loaded, scratch)]
+    except BrokenPipeError:
+        raise  # of the output: tools/run.py
     except (FamilyError, VoiceCloneError, OSError) as error:
         print(f"tools/export_onnx: {error}", file=sys.stderr)
         return 1

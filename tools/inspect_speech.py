@@ -39,6 +39,13 @@ PHASES = (
 )
 
 
+class Output(Console):
+    """A console that leaves a reader who has left to tools/run.py."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def tree(root: Span, spans: list[Span]) -> Tree:
     """A request and its steps, in the order of their start."""
 
@@ -122,9 +129,9 @@ def main() -> int:
     parser.add_argument("--model", help="whose requests are shown (default: the newest ensemble's)")
     parser.add_argument("--last", type=int, default=1, help="how many of the newest (default: %(default)s)")
     arguments = parser.parse_args()
-    for path in filter(None, (arguments.checkpoint, arguments.trace, arguments.reference)):
-        if not path.exists():
-            parser.error(f"there is no {path}")
+    for path in filter(None, (arguments.trace, arguments.reference)):
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
     if arguments.reference == DATA / "reference.wav" and arguments.reference_text is None:
         arguments.reference_text = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
     told: dict[str, object] = {}
@@ -140,9 +147,12 @@ def main() -> int:
     model = arguments.model or public_model(spans)
     roots = [span for span in spans if span.model == model and span.parent is None]
     if not roots:
-        print(f"The trace has no request of {model or 'an ensemble'}.", file=sys.stderr)
+        print(
+            f"tools/inspect: the trace has no request of {model or 'an ensemble'}; --help says how a server writes one",
+            file=sys.stderr,
+        )
         return 1
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Output(width=None if sys.stdout.isatty() else 150)
     for root in roots[-arguments.last :]:
         console.print(tree(root, spans))
     if told:

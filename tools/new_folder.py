@@ -56,7 +56,10 @@ def _scratch(output: Path) -> Iterator[Path]:
     made = output.absolute().parent / f".{output.name}-{secrets.token_hex(8)}"
     guard.remove_at_end(made)
     try:
-        made.mkdir(parents=True)
+        try:
+            made.mkdir(parents=True)
+        except OSError as error:
+            raise OSError(f"{output} cannot be made ({error.strerror}); give a folder that may be written") from None
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.config_file import ConfigFile
-from tools.families.recognition import FamilyError, families, models, owner
+from tools.families.recognition import PARAMETER, FamilyError, families, models, owner
 from voice_clone.errors import CheckpointError, VoiceCloneError
 from voice_clone.settings import Settings
 from voice_clone.speakers.disk.directory_lock import holder
 
+READERS = {  # a setting, where need be with its stage, and what reads it in voice_clone/compute.py
+    "device": "device",
+    "engine": "encoder_engine",
+    ("precision", "talker"): "precision",
+    ("precision", "code2wav"): "decoder_precision",
+}
+AS_SHIPPED = ("", "auto", "torch")
 PATIENCE = 0.5  # seconds for a server that is just ending
 
 
@@ -34,6 +42,38 @@ def check_checkpoints(checkpoints: Mapping[str, Path]) -> None:
             check(checkpoint)
         except CheckpointError as error:
             raise FamilyError(f"{checkpoint}: {error}") from None
+
+
+def check_settings(found: Mapping[str, Path], environ: Mapping[str, str]) -> None:
+    """Look at each setting of these models by itself, as the environment and the configurations have it.
+
+    Raises:
+        FamilyError: a value cannot be; the text says which, and what would be right.
+    """
+    known = [name for name, folder in found.items() if PARAMETER in ConfigFile.read(folder).parameters]
+    for model, folder in sorted(found.items(), key=lambda each: not each[0].endswith("_talker")):  # the strictest first
+        family = owner(model, known) or ""
+        settings, stage = _settings(folder, family, environ), model.removeprefix(f"{family}_")
+        for name, default in ConfigFile.read(folder).parameters.items():
+            try:
+                _check_setting(settings, name, default, stage)
+            except VoiceCloneError as error:
+                raise FamilyError(f"{model}: {error}") from None
+
+
+def _check_setting(settings: Settings, name: str, default: str, stage: str) -> None:
+    """The default says whether a value must be a number, a list of them or a switch; compute.py knows the rest."""
+    value = settings.text(name)
+    if name in READERS or (name, stage) in READERS:
+        if value not in AS_SHIPPED:  # else torch, which takes a second to import, is not needed
+            reader = READERS.get(name) or READERS[name, stage]
+            getattr(importlib.import_module("voice_clone.compute"), reader)(settings)
+    elif default in ("true", "false"):
+        settings.choice(name, ("true", "false"))
+    elif re.fullmatch(r"\d+(,\d+)+", default):
+        settings.integers(name, ())
+    elif re.fullmatch(r"\d+(\.\d+)?", default):
+        settings.number(name, 1.0, least=0.0)
 
 
 def named_checkpoints(repositories: Sequence[Path]) -> list[Path]:
@@ -78,8 +118,8 @@ def occupied(voices: Path | None, repositories: Sequence[Path]) -> str | None:
     return None
 
 
-def _settings(model: Path, family: str = "") -> Settings:
+def _settings(model: Path, family: str = "", environ: Mapping[str, str] | None = None) -> Settings:
     parameters = ConfigFile.read(model).parameters
     return Settings(
-        {"parameters": {name: {"string_value": value} for name, value in parameters.items()}}, family=family
+        {"parameters": {name: {"string_value": value} for name, value in parameters.items()}}, environ, family
     )

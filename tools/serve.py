@@ -111,7 +111,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         else:
             own.append(word)
     parser = argparse.ArgumentParser(
-        prog="tools/serve", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="tools/serve",
+        usage="%(prog)s --checkpoint DIR [OPTION ...] [-- TRITONSERVER_OPTION ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--checkpoint",
@@ -152,8 +155,12 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         "--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API and a web page, too, on this port"
     )
     parser.add_argument("--verbose", action="store_true", help="show all that Triton and the gateway log")
-    parser.add_argument("options", nargs="*", metavar="-- OPTION", help="further options for tritonserver, after --")
-    given = parser.parse_args([*own, *arguments[end:]])
+    given, left = parser.parse_known_args(own)
+    if folder := next((word for word in left if not word.startswith("-")), None):
+        parser.error(f"{folder}: give a checkpoint as --checkpoint {folder}, and options of tritonserver after --")
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}; tritonserver's options follow after --")
+    given.options = list(arguments[end + 1 :])
     if gateway and not given.gateway:
         parser.error(f"{gateway[0]} belongs to --gateway PORT")
     given.gateway_options = [f"{GATEWAY}host", given.host, *gateway]

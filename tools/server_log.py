@@ -77,10 +77,14 @@ class ServerLog:
         return [match.groups() for match in matches if match]
 
     def _read(self, pipe: int) -> None:
+        shows = True
         with open(pipe, encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 text = line.rstrip("\n")
                 self._lines.append(text)
                 short = text if self._verbose else shown(text, self._gpu)
-                if short is not None:
-                    print(short, file=sys.stderr, flush=True)
+                if short is not None and shows:
+                    try:
+                        print(short, file=sys.stderr, flush=True)
+                    except BrokenPipeError:  # whoever read it has left; the server still writes
+                        shows = False

@@ -42,8 +42,9 @@ def server_command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     server = scratch / "tritonserver"
     shutil.copy(wheel / "bin" / "tritonserver", server)
     server.chmod(0o755)
-    # The stub's prefix is that of the base Python; PYTHONPATH leads it to the packages of a virtual environment.
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(site)])
+    # The stub's prefix is that of the base Python; PYTHONPATH leads it to the packages of a virtual environment, and to
+    # those that the caller has put there, such as a family's from elsewhere.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), str(site), os.environ.get("PYTHONPATH", "")]))
     library = [str(libraries), str(sysconfig.get_config_var("LIBDIR") or "")]
     environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [*library, os.environ.get("LD_LIBRARY_PATH", "")]))
     return [str(server), f"--backend-directory={backend.parent}"], environment

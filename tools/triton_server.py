@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ from typing import ClassVar
 
 from tools import addresses, guard
 from tools.families.recognition import families_of, models_of
-from tools.preflight import check_checkpoints
+from tools.preflight import check_checkpoints, check_settings
 from tools.server_log import ServerLog
 from tools.triton_binary import ServerFailed as ServerFailed
 from tools.triton_binary import server_command
@@ -36,6 +37,17 @@ EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
 MAX_STARTS = 3  # of a server that aborts while it loads
 HELD_UP = "boost::interprocess::lock_exception"  # what it writes before it aborts for the reason that `start` names
 PORTS = range(15000, 32000)  # for servers of tests
+# What the models need of a server; docs/plain_tritonserver.md says it to those who start one by themselves.
+VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE"}  # the models share the cores: a thread that spins takes them from the others
+OPTIONS = (
+    "--disable-auto-complete-config",
+    # A request object that is kept for reuse keeps the memory of the longest clip that it ever had.
+    "--grpc-infer-allocation-pool-size=0",
+    # The write token arrives in a header; over HTTP its name may have any case.
+    "--grpc-header-forward-pattern=x-voice-token",
+    "--http-header-forward-pattern=(?i)x-voice-token",
+    "--backend-config=python,stub-timeout-seconds=300",
+)
 
 
 def free_ports(count: int) -> list[int]:
@@ -73,6 +85,12 @@ def _variables(families: Mapping[str, Path]) -> dict[str, str]:
     if len(families) == 1:
         found["VOICE_CLONE_CHECKPOINT_DIR"] = next(iter(found.values()))
     return found
+
+
+def plain_command(repository: str) -> str:
+    """What starts a plain tritonserver on a repository that names its checkpoint, for a shell."""
+    variables = [f"{name}={value}" for name, value in VARIABLES.items()]
+    return shlex.join([*variables, "tritonserver", f"--model-repository={repository}", *OPTIONS])
 
 
 class TritonServer:
@@ -131,20 +149,22 @@ class TritonServer:
         guard.remove_at_end(self._scratch, f"/dev/shm/{self._region}*")
         command, needed = server_command(self._scratch)
         if self.families:
-            repositories = [_linked(models_of(self.families, repositories), self._scratch / "models")]
-        # The models are processes that share the cores: a thread that spins while it waits takes them from the others.
-        defaults = {"OMP_WAIT_POLICY": "PASSIVE"}
+            loaded = models_of(self.families, repositories)
+            repositories = [_linked(loaded, self._scratch / "models")]
+        defaults = dict(VARIABLES)
         if len(self.families) > 1:  # the first one is the default for callers that name none
             defaults["VOICE_CLONE_MODEL_TYPES"] = ",".join(self.families)
         self._environment = {**defaults, **os.environ, **needed, **(environment or {})}
         self._environment.update(_variables(self.families))
+        if self.families:
+            check_settings(loaded, self._environment)
         self.voices = None if voices is None else voices.resolve()
         if self.voices is not None:
             self._environment["VOICE_CLONE_VOICE_DIR"] = str(self.voices)
         self._command = [
             *command,
             *(f"--model-repository={repository}" for repository in repositories),
-            "--disable-auto-complete-config",
+            *OPTIONS,
             f"--grpc-address={f'[{address}]' if ':' in address else address}",
             # In the words of libevent, which knows no names.
             *(f"--{kind}-address={'ipv6:' * (':' in address)}{address}" for kind in ("http", "metrics")),
@@ -152,14 +172,8 @@ class TritonServer:
             f"--http-port={self.http_port}",
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={exit_timeout}",
-            # A request object that is kept for reuse keeps the memory of the longest clip that it ever had.
-            "--grpc-infer-allocation-pool-size=0",
-            # The write token arrives in a header; over HTTP its name may have any case.
-            "--grpc-header-forward-pattern=x-voice-token",
-            "--http-header-forward-pattern=(?i)x-voice-token",
             # Its own names: two servers on a machine never share a region, and after a kill all are found and removed.
             f"--backend-config=python,shm-region-prefix-name={self._region}",
-            "--backend-config=python,stub-timeout-seconds=300",
             *options,
         ]
         self.process: subprocess.Popen[bytes] | None = None

@@ -72,4 +72,6 @@ def main(model: str, voice: str, path: str, url: str = "localhost:8001") -> None
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (4, 5):
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -41,4 +41,6 @@ def main(model: str, text: str, voice: str, path: str, url: str = "localhost:800
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (5, 6):
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -22,4 +22,6 @@ def main(clip: str, transcript: str, text: str, path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

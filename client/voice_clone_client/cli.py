@@ -6,19 +6,19 @@
     voice-clone embedding blend ada ben --weight 0.3 --register between
 
 Exit codes: 0 done, 1 failed (one line on stderr says why; audio that came before is kept), 2 wrong usage,
-130 interrupted.
+130 interrupted, 141 the reader of the output has left (as `head` does).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from ._commands import embeddings, server, speaking, voices
 from ._commands.common import add_connection, complain, in_words
 from ._servers.channel import tls_credentials
+from ._standard_output import until_reader_leaves
 from ._version import __version__
 from .client import Client
 from .errors import VoiceCloneError
@@ -26,6 +26,10 @@ from .errors import VoiceCloneError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    return until_reader_leaves(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         with Client(
@@ -41,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it again at its exit
-        return _fail("the reader of the output closed it")
+        raise  # of stdout
     except VoiceCloneError as error:
         return _fail(f"{error.slug}: {in_words(str(error), parsed.words)}")
     except UnicodeDecodeError as error:
@@ -58,7 +61,7 @@ def _fail(message: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="voice-clone", description="Speak in cloned voices, on a Triton server.")
-    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--version", action="version", version=f"voice-clone {__version__}")
     add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for subject in (voices, speaking, embeddings, server):

@@ -119,8 +119,8 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command `voice-clone-gateway`."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal; returns the exit code."""
     settings = parse(arguments)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -130,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _check_address(settings.host, settings.port)
     app.openapi()  # takes a while, and the first answer to an unknown path needs it
     uvicorn.run(app, **server_options(settings))
+    return 0
 
 
 def _check_address(host: str, port: int) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from voice_clone_client import __version__
+
 from .voice_names import parse_voice_alias
 
 PREFIX = "VOICE_CLONE_GATEWAY_"
@@ -148,6 +150,8 @@ def parse(
         epilog=f"Each option is also a variable: --max-body-bytes is {PREFIX}MAX_BODY_BYTES. "
         f"Keys may be given in {PREFIX}API_KEYS too, separated by ;",
     )
+    if not prefix:
+        parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
     for each in fields(Settings):
         option = f"--{prefix}{each.name.replace('_', '-')}"
         variable = environment.get(PREFIX + each.name.upper())

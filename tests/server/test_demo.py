@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,3 +31,33 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     samples, rate = soundfile.read(output)
     assert rate == 24000 and len(samples) == FRAMES * 1920 and np.std(samples) > 0.001
     assert "Traceback" not in (tmp_path / "cache" / "demo-server.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "frames"),
+    [([], None), (["--max-frames", "5"], 5), (["--family", "qwen3_tts"], demo.RANDOM_FRAMES)],
+)
+def test_a_text_is_cut_only_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], frames: int | None
+) -> None:
+    """But random weights hardly ever end."""
+    given: list[int | None] = []
+    monkeypatch.setattr(demo, "_run", lambda arguments, *clip: given.append(arguments.max_frames) or 0)
+    monkeypatch.setattr(sys, "argv", ["tools/demo", *words])
+    assert demo.main() == 0 and given == [frames]
+
+
+def test_a_speech_without_its_end_is_told() -> None:
+    spoken = demo.Spoken("second call", 1920, 24000, 1.0, 1.0, 0, {"frames": 1}, "stop")
+    assert demo._ending(spoken, None) is None
+    assert "--max-frames" in str(demo._ending(replace(spoken, finish_reason="length"), 96))
+    assert "missed the end" in str(demo._ending(replace(spoken, finish_reason="runaway"), None))
+
+
+def test_a_long_start_is_not_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "PERIOD", 0.01)
+    said = ""
+    with demo._signs_of_life():
+        while said.count("loading for") < 2:
+            said += capsys.readouterr().err
+    assert "first start" in said

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import time
+from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tools.diagnosis.speed import decoder_seconds
+from tools.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
 from voice_clone import compute
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings
@@ -30,33 +32,38 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
         raise Unsupported("a GPU is not measured; set VOICE_CLONE_DEVICE=cpu, or take perf/gpu")
     talker = importlib.import_module(f"voice_clone.families.{family}.talker_stage").load_talker(settings)
     decoder = importlib.import_module(f"voice_clone.families.{family}.decoder_stage").load_decoder(settings)
-    generator, chunk = talker.source, compute.prefill_chunk(settings)
+    chunk = compute.prefill_chunk(settings)
     with torch.inference_mode():
         _speak(talker, chunk, 2)  # compiles, and touches the memory
-        position, frame = _speak(talker, chunk, FRAMES)
-    generator.reset()
-    decoding = decoder_seconds(decoder.decoder, decoder.form.payload.width)
+        rounds = []
+        for _ in range(ROUNDS):
+            position, frame = _speak(talker, chunk, FRAMES)
+            talker.source.reset()
+            rounds.append(Speed(frame, decoder_seconds(decoder.decoder, decoder.form.payload.width), position))
+    speed, spread = fastest(rounds)
     return {
         "model": checkpoint.name,
         "precision": compute.precision(settings),
-        "position": position,
-        "frame": frame,
-        "decoder": decoding,
-        "real_time_factor": (frame + decoding) / talker.frame_seconds,
+        **asdict(speed),
+        "real_time_factor": speed.real_time_factor(talker.frame_seconds),
+        "spread": spread,
     }
 
 
 def _speak(talker: Any, chunk: int, frames: int) -> tuple[float, float]:
-    """Seconds of a position of a prompt, and of a frame."""
+    """Seconds of a position of a prompt, and of a frame: the fastest, without the first, which costs less."""
     generator = talker.source
     generator.reset()
-    length = left = generator.start(0, talker.example(REFERENCE, frames + 1))
+    request = replace(talker.example(REFERENCE, frames + 1), endless=True)
+    length = left = generator.start(0, request)
     began = time.perf_counter()
     while left:
         count = min(left, chunk)
         generator.prefill({0: count})
         left -= count
     read = time.perf_counter()
+    ends = [read]
     for _ in range(frames):
         generator.step([0])
-    return (read - began) / length, (time.perf_counter() - read) / frames
+        ends.append(time.perf_counter())
+    return (read - began) / length, min(end - before for before, end in pairwise(ends[1:]))

@@ -3,13 +3,16 @@
 Without a checkpoint: some layers of a model's talker and of its code predictor, and its whole decoder, with arbitrary
 weights; the time of the whole is that of its parts, by the number of their weights. Talker and decoder share the cores,
 so their times add up.
+
+Other programs only ever slow a measurement down, so of all runs the fastest counts. The whole is measured in several
+rounds, some seconds apart; how far these differ shows how steady the machine is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import torch
@@ -25,7 +28,8 @@ from voice_clone.native.matrix.weights import Array, Precision, head_precision
 from voice_clone.native.packed_file import Make, made
 
 POSITIONS = 256  # that a row attends to at most
-SECONDS = 0.4  # for each part
+ROUNDS = 3
+SECONDS = 0.25  # for each part of a round
 ENOUGH = 400 << 20  # bytes of weights, which fit no processor's cache
 PROMPT = 32  # rows that are read at once
 
@@ -43,8 +47,17 @@ class Speed:
         return (self.frame + self.decoder) / frame_seconds
 
 
+def fastest(rounds: Sequence[Speed]) -> tuple[Speed, float]:
+    """The least time of each part, and how many times as long a frame with its decoding took in the slowest round."""
+    best = Speed(*(min(times) for times in zip(*map(astuple, rounds), strict=True)))
+    frames = [speed.frame + speed.decoder for speed in rounds]
+    return best, max(frames) / min(frames)
+
+
 class Measurement:
-    """Times the parts once: a layer, whose time stands for that of larger ones by their weights, and each decoder."""
+    """A round: times the parts once. These are a layer, whose time stands for that of larger ones by their weights, and
+    each decoder.
+    """
 
     def __init__(self, layer: StackConfig) -> None:
         self._config = replace(layer, num_hidden_layers=1)
@@ -77,7 +90,7 @@ def stack_weights(config: StackConfig) -> int:
 def decoder_seconds(decoder: NativeWindowedDecoder, codebooks: int, frames: int = 4) -> float:
     """Of a frame, in chunks of so many."""
     state, codes = decoder.new_state(1), torch.zeros(1, codebooks, frames, dtype=torch.int64)
-    return _median(lambda: decoder.decode_chunk(codes, state)) / frames
+    return _least(lambda: decoder.decode_chunk(codes, state)) / frames
 
 
 def arbitrary(module: nn.Module) -> nn.Module:
@@ -109,8 +122,8 @@ def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, fl
     rows = torch.full((PROMPT, config.hidden_size), 0.01)
     places = torch.arange(POSITIONS - PROMPT, POSITIONS)
     zeros = torch.zeros_like(places)
-    single = _median(lambda: stack.run(rows[:1], cache, zeros[:1], places[:1]))
-    many = _median(lambda: stack.run(rows, cache, zeros, places))
+    single = _least(lambda: stack.run(rows[:1], cache, zeros[:1], places[:1]))
+    many = _least(lambda: stack.run(rows, cache, zeros, places))
     return single / depth, many / depth / PROMPT
 
 
@@ -118,7 +131,8 @@ def _copies(array: Array, count: int) -> Array:
     return np.stack([array] * count, out=aligned.empty((count, *array.shape), array.dtype))
 
 
-def _median(run: Callable[[], object]) -> float:
+def _least(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of several runs."""
     run()  # compiles what was never compiled, and touches the memory
     times: list[float] = []
     end = time.perf_counter() + SECONDS
@@ -126,4 +140,4 @@ def _median(run: Callable[[], object]) -> float:
         began = time.perf_counter()
         run()
         times.append(time.perf_counter() - began)
-    return float(np.median(times))
+    return min(times)

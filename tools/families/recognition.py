@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 from tools.config_file import ConfigError, ConfigFile
 
 PARAMETER = "checkpoint"
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)  # OWNER/NAME
 
 
 class FamilyError(Exception):
@@ -116,6 +118,12 @@ def family_of(checkpoint: Path, repositories: Sequence[Path]) -> str:
     Raises:
         FamilyError: as `families`; or there is no such folder, no family recognises it, or several do.
     """
+    if not checkpoint.exists() and HUB_NAME.fullmatch(str(checkpoint)):
+        name = checkpoint.name
+        raise FamilyError(
+            f"there is no folder {checkpoint}; if that is a name on the Hugging Face hub, download it first: "
+            f"hf download {checkpoint} --local-dir {name}; then give the folder {name}"
+        )
     if not checkpoint.exists():
         raise FamilyError(f"there is no folder {checkpoint}; tools/make_checkpoint makes one with random weights")
     if not checkpoint.is_dir():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -151,6 +152,7 @@ class Generator(Generic[P]):
         began = time.monotonic()
         for slot in range(1 if self.talker.stack.repeatable else self.slots):
             request = example(REFERENCE_FRAMES[slot % len(REFERENCE_FRAMES)], WARM_UP_FRAMES * self.slots + 1)
+            request = replace(request, endless=True)  # a model may end such speech before all slots have been stepped
             if time.monotonic() - began > seconds:
                 break
             left = self.start(slot, request)
@@ -174,7 +176,7 @@ class Generator(Generic[P]):
         columns = self.talker.head.columns(request.sampling)
         stream = self._start(slot, request.prompt, request.max_frames, request.origin)
         stream.sampling, stream.draws = columns, self.talker.head.new_draws(request.sampling.seed)
-        stream.limit = "budget" if request.budgeted else "length"
+        stream.limit, stream.endless = "budget" if request.budgeted else "length", request.endless
         return stream.unread
 
     def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> Stream:
@@ -321,6 +323,11 @@ class Generator(Generic[P]):
 
     def _is_runaway(self, stream: Stream, payload: npt.NDArray[Any]) -> bool:
         """Only of codes: numbers of other kinds never come again exactly."""
-        if self._runaway_frames is None or payload.dtype.kind not in "iu" or not stream.text.ended(stream.frames):
+        if (
+            stream.endless
+            or self._runaway_frames is None
+            or payload.dtype.kind not in "iu"
+            or not stream.text.ended(stream.frames)
+        ):
             return False
         return stream.repetition.add(int(payload[0])) >= self._runaway_frames

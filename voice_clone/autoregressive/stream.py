@@ -46,6 +46,7 @@ class Stream:
     max_frames: int
     origin: Origin
     read: int = 0  # prompt positions prefilled
+    endless: bool = False  # only `max_frames` ends it
     limit: Finish = "length"  # the finish after `max_frames`
     ending: Finish = "stop"  # the finish where the model says so
     begun: int = 0  # frames that steps were begun for
@@ -80,5 +81,5 @@ class Stream:
     def row(self, min_frames: int) -> Row:
         """What a step needs of it."""
         number = self.begun
-        may_stop, text = number >= min_frames, self.text.row(number)
+        may_stop, text = number >= min_frames and not self.endless, self.text.row(number)
         return Row(self.place, self.sampling, self.draws.of(number), may_stop, number, self.position, text)

@@ -43,6 +43,7 @@ class TalkerRequest(Generic[P]):
         budgeted: they are what the family grants the text. A stream that uses them up has missed its end; one that
             has all frames that its caller asked for has not.
         origin: the voice of the prompt.
+        endless: neither the model's end nor a repetition ends it before max_frames: for warm-ups and measurements.
     """
 
     prompt: P
@@ -50,6 +51,7 @@ class TalkerRequest(Generic[P]):
     max_frames: int
     budgeted: bool = False
     origin: Origin = field(default_factory=Origin.unknown)
+    endless: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from voice_clone.autoregressive.warm_up import warm_up
 
 from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
 from tests.support.talkers import (
+    EOS,
     ROLE_IDS,
     TEXT_VOCAB,
     codes_of,
@@ -26,6 +28,7 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -158,6 +161,31 @@ def test_stop_comes_after_two_frames_at_least(config: Qwen3TTSConfig) -> None:
         assert all(frame.finish is None and frame.payload is not None for frame in frames)
         lengths.append(len(frames))
     assert min(lengths) == 2 and max(lengths) > 2
+
+
+def test_an_endless_stream_has_all_its_frames(config: Qwen3TTSConfig) -> None:
+    """Neither the end of speech nor a repetition ends it."""
+    talker, seed = make_talker(config, 0), 0
+    make_restless(talker.codec_head, seed)
+    generator = Generator(talker, 2, MAX_LENGTH, runaway_frames=1)
+    prompt = make_prompt(config, seed)
+    generator.start(0, TalkerRequest(prompt, GREEDY, 40))
+    assert len(list(frames_of(generator, 0))) < 40
+    generator.start(1, TalkerRequest(prompt, GREEDY, 40, endless=True))
+    frames = list(frames_of(generator, 1))
+    assert [frame.finish for frame in frames] == [None] * 39 + ["length"]
+    assert all(frame.payload is not None for frame in frames)
+
+
+def test_a_warm_up_takes_a_talker_that_ends_at_once(config: Qwen3TTSConfig) -> None:
+    talker = make_talker(config, 0)
+    with torch.no_grad():
+        bias = torch.zeros(config.talker.vocab_size)
+        bias[EOS] = 1e6
+        talker.codec_head.bias = torch.nn.Parameter(bias)
+    generator = Generator(talker, 3, MAX_LENGTH)
+    warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
+    assert not generator.live
 
 
 @pytest.mark.parametrize("broken", ["from the start", "later", "freed before it shows"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from voice_clone_client import cli
+import voice_clone_client
+from voice_clone_client import __version__, cli
+from voice_clone_client._standard_output import READER_LEFT
 
 from tests.support.command_line import VOICE, Run, answer, in_process
 from tests.support.triton_double import Server
@@ -196,9 +199,43 @@ def test_no_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("voice-clone: connection_failed: ")
 
 
-def test_installed_command_has_a_version() -> None:
-    script = Path(sys.executable).with_name("voice-clone")
-    if not script.exists():
+@pytest.fixture(params=["voice-clone", "voice-clone-gateway"])
+def script(request: pytest.FixtureRequest) -> Path:
+    path = Path(sys.executable).with_name(request.param)
+    if not path.exists():
         pytest.skip("the client is not installed here (pip install ./client)")
+    return path
+
+
+def test_an_installed_command_has_a_version(script: Path) -> None:
     process = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=30)
-    assert process.stdout.strip() == "0.1.0"
+    assert process.stdout == f"{script.name} {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"]])
+def test_a_reader_that_leaves_ends_it_without_a_word(script: Path, words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.run([script, *words], stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=30)
+    os.close(writer)
+    assert process.returncode in (0, READER_LEFT), "argparse itself overlooks it where its text fills the buffer"
+    assert process.stderr == b""
+
+
+def test_the_gateway_without_its_extra_says_what_to_install() -> None:
+    client = Path(voice_clone_client.__file__).parents[1]
+    code = f"""if True:
+        import sys
+        sys.path.insert(0, {str(client)!r})
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] in ("uvicorn", "fastapi", "starlette"):
+                    raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        sys.meta_path.insert(0, Absent())
+        from voice_clone_gateway.__main__ import main
+        sys.exit(main())
+    """
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert process.returncode == 1 and process.stderr.count("\n") == 1
+    assert "pip install './client[gateway]'" in process.stderr and "is missing" in process.stderr

@@ -6,6 +6,8 @@ import asyncio
 import importlib.util
 import io
 import json
+import subprocess
+import sys
 import wave
 from pathlib import Path
 from types import ModuleType
@@ -91,3 +93,12 @@ def test_async_many(triton: Server, here: Path, monkeypatch: pytest.MonkeyPatch)
     asyncio.run(load("async_many").main("ada"))
     assert [frames(here / f"00{number}.wav") for number in range(3)] == [3 * 1920] * 3
     assert refused
+
+
+@pytest.mark.parametrize("words", [[], ["one", "two", "three", "four", "five", "six"]])
+@pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_wrong_arguments_get_the_usage(example: str, words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{example}.py", *words], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 1 and f"python {example}.py " in done.stderr and "Traceback" not in done.stderr

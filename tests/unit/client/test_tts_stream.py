@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from voice_clone_client import __version__
 
 TOOL = Path(__file__).parents[3] / "tools" / "tts-stream"
 CHUNKS = [bytes([index]) * 3840 for index in range(1, 4)]
@@ -234,3 +235,8 @@ def test_ctrl_c_leaves_a_valid_file(gateway: Gateway, tmp_path: Path) -> None:
 def test_wrong_usage(gateway: Gateway, arguments: list[str]) -> None:
     code, err = run(gateway, *arguments)
     assert code == 2 and ("usage: tts-stream" in err or "must end with" in err)
+
+
+def test_it_has_the_version_of_the_client() -> None:
+    done = subprocess.run([TOOL, "--version"], capture_output=True, text=True, timeout=10)
+    assert (done.returncode, done.stdout) == (0, f"voice-clone {__version__}\n")

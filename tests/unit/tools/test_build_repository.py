@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tools.families.recognition import models_of
 from tools.new_folder import new_folder
 from tools.repository_config import PLATFORMS, BuildError, check_repository, read
 from tools.settings_table import parameters
-from tools.triton_server import MODELS, ROOT
+from tools.triton_server import MODELS, OPTIONS, ROOT
 from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import encoder_stages
@@ -254,6 +255,21 @@ def test_the_documented_commands_are_understood(checkpoint: Path, tmp_path: Path
         ({}, "onnx"),
     ]
     assert [dict(plan.precisions) for plan in plans] == [{"talker": "int8"}, {}]
+
+
+def test_the_printed_command_is_complete_and_can_be_pasted(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:
+    """A shell runs it as it stands, with a folder's name in quotes and the options that the models need."""
+    (tmp_path / "bin").mkdir()
+    stand_in = tmp_path / "bin" / "tritonserver"
+    stand_in.write_text('#!/bin/bash\nprintf "%s\\n" "$OMP_WAIT_POLICY" "$@"\n')
+    stand_in.chmod(0o755)
+    models = tmp_path / "my models"
+    assert main(["--checkpoint", str(checkpoint), "--output", str(models)]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "tritonserver --model" in line.replace("'", "")]
+    environment = {**os.environ, "PATH": f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-ec", line], env=environment, capture_output=True, text=True, timeout=30)
+    policy, repository, *options = done.stdout.splitlines()
+    assert (policy, repository) == ("PASSIVE", f"--model-repository={models}") and options == list(OPTIONS)
 
 
 def test_existing_files_are_not_overwritten(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:

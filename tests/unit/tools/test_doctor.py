@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 
 from tests.support.factories import CheckpointFactory
 from tools import doctor
+from tools.demo import SHIPPED
 from tools.diagnosis import machine, needs, speed
 from tools.diagnosis.memory import WEIGHT_BYTES, server_bytes, stream_bytes
 from tools.diagnosis.served import served_speed
@@ -137,6 +138,26 @@ def test_a_checkpoint_is_measured_as_it_is_served(
     monkeypatch.setenv("VOICE_CLONE_PRECISION", "int8")
     row = served_speed("qwen3_tts", checkpoint_folder("tiny", 0))
     assert row["precision"] == "int8" and min(row["position"], row["frame"], row["decoder"]) > 0
+
+
+def test_a_checkpoint_that_ends_its_speech_early_is_measured(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo's checkpoint ends a speech of nothing after some frames."""
+    monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
+    row = served_speed("qwen3_tts", SHIPPED)
+    assert min(row["position"], row["frame"], row["decoder"]) > 0 and row["spread"] >= 1
+
+
+def test_of_several_rounds_the_fastest_counts_and_the_spread_is_told(
+    short: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best, spread = speed.fastest([speed.Speed(3.0, 1.0, 0.2), speed.Speed(1.0, 3.0, 0.1), speed.Speed(5.0, 1.0, 0.3)])
+    assert best == speed.Speed(1.0, 1.0, 0.1) and spread == 6 / 4
+    row = {"model": "a", "precision": "fp32", "real_time_factor": 2.0, "spread": spread, **asdict(best)}
+    found = doctor.examine(None, measure=False)
+    *_, told = doctor.lines({**found, "speed": [row], "memory": []})[:-2]
+    assert "up to 1.5 times as long" in told and "measure again" in told
+    steady = doctor.lines({**found, "speed": [{**row, "spread": 1.1}], "memory": []})
+    assert "measure again" not in "".join(steady) and any("1.10 x" in line for line in steady)
 
 
 def test_a_folder_without_a_checkpoint_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

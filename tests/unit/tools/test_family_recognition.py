@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from tests.support.factories import CheckpointFactory
 from tools import serve
 from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, models_of, owner
-from tools.triton_server import MODELS, TritonServer, free_ports
+from tools.triton_binary import server_command
+from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
 
 ONE, TWO, THREE = "config.json: model_type=one", "voices/two.yaml", "config.json: layers=3"
 
@@ -209,3 +212,56 @@ def test_serve_without_a_checkpoint(
     with pytest.raises(SystemExit):
         serve.main([f"--models={repositories[0]}", *ports])
     assert "give --checkpoint DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-TTS-12Hz-0.6B-Base", "fishaudio/s2-pro"])
+def test_a_name_on_the_hub_is_answered_with_the_download(repositories: list[Path], name: str) -> None:
+    with pytest.raises(FamilyError) as caught:
+        family_of(Path(name), repositories)
+    own = name.partition("/")[2]
+    assert f"hf download {name} --local-dir {own}; then give the folder {own}" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/no/folder", "a/b/c", "folder", "./folder"])
+def test_a_path_is_not_taken_for_a_name_on_the_hub(repositories: list[Path], path: str) -> None:
+    with pytest.raises(FamilyError) as caught:
+        family_of(Path(path), repositories)
+    assert "there is no folder" in str(caught.value) and "hf download" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("PRECISION", "int3", "qwen3_tts_talker: the setting precision is 'int3'; it must be one of auto, fp32"),
+        ("QWEN3_TTS_PRECISION", "tf32", "qwen3_tts_talker: the setting precision is 'tf32'"),
+        ("DEVICE", "gpu", "the setting device is 'gpu'; it must be one of auto, cpu, cuda"),
+        ("ENGINE", "tensorrt", "the setting engine is 'tensorrt'; it must be one of torch, onnx"),
+        ("MAX_QUEUE", "many", "qwen3_tts_talker: the setting max_queue is 'many'; it must be a number"),
+        ("CHUNK_FRAMES", "1,x", "the setting chunk_frames is '1,x'; it must be integers > 0 separated by commas"),
+        ("CUDA_GRAPHS", "no", "the setting cuda_graphs is 'no'; it must be one of true, false"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_found_before_a_server_starts(
+    checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(f"VOICE_CLONE_{variable}", value)
+    with pytest.raises(FamilyError) as caught:
+        TritonServer(checkpoint_folder("tiny", 0))
+    assert message in str(caught.value)
+
+
+def test_settings_of_other_families_and_those_that_fit_are_no_hindrance(
+    checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FISH_SPEECH_PRECISION": "int3", "PRECISION": "int8", "WARM_UP_SECONDS": "0.5"}.items():
+        monkeypatch.setenv(f"VOICE_CLONE_{name}", value)
+    assert set(TritonServer(checkpoint_folder("tiny", 0)).families) == {"qwen3_tts"}
+
+
+@pytest.mark.skipif(shutil.which("tritonserver") is not None, reason="that of a container inherits PYTHONPATH as it is")
+def test_packages_on_the_caller_s_path_are_found_by_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/families")
+    paths = server_command(tmp_path)[1]["PYTHONPATH"].split(os.pathsep)
+    assert paths[0] == str(ROOT) and paths[-1] == "/families" and len(paths) == 3
+    monkeypatch.delenv("PYTHONPATH")
+    assert len(server_command(tmp_path / "again")[1]["PYTHONPATH"].split(os.pathsep)) == 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
+import pty
 import shutil
 import signal
 import subprocess
@@ -12,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.server_log import has_gpu
 from tools.triton_server import ROOT
+from voice_clone import __version__
 
 LAUNCHERS = sorted(
     path.relative_to(ROOT).as_posix()
@@ -30,6 +35,21 @@ case "$1" in
     chmod +x .venv/bin/pip ;;
 esac
 """
+# One whose pip and uv write down what they are called with, and fail as the file `fails` says.
+RECORDING = """#!/bin/bash
+case "$1" in
+-c) echo 3.11 ;;
+-m) mkdir -p .venv/bin
+    cat > .venv/bin/pip <<'END'
+#!/bin/bash
+if [ "$1" = config ]; then echo "$CONFIGURED"; exit; fi
+echo "$(basename "$0") $*" >> "$(dirname "$0")/../../calls"
+if [ -f fails ]; then cat fails >&2; exit 1; fi
+END
+    chmod +x .venv/bin/pip; cp .venv/bin/pip .venv/bin/uv ;;
+esac
+"""
+CPU_TORCH = "uv pip install --quiet --python .venv/bin/python --torch-backend cpu torch==2.13.0"
 
 
 @pytest.fixture
@@ -68,6 +88,71 @@ def test_help_installs_nothing(checkout: Path, launcher: str, word: str) -> None
     comment = (ROOT / launcher).read_text(encoding="utf-8").splitlines()[1]
     assert done.stdout.splitlines()[0] == comment.removeprefix("# ")
     assert sorted(checkout.rglob("*")) == sorted([*before, checkout / "bin" / "python-3.11"])
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_version_is_there_without_an_installation(checkout: Path, launcher: str) -> None:
+    (checkout / "voice_clone").mkdir()
+    shutil.copy(ROOT / "voice_clone" / "__init__.py", checkout / "voice_clone")
+    done = call(checkout, launcher, "--version", PYTHON="no-such-python")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"voice-clone {__version__}\n", "")
+    assert not (checkout / ".venv").exists()
+
+
+def recorded(checkout: Path, terminal: bool = False, **environment: str) -> tuple[str, list[str]]:
+    """What an installation writes to stderr, a terminal or a pipe, and the calls of pip and uv."""
+    (checkout / "bin" / "recording").write_text(RECORDING)
+    (checkout / "bin" / "recording").chmod(0o755)
+    mine, other = pty.openpty() if terminal else os.pipe()
+    environment = {**os.environ, "PYTHON": str(checkout / "bin" / "recording"), **environment}
+    try:
+        subprocess.run([checkout / "tools" / "demo"], env=environment, stderr=other, cwd=checkout, timeout=60)
+    finally:
+        os.close(other)
+    told = b""
+    with contextlib.suppress(OSError):  # a terminal whose other end is closed
+        while piece := os.read(mine, 4096):
+            told += piece
+    os.close(mine)
+    return told.decode(), (checkout / "calls").read_text().splitlines()
+
+
+def test_a_pip_with_an_index_of_its_own_is_left_alone(checkout: Path) -> None:
+    for configured in ("global.index-url='a'", ":env:.find-links='b'", "global.extra-index-url='c'"):
+        shutil.rmtree(checkout / ".venv", ignore_errors=True)
+        (checkout / "calls").unlink(missing_ok=True)
+        told, calls = recorded(checkout, CONFIGURED=configured)
+        assert "No GPU" not in told
+        assert calls[0] == "pip install --quiet --disable-pip-version-check torch==2.13.0"
+
+
+@pytest.mark.skipif(has_gpu() or platform.machine() != "x86_64", reason="here the default build of torch is right")
+def test_without_a_gpu_torch_is_the_build_for_cpus(checkout: Path) -> None:
+    told, calls = recorded(checkout, CONFIGURED="global.timeout='180'")
+    assert "No GPU is found here, so torch's CPU build is taken" in told
+    assert calls[0].startswith("pip install") and "uv==" in calls[0] and calls[1] == CPU_TORCH
+    assert not any(call.startswith("pip") and "torch==" in call for call in calls)
+
+
+def test_pip_shows_its_progress_on_a_terminal_alone(checkout: Path) -> None:
+    _, calls = recorded(checkout, terminal=True, CONFIGURED="global.index-url='a'")
+    assert calls and not any("--quiet" in call for call in calls)
+    shutil.rmtree(checkout / ".venv")
+    (checkout / "calls").unlink()
+    _, calls = recorded(checkout, CONFIGURED="global.index-url='a'")
+    assert calls and all("--quiet" in call for call in calls)
+
+
+@pytest.mark.parametrize("cause", ["NewConnectionError('Name or service not known')", "ProxyError('refused')"])
+def test_no_network_is_told_as_such(checkout: Path, cause: str) -> None:
+    (checkout / "fails").write_text(
+        f"WARNING: Retrying (Retry(total=0)) after connection broken by '{cause}': /simple/torch/\n"
+        "ERROR: Could not find a version that satisfies the requirement torch==2.13.0 (from versions: none)\n"
+        "ERROR: No matching distribution found for torch==2.13.0\n"
+    )
+    told, _ = recorded(checkout, CONFIGURED="global.index-url='a'")
+    _, reason, what_to_do = told.splitlines()
+    assert "no network" in reason and "https_proxy" in what_to_do and "Retry" not in told
 
 
 @pytest.mark.parametrize("launcher", ["tools/serve", "tools/gateway", "perf/load"])

@@ -100,6 +100,25 @@ def test_options_of_the_gateway_that_are_wrong(
     assert message in error and error.count("\n") < 15
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["DIR"], "DIR: give a checkpoint as --checkpoint DIR, and options of tritonserver after --"),
+        (["--checkpoint", "a", "b", "--", "--log-verbose=1"], "b: give a checkpoint as --checkpoint b"),
+        (
+            ["--checkpoint=a", "--log-verbose=1"],
+            "unrecognized arguments: --log-verbose=1; tritonserver's",
+        ),
+    ],
+)
+def test_a_word_without_an_option_is_not_passed_on(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        serve.parse(words)
+    assert caught.value.code == 2 and message in capsys.readouterr().err
+
+
 def test_options_of_the_gateway_and_of_the_server() -> None:
     grpc, http, metrics, gateway = map(str, free_ports(4))
     ports = ["--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics]

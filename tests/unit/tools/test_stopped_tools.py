@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.factories import CheckpointFactory
 from tools.new_folder import new_files, new_folder
+from tools.server_log import ServerLog
 from tools.triton_server import ROOT
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
@@ -67,6 +68,83 @@ def test_a_signal_before_the_imports_are_done(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stdout.readline() == b"x\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30)[1] == b"Stopped.\n" and process.returncode == 130
+
+
+PIPED = {
+    "doctor": ["--no-speed"],
+    "make_checkpoint": ["--shape", "tiny", "{output}"],
+    "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
+    "build_repository": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
+    "inspect_speech": ["--trace", "{trace}"],
+}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("tool", PIPED)
+def test_a_reader_that_leaves_ends_a_tool_without_a_word(
+    checkpoint_folder: CheckpointFactory, tmp_path: Path, tool: str, unbuffered: str
+) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(
+        '[{"id":1,"model_name":"a","model_version":1},{"id":2,"model_name":"b","model_version":1,"parent_id":1}]'
+    )
+    words = {"checkpoint": checkpoint_folder("tiny", 0), "output": tmp_path / "made", "trace": trace}
+    command = [sys.executable, "-m", "tools.run", f"tools.{tool}", *(word.format(**words) for word in PIPED[tool])]
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=120)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+UNUSABLE = {
+    "build_repository": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
+    "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
+    "make_checkpoint": ["--shape", "tiny", "{output}"],
+    "convert_codec": ["{checkpoint}"],
+    "inspect_speech": ["--trace", "{file}"],
+    "demo": ["--max-frames", "0"],
+}
+
+
+@pytest.mark.parametrize("tool", UNUSABLE)
+def test_what_cannot_be_done_is_said_in_one_line(
+    checkpoint_folder: CheckpointFactory, tmp_path: Path, tool: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    words = {"checkpoint": checkpoint_folder("tiny", 0), "output": "/proc/made", "file": file}
+    command = [sys.executable, "-m", "tools.run", f"tools.{tool}", *(word.format(**words) for word in UNUSABLE[tool])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    *usage, error = [line for line in done.stderr.splitlines() if not line.startswith(" ")]
+    assert done.returncode in (1, 2) and not done.stdout and "Traceback" not in done.stderr
+    assert error.startswith(f"tools/{tool.removesuffix('_speech')}: ")
+    assert not usage or (len(usage) == 1 and usage[0].startswith("usage: "))
+
+
+def test_a_broken_pipe_elsewhere_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "breaks.py").write_text("def main():\n    raise BrokenPipeError('of a socket')\n")
+    command = [sys.executable, "-m", "tools.run", "breaks"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+    assert done.returncode == 1 and "of a socket" in done.stderr
+
+
+def test_the_log_of_a_server_goes_on_when_its_reader_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    log = ServerLog(verbose=True)
+    with log.open("ab") as server:
+        for number in range(3):
+            server.write(f"line {number}\n".encode())
+            server.flush()
+    assert log.read_text() == "line 0\nline 1\nline 2"
 
 
 def test_files_move_at_the_end_and_others_stay(tmp_path: Path) -> None:
