@@ -178,7 +178,7 @@ def from_status(status: str, details: str) -> VoiceCloneError:
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the server did not answer in time")
     if "is not healthy" in details:  # Triton's text for a model whose process has died
-        return Internal("a process of the server has died, so the server restarts; try again in a minute")
+        return Overloaded("a model of this server has died, and the server starts again; try again later")
     text = details.strip() or f"the call failed with status {status}"
     by_status = _BY_STATUS.get(status, Internal)
     error = next((error for part, error in _BY_TEXT if part in details), by_status)

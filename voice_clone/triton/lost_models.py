@@ -73,6 +73,7 @@ class LostModels:
         self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
         self._told = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
+        self._speaks = False  # whether this process has said so
         self._held = self._seen = 0.0  # when that began, and when it was last seen
         self._went_on = 0.0
         self._looked = time.monotonic()  # when the states were last looked at
@@ -136,6 +137,7 @@ class LostModels:
             if not self._holds:
                 self._signal(self._server, signal.SIGSTOP)
                 self._holds, self._held = next(iter(still)).model, now
+                self._speaks = speaks
                 if speaks:
                     limit = f"for {self._standstill:g} s at most, then it ends"
                     _say(f"the process of the model {self._holds} stands still; the server waits for it {limit}")
@@ -143,7 +145,7 @@ class LostModels:
             return now - self._held > self._standstill
         if self._holds and now - self._seen > CHECKED:
             self._signal(self._server, signal.SIGCONT)
-            if speaks:
+            if self._speaks:  # now the model itself may speak, which knows of nothing
                 _say(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
             self._holds = ""
         return False

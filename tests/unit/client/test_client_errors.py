@@ -58,7 +58,7 @@ def test_triton_s_errors_on_a_stream_without_a_code(details: str, error: type[cl
 
 def test_a_model_that_has_died_is_no_fault_of_its_caller() -> None:
     caught = client.from_status("INVALID_ARGUMENT", "in ensemble 'x', Stub process 'x_talker_0_0' is not healthy.")
-    assert type(caught) is client.Internal and "talker" not in str(caught)
+    assert type(caught) is client.Overloaded and "talker" not in str(caught)
 
 
 def test_a_call_is_cancelled_by_its_client_or_by_a_server_that_goes_away() -> None:
