@@ -29,7 +29,6 @@ from tools import guard
 from tools.triton_server import free_ports
 
 SPEECH = "/v1/audio/speech"
-HEADERS = {"Content-Type": "application/json"}
 # The gateway with name servers that never answer for names that begin with "slow".
 SILENT = """
 import socket, time
@@ -43,17 +42,51 @@ main()
 """
 
 
-def post(port: int, path: str, body: bytes) -> None:
-    """Send a body, and wait for the answer."""
+def post(port: int, path: str, body: bytes, kind: str = "application/json") -> None:
+    """Send a body of this type, and wait for the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-        connection.request("POST", path, body, HEADERS)
+        connection.request("POST", path, body, {"Content-Type": kind})
         connection.getresponse().read()
 
 
-def fields(port: int) -> None:
+def fields(port: int, kind: str = "application/json") -> None:
     """14.5 MB of JSON with 1.2 million unknown fields."""
-    post(port, SPEECH, b'{"input": "x"' + b"".join(b',"f%d":1' % index for index in range(1_200_000)) + b"}")
+    post(port, SPEECH, b'{"input": "x"' + b"".join(b',"f%d":1' % index for index in range(1_200_000)) + b"}", kind)
+
+
+def other_type(port: int) -> None:
+    """The same as another type that is JSON, too."""
+    fields(port, "application/octet-stream+json")
+
+
+def utf_16(port: int) -> None:
+    """Half a million fields in UTF-16, behind a character with a byte that is a quotation mark."""
+    text = '{"\u0122": 1' + "".join(f', "f{index}": 1' for index in range(500_000)) + "}"
+    post(port, SPEECH, text.encode("utf-16-le"))
+
+
+def ampersands(port: int) -> None:
+    """16 MB of a form without fields."""
+    post(port, "/v1/audio/voices", b"&" * 16_000_000, "application/x-www-form-urlencoded")
+
+
+def punycode(port: int) -> None:
+    """A form that says it is in an encoding whose decoder takes long."""
+    head = b'--b\r\nContent-Disposition: form-data; name="name"\r\n\r\na-'
+    kind = "multipart/form-data; boundary=b; charset=punycode"
+    post(port, "/v1/audio/voices", head + b"aaaaab" * 20_000 + b"\r\n--b--\r\n", kind)
+
+
+def marks(port: int) -> None:
+    """A voice's name of 40,000 combining marks in the wrong order."""
+    name = "a" + "\u0301" * 20_000 + "\u0316" * 20_000
+    post(port, SPEECH, json.dumps({"input": "x", "voice": name}).encode())
+
+
+def backslashes(port: int) -> None:
+    """A WebSocket message with a string of 60,000 backslashes."""
+    websocket(port, frame(b'{"type": "' + b"\\" * 60_000 + b'xx"}', 1, True))
 
 
 def name(port: int) -> None:
@@ -131,7 +164,10 @@ def names(port: int) -> None:
         caller.join()
 
 
-ATTACKS: tuple[Callable[[int], None], ...] = (fields, name, batch, message, fragments, bodies, names, clip)
+ATTACKS: tuple[Callable[[int], None], ...] = (
+    *(fields, other_type, utf_16, name, batch, message, backslashes, fragments, ampersands, punycode, marks),
+    *(bodies, names, clip),
+)
 
 
 def memory(process: subprocess.Popen[bytes]) -> float:

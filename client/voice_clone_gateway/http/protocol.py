@@ -22,7 +22,7 @@ from .listeners import WatchedTransport
 
 READ_BYTES = 4096
 """What is read from a connection at once."""
-HEAD_BYTES = 64 << 10
+HEAD_BYTES = 16 << 10
 """Of the head of a request, and of the trailers of its body."""
 MAX_FRAGMENTS = 4096
 """Frames of one WebSocket message; small chunks of one body."""
