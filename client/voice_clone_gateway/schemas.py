@@ -15,12 +15,14 @@ MAX_EMBEDDING = 8192  # values of a speaker embedding; the server knows the exac
 MAX_OPTIONS_BYTES = 4096  # of the JSON of a family's options
 MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
 
+MAX_NAME = 256  # characters of the name of a voice, a model or a language
 SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")  # of a voice
 
 FormatName = Literal["wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw"]
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
 # The empty constraint makes pydantic check the text, which refuses the lone surrogates that JSON can hold.
 Text = Annotated[str, Field(min_length=0)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
 Embedding = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1, max_length=MAX_EMBEDDING)]
 
 
@@ -42,15 +44,15 @@ class Strict(BaseModel):
 class VoiceId(Strict):
     """A voice as an object, a form of newer OpenAI clients."""
 
-    id: Text
+    id: Name
 
 
 class SpeechOptions(Strict):
     """All fields of a speech except its text."""
 
-    model: Text | None = None
+    model: Name | None = None
     """One of /v1/models; by default the first of them."""
-    voice: Text | VoiceId | None = None
+    voice: Name | VoiceId | None = None
     """A registered voice, or an alias of one. At most one of voice, reference_audio, speaker_embedding and
     voice_prompt; without any, the gateway's default voice speaks. Another name: speaker."""
     reference_audio: Text | None = None
@@ -78,7 +80,7 @@ class SpeechOptions(Strict):
     """No model of this server can follow any: they are ignored, with a warning. A strict gateway refuses them."""
     task_type: Literal["Base"] | None = None
     """The kind of speech; `Base` is cloning, the only one."""
-    language: Text | None = None
+    language: Name | None = None
     """A language of the model by its name or code (`English`, `en`, `en-US`), or `Auto`."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """The same seed gives the same audio."""
@@ -104,9 +106,12 @@ class SpeechOptions(Strict):
     @classmethod
     def _check_voice(cls, value: Any) -> Any:
         """One message instead of pydantic's one for each form of a voice."""
-        if value is None or isinstance(value, str) or (isinstance(value, dict) and [*value] == ["id"]):
-            return value
-        raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
+        name = value["id"] if isinstance(value, dict) and [*value] == ["id"] else value
+        if name is not None and not isinstance(name, str):
+            raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
+        if name is not None and len(name) > MAX_NAME:
+            raise PydanticCustomError("voice", "it should have at most {most} characters", {"most": MAX_NAME})
+        return value
 
     @field_validator("options")
     @classmethod

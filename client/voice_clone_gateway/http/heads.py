@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -82,6 +83,10 @@ def check_head(scope: Mapping[str, Any]) -> None:
         raise _refused("a request that opens a WebSocket has no body")
     if _ENCODED.search(scope["raw_path"]):
         raise _refused("the path has an encoded slash, backslash or zero; no name has one")
+    try:
+        unquote_to_bytes(scope["raw_path"]).decode()
+    except UnicodeDecodeError:
+        raise _refused("the path is not UTF-8; encode its names as UTF-8") from None
 
 
 def in_origin_form(event: h11.Request) -> h11.Request:

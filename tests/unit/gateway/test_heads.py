@@ -72,6 +72,7 @@ CHUNKED = f"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nTrans
         (UPGRADE.encode() + b"X: \x01\r\n\r\n", 400, b"control character"),
         (post(path="/v1/audio/voices/ada%2Fcache", body=b""), 400, b"encoded slash"),
         (post(path="/v1/audio/voices/ada%5ccache", body=b""), 400, b"encoded slash"),
+        (post(path="/v1/audio/voices/%ff/cache", body=b""), 400, b"path is not UTF-8"),
         (CHUNKED + b"\r\n" + b"1\r\n \r\n" * 10_000 + b"0\r\n\r\n", 400, b"Invalid HTTP request"),
         (CHUNKED + b"\r\n" + b"1f\r\n" + SPEECH + b" \r\n" + b"0\r\nA: b\r\n\r\n", 200, b""),
         (CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + b"A: b\r\n" * 20_000 + b"\r\n", 400, b""),
