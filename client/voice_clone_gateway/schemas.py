@@ -26,11 +26,21 @@ Name = Annotated[str, Field(max_length=MAX_NAME)]
 Embedding = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1, max_length=MAX_EMBEDDING)]
 
 
+def _with_nulls(schema: dict[str, Any]) -> None:
+    """Say in the OpenAPI description, too, that a field that need not be there may be null."""
+    for name, field in schema.get("properties", {}).items():
+        kinds = field.get("anyOf", [field])
+        if name in schema.get("required", ()) or {"type": "null"} in kinds:
+            continue
+        about = {key: field.pop(key) for key in ("title", "description", "default") if key in field}
+        schema["properties"][name] = {"anyOf": [*field.get("anyOf", [field]), {"type": "null"}], **about}
+
+
 class Strict(BaseModel):
     """A JSON object without unknown fields and without conversions. A field that need not be there may be null: that
     is as if it were not there."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True, json_schema_extra=_with_nulls)
 
     @model_validator(mode="before")
     @classmethod

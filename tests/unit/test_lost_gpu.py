@@ -134,6 +134,6 @@ def test_any_other_model(endings: list[None], monkeypatch: pytest.MonkeyPatch, e
             load, handle = fail(error), fail(error)
 
         model, sender = Broken(), Sender()
-        model._pool = None
+        model._pool = model._no_service = None
         model._run(None, responders.Responder(sender, "the-id", {}), 0.0)
     assert len(sender.sent) == 1 and len(endings) == (error is LOST)

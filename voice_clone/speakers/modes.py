@@ -59,7 +59,7 @@ def check_modes(model_type: str, declared: Any) -> Modes:
     reasons: dict[str, str] = {}
     try:
         for mode, value in declared.items():
-            if isinstance(value, str) and value.strip():
+            if isinstance(value, str) and " " in value.strip():  # a word is a need that lacks its list
                 reasons[check_word("mode", mode)] = value
             else:
                 needs[check_word("mode", mode)] = _needs(value)

@@ -7,7 +7,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from voice_clone.autoregressive.warm_up import warm_up
 
 from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
 from tests.support.talkers import (
@@ -184,7 +183,7 @@ def test_a_warm_up_takes_a_talker_that_ends_at_once(config: Qwen3TTSConfig) -> N
         bias[EOS] = 1e6
         talker.codec_head.bias = torch.nn.Parameter(bias)
     generator = Generator(talker, 3, MAX_LENGTH)
-    warm_up(generator, Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
+    generator.warm_up(Qwen3TTSTalker(generator, config, cast(Any, None)).example, 16, 60.0)
     assert not generator.live
 
 

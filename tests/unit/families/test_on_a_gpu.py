@@ -128,7 +128,7 @@ def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
 def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
     """Chunks of two streams in one batch, behind a reference where the family has one: [streams, samples]."""
     stage = family.decoder(given)
-    code2wav = load_code2wav(given, stage.decoder, stage.form, (1, 2), 64)
+    code2wav = load_code2wav(given, stage.streams(given, (1, 2)), stage.form, 64)
     code2wav.warm_up((1,), (1, 2), 60.0)
     below = np.broadcast_to(np.array(stage.form.limits), stage.form.payload.width)
     codes = np.random.default_rng(1).integers(0, below, (2, 13, len(below))).astype(stage.form.payload.dtype)

@@ -136,7 +136,7 @@ def test_an_encoder_that_must_have_a_mode_has_the_natural_ones(make_voices: Make
 )
 def test_modes_that_are_none(make_voices: Make, declared: Any) -> None:
     with pytest.raises(
-        Internal, match=r"the voice encoder of qwen3_tts declared its modes as .* not as {mode: \[need\]}"
+        Internal, match=r"the voice encoder of qwen3_tts declared its modes as .* not as {mode: \[need\] or reason}"
     ):
         check_modes("qwen3_tts", declared)
     encoder = FakeEncoder()

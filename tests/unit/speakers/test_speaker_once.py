@@ -25,13 +25,13 @@ Make = Callable[..., Voices]
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The files that were decoded, in order."""
     files: list[bytes] = []
-    read = voice_clone.audio._read_mono
+    read = voice_clone.audio.read_samples
 
-    def reading(file: Any, most: int) -> Any:
-        files.append(file)
-        return read(file, most)
+    def reading(encoded: bytes, file_format: str, most: int) -> Any:
+        files.append(encoded)
+        return read(encoded, file_format, most)
 
-    monkeypatch.setattr(voice_clone.audio, "_read_mono", reading)
+    monkeypatch.setattr(voice_clone.audio, "read_samples", reading)
     return files
 
 

@@ -170,7 +170,7 @@ def test_a_forged_pickle_is_refused(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_file_that_cannot_be_written_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "codec.safetensors").mkdir()
     assert main([str(folder)]) == 1
-    assert capsys.readouterr().err == "codec.safetensors: cannot be written (IsADirectoryError)\n"
+    assert capsys.readouterr().err == "tools/convert_codec: codec.safetensors: cannot be written (IsADirectoryError)\n"
 
 
 def test_an_earlier_file_stays_when_a_new_one_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
