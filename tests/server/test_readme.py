@@ -16,7 +16,7 @@ import pytest
 import soundfile
 from voice_clone_client import Client, VoiceNotFound
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 from tools.triton_server import ROOT, TritonServer
 
 BIN = Path(sys.executable).parent
