@@ -93,7 +93,7 @@ def compare(
     for generator in pair:
         generator.reset()
     return {
-        "codes": same / (frames * streams * model.talker.codebooks),
+        "codes": same / (frames * streams * ours.shape[1]),
         "hidden": hidden,
         "waveform": _waveforms_apart(engines, made) if made and waveforms else None,
         "tie": model.tie,

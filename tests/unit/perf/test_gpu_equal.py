@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from perf.bench.engine import Ours
 from perf.bench.families import FAMILIES
-from perf.bench.families.family import Family
+from perf.bench.families.family import Family, code_head
 from perf.bench.families.qwen3_tts import Qwen3TTS
 from perf.on_gpu import engines, equality
 from perf.on_gpu.pretend_gpu import FLASH, pretend_gpu
@@ -64,9 +64,9 @@ def pair(family: type[Family], endless: Path) -> tuple[Ours[Any], Ours[Any]]:
     )
 
 
-def change(engine: Ours[Any], part: str, how: Change) -> None:
-    exact = getattr(engine.model.talker, part)
-    setattr(engine.model.talker, part, lambda *given: how(exact(*given)))
+def change(of: Any, part: str, how: Change) -> None:
+    exact = getattr(of, part)
+    setattr(of, part, lambda *given: how(exact(*given)))
 
 
 def noise(size: float) -> Change:
@@ -89,7 +89,7 @@ def test_streams_do_not_speak_the_same(pair: tuple[Ours[Any], Ours[Any]]) -> Non
 
 
 def test_swapped_rows_do_not_pass(pair: tuple[Ours[Any], Ours[Any]]) -> None:
-    change(pair[1], "head", lambda logits: logits[[1, 0, *range(2, len(logits))]])
+    change(code_head(pair[1].model.talker), "logits", lambda logits: logits[[1, 0, *range(2, len(logits))]])
     found = equality.compare(*pair, STREAMS, FRAMES)
     assert (found["equal"], found["tied"], found["parted"]) == (STREAMS - 2, 0, 2)
     assert found["worst_margin"] > 0.1 and not engines.as_good_as_equal(found, "fp32")
@@ -97,7 +97,7 @@ def test_swapped_rows_do_not_pass(pair: tuple[Ours[Any], Ours[Any]]) -> None:
 
 def test_a_tie_is_told_and_passes(with_ties: Path) -> None:
     reference, tested = (Ours(Qwen3TTS, with_ties, "fp32", max_length=LENGTH) for _ in range(2))
-    change(tested, "head", noise(1e-4))
+    change(code_head(tested.model.talker), "logits", noise(1e-4))
     found = equality.compare(reference, tested, STREAMS, FRAMES)
     assert found["tied"] > 0 and found["parted"] == 0 and found["equal"] == STREAMS - found["tied"]
     assert 0 < found["worst_margin"] < Qwen3TTS.tie
@@ -108,7 +108,7 @@ def test_a_tie_is_told_and_passes(with_ties: Path) -> None:
 
 def test_more_than_rounding_does_not_pass(with_ties: Path) -> None:
     reference, tested = (Ours(Qwen3TTS, with_ties, "fp32", max_length=LENGTH) for _ in range(2))
-    change(tested, "head", noise(0.5))
+    change(code_head(tested.model.talker), "logits", noise(0.5))
     found = equality.compare(reference, tested, STREAMS, FRAMES)
     assert found["parted"] > 0 and found["worst_margin"] > 10 * Qwen3TTS.tie
     assert not engines.as_good_as_equal(found, "fp32")
@@ -122,7 +122,7 @@ def test_a_fault_of_the_code_predictor_does_not_pass(pair: tuple[Ours[Any], Ours
         other[2, 9] = (other[2, 9] + 1) % 32
         return other
 
-    change(pair[1], "complete", last_differs)
+    change(code_head(pair[1].model.talker).predictor, "complete", last_differs)
     found = equality.compare(*pair, STREAMS, FRAMES)
     [difference] = found["differences"]
     assert (difference["stream"], difference["frame"], difference["book"]) == (2, 0, 9)
@@ -130,7 +130,7 @@ def test_a_fault_of_the_code_predictor_does_not_pass(pair: tuple[Ours[Any], Ours
 
 
 def test_values_that_are_not_finite_do_not_pass(pair: tuple[Ours[Any], Ours[Any]]) -> None:
-    change(pair[1], "head", lambda logits: logits / 0)
+    change(code_head(pair[1].model.talker), "logits", lambda logits: logits / 0)
     found = equality.compare(*pair, STREAMS, FRAMES)
     assert found["parted"] == STREAMS and not engines.as_good_as_equal(found, "fp32")
     assert [each["margin"] for each in found["differences"]] == [None] * STREAMS
@@ -138,7 +138,9 @@ def test_values_that_are_not_finite_do_not_pass(pair: tuple[Ours[Any], Ours[Any]
 
 def test_the_margin_after_a_past(pair: tuple[Ours[Any], Ours[Any]]) -> None:
     """The same as of streams side by side."""
-    change(pair[1], "head", lambda logits: logits.flip(0))  # each stream gets the other's codebook 0
+    change(
+        code_head(pair[1].model.talker), "logits", lambda logits: logits.flip(0)
+    )  # each stream gets the other's codebook 0
     first = equality.compare(*pair, 1 + 1, FRAMES)["differences"][0]
     reference, stream = pair[0], first["stream"]
     prompts = [reference.model.a_prompt(each) for each in range(2)]
@@ -160,7 +162,7 @@ def test_a_gpu_against_a_cpu(family: type[Family], endless: Path, monkeypatch: p
         gpu = Ours(family, endless, "fp32", "cuda", max_length=LENGTH)
         found = equality.compare(cpu, gpu, 3, 4)
         assert found["equal"] == 3 and found["waveform"] > 0 and engines.as_good_as_equal(found, "fp32")
-        change(cpu, "head", lambda logits: logits.flip(0))  # of three rows, two are swapped
+        change(code_head(cpu.model.talker), "logits", lambda logits: logits.flip(0))  # of three rows, two are swapped
         for reference, tested in ((cpu, gpu), (gpu, cpu)):
             assert equality.compare(reference, tested, 3, 2)["parted"] == 2
 
@@ -193,4 +195,4 @@ def test_steps_of_fixed_shapes_on_a_gpu(family: type[Family], endless: Path, mon
         prompt = eager.model.a_prompt()
         assert fixed.generator(2).ahead and all(runner._replays for runner in fixed.runners)
         codes = [engine.speak(prompt, 3, 2, served=True)[0] for engine in (eager, fixed)]
-        assert codes[0].shape == (3, eager.model.talker.codebooks) and np.array_equal(*codes)
+        assert codes[0].shape == (3, eager.model.form.payload.width) and np.array_equal(*codes)

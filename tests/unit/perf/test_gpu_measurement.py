@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from perf.bench import engine
+from perf.bench.engine import Ours
 from perf.bench.families import qwen3_tts
 from perf.bench.families.qwen3_tts import Qwen3TTS
 from perf.bench.spent import Spent
@@ -48,7 +50,7 @@ def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypa
 def test_a_server_sets_the_process_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before weights are loaded: TF32 and cuDNN's attention would make other figures, and other codes."""
     done: list[str] = []
-    monkeypatch.setattr(engines.compute, "prepare", lambda settings: done.append(settings.text("device")))
+    monkeypatch.setattr(engine.compute, "prepare", lambda settings: done.append(settings.text("device")))
 
     def load(settings: Settings) -> None:
         done.append(settings.text("precision"))
@@ -56,16 +58,16 @@ def test_a_server_sets_the_process_up(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(qwen3_tts, "load_network", load)
     with pytest.raises(SystemExit):
-        engines.Ours(Qwen3TTS, tmp_path, "bf16", "cuda")
+        Ours(Qwen3TTS, tmp_path, "bf16", "cuda")
     assert done == ["cuda", "bf16"]
 
 
 def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
     """Its codes are those of steps in turn; the first frame is not among the times of the others."""
     folder = make_endless(checkpoint_folder("tiny", 0), tmp_path / "endless")
-    in_turn, ahead = engines.Ours(Qwen3TTS, folder, "fp32"), engines.Ours(Qwen3TTS, folder, "fp32", slots=2)
+    in_turn, ahead = Ours(Qwen3TTS, folder, "fp32"), Ours(Qwen3TTS, folder, "fp32", slots=2)
     prompt = in_turn.model.a_prompt()
-    codes = [engine.speak(prompt, 5, 2, served=True)[0] for engine in (in_turn, ahead)]
+    codes = [each.speak(prompt, 5, 2, served=True)[0] for each in (in_turn, ahead)]
     assert ahead.generator(2).ahead and not in_turn.generator(2).ahead
     assert codes[0].shape == (5, 16) and np.array_equal(*codes)
     assert not np.array_equal(codes[0], in_turn.speak(prompt, 5, 2)[0])  # which is greedy
@@ -76,7 +78,7 @@ def test_what_is_slow_runs_less_often() -> None:
     slow, fast = engines.PATIENCE / 1.5, 0.5
     ran: list[tuple[str, int]] = []
 
-    def engine(name: str, total: float) -> Callable[[int], Spent]:
+    def spoken(name: str, total: float) -> Callable[[int], Spent]:
         def speak(streams: int) -> Spent:
             ran.append((name, streams))
             return Spent(0.1, 0.1, 0.1, 0.1, total, 10)
@@ -84,7 +86,7 @@ def test_what_is_slow_runs_less_often() -> None:
         return speak
 
     found = engines.times(
-        {"slow": engine("slow", slow), "fast": engine("fast", fast), "peer": engine("peer", fast)},
+        {"slow": spoken("slow", slow), "fast": spoken("fast", fast), "peer": spoken("peer", fast)},
         ["peer"],
         [1, 8],
         given,
