@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.official import quiet, qwen_tts
+from perf.bench.official.qwen_tts import quiet, qwen_tts
 from tests.support.random_weights import fill_random
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder

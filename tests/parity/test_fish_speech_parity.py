@@ -10,18 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fish import (
-    FISH_SHAPES,
+from perf.bench.official.fish_speech import (
+    dac_of,
     fill_official_codec,
     fill_official_transformer,
+    generate,
     load_codec,
-    load_fish_talker,
-    make_fish,
     official_prompt,
     official_sizes,
+    omni_dac_of,
     random_prompt,
+    s2_transformer,
 )
-from tests.support.official_fish import dac_of, generate, omni_dac_of, s2_transformer
+from tests.support.fish import FISH_SHAPES, load_fish_talker, make_fish
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from perf import compare_official, memory, server_cost, stages
+from perf.bench import memory, server_cost, stages
+from perf.bench.official import compare
 from tests.support.factories import CheckpointFactory
 from tools.triton_server import MODELS
 
@@ -50,7 +51,7 @@ def measure(
 
 def test_compare_official(measure: Measure) -> None:
     how = "--frames 3 --runs 1 --streams 2 --precision fp32 --no-memory --threads 1 --json"
-    written, printed = measure(compare_official, how)
+    written, printed = measure(compare, how)
     found = written["figures"]["fp32"]
     assert found["equal_frames"] == 3
     assert found["deviation"]["talker_choices"] == 1.0

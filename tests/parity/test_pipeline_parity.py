@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perf.bench.official.qwen_tts import load_official, official_speech
 from tests.support.factories import CheckpointFactory
-from tests.support.official_speech import load_official, official_speech
 from tests.support.qwen3_bare import GREEDY, BareQwen3
 from tools.demo_voice.dataset import sentence_of
 from tools.families.qwen3_tts import checkpoint_weights

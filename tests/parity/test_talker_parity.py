@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.official import quiet
+from perf.bench.official.qwen_tts import quiet
 from tests.support.official_talker import Pair, modeling
 from tests.support.talkers import (
     LANGUAGES,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perf.demo_voice import MODES, measure
+from perf.bench.demo_voice import MODES, measure
 from tools.demo_voice.dataset import make_data
 from tools.demo_voice.evaluation import PARTS, Evaluation
 from tools.demo_voice.options import Options

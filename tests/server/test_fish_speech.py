@@ -14,12 +14,12 @@ import pytest
 from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
 
+from perf.bench.gateway_process import Gateway
 from tests.support.both_families import FAMILIES, FRAMES, MUTE, TEXT, VOICE, Next
 from tests.support.cache_calls import Cache
 from tests.support.encoded_sound import decode
 from tests.support.fakes import clip
 from tests.support.fish_bare import BareFish
-from tests.support.gateway_process import Gateway
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 

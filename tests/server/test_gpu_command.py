@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perf import gpu
-from perf.families import FAMILIES
+from perf.bench.families import FAMILIES
+from perf.on_gpu import command
 
 KINDS = ("in context", "cold", "x-vector")
 
@@ -26,7 +26,7 @@ def test_the_whole_command(
     given = ["--device", "cpu", "--family", family, "--shape", "tiny", "--json", str(target)]
     load = ["--callers", "1", "3", "--rates", "2", "--seconds", "2"]
     monkeypatch.setattr("sys.argv", ["gpu", *given, *small, *load])
-    assert gpu.main() == 0
+    assert command.main() == 0
     whole = json.loads(target.read_text())
     found, pair = whole["server"], whole["codes"]
     assert not whole["failed"] and whole["cpu"]["passed"]

@@ -16,7 +16,7 @@ import pytest
 import soundfile
 from voice_clone_client import Client
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 from tests.support.waiting import until
 from tools.triton_server import ROOT, TritonServer, free_ports
 

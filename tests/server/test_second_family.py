@@ -18,11 +18,11 @@ import soundfile
 from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneError, cli
 
+from perf.bench.gateway_process import Gateway
 from tests.conftest import CheckpointFactory
 from tests.support.cache_calls import Cache
 from tests.support.chirp.bare import BareChirp
 from tests.support.chirp.checkpoint_maker import make_checkpoint
-from tests.support.gateway_process import Gateway
 from tests.support.same_audio import is_same_audio
 from tests.support.server_metrics import metric, series
 from tests.support.talker_calls import Call

@@ -18,8 +18,8 @@ import trustme
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from voice_clone_client import Client, ConnectionFailed, PermissionDenied, VoiceNotFound, cli, tls_credentials
 
+from perf.bench.gateway_process import Gateway
 from tests.support.factories import CheckpointFactory
-from tests.support.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 TOKEN, KEY = "token-that-changes-voices", "key-that-manages"

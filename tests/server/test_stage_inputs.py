@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perf import stage_inputs
+from perf.bench import stage_inputs
 from tools.families.recognition import models_of
 from tools.triton_server import MODELS, TritonServer
 

@@ -29,7 +29,7 @@ def serve(checkpoint: Path, folder: Path) -> list[str]:
 TOOLS = {
     "serve": serve,
     "inspect": lambda checkpoint, folder: ["tools.inspect_speech", "--checkpoint", str(checkpoint)],
-    "load": lambda checkpoint, folder: ["perf.load", "--checkpoint", str(checkpoint)],
+    "load": lambda checkpoint, folder: ["perf.bench.load", "--checkpoint", str(checkpoint)],
 }
 CASES = [("serve", number) for number in SIGNALS] + [
     (tool, number) for tool in ("inspect", "load") for number in (signal.SIGTERM, signal.SIGKILL)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
-from tests.support.official import quiet, qwen_tts
+from perf.bench.official.qwen_tts import quiet, qwen_tts
 from tests.support.talkers import codes_of, config_json, randomise, read_config
 from voice_clone.autoregressive import philox
 from voice_clone.autoregressive.generator import Generator

@@ -39,10 +39,12 @@ def test_imports_go_one_way() -> None:
         ("voice_clone/triton/model.py", "import voice_clone.families.qwen3_tts.text"),
         ("voice_clone/speakers/lru.py", "import torch"),
         ("client/voice_clone_client/wav.py", "import voice_clone.errors"),
+        ("perf/bench/load.py", "import tests.support.fakes"),
+        ("perf/bench/load.py", "import perf.on_gpu.marks"),
     ],
 )
 def test_an_arrow_against_the_layers_is_found(file: str, line: str, tmp_path: Path) -> None:
-    for folder in ("voice_clone", "client"):
+    for folder in ("voice_clone", "client", "perf"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / file).open("a", encoding="utf-8") as source:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from openai import OpenAI
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 from tools.triton_server import ROOT, TritonServer, free_ports
 
 PROMETHEUS = shutil.which("prometheus")

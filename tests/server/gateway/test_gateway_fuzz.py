@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from voice_clone_client import Client
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 

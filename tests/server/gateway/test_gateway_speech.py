@@ -17,7 +17,7 @@ import pytest
 from voice_clone_client import Client, pcm16
 from voice_clone_gateway.audio import FORMATS
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 from tests.support.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer

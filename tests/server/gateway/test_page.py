@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from voice_clone_client import Client, pcm16
 
+from perf.bench.gateway_process import Gateway
 from tests.support.chromium import WAIT, chromium, tab
-from tests.support.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"

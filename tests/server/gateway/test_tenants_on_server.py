@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from voice_clone_client import Client, VoiceNotFound
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
 KEYS = {"alice": "owner voices=2", "bob": "owner", "desk": ""}

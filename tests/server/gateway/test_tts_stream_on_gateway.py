@@ -11,7 +11,7 @@ import numpy as np
 import soundfile
 from voice_clone_client import Client, pcm16
 
-from tests.support.gateway_process import Gateway
+from perf.bench.gateway_process import Gateway
 
 TOOL = Path(__file__).parents[3] / "tools" / "tts-stream"
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"

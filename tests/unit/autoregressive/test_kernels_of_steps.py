@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.pretend_gpu import pretend_gpu
+from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.talkers import read_config
 from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.sampling import USUAL

@@ -9,8 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.graph_safety import NoSynchronisation, Recorder
-from tests.support.pretend_gpu import pretend_gpu
 from tests.support.random_weights import fill_random
 from tests.support.same_audio import assert_same_audio
 from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from tests.support.backend_double import backend_double
 from tests.support.factories import CheckpointFactory
 from tests.support.fish import make_fish
-from tests.support.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from voice_clone import compute
 from voice_clone.autoregressive.steps import static_step
 from voice_clone.autoregressive.talker import MoreText

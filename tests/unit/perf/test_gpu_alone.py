@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from perf import gpu
-from perf.families.fish_speech import FishSpeech
-from perf.gpu_phases import Phases
+from perf.bench.families.fish_speech import FishSpeech
+from perf.on_gpu import command
+from perf.on_gpu.phases import Phases
 from tests.support.factories import CheckpointFactory
 
 ROOT = Path(__file__).parents[3]
@@ -32,10 +32,10 @@ class Absent:
 ABSENT = sys.argv.pop(1).split(",")
 sys.meta_path.insert(0, Absent())
 
-from perf import gpu_decoder
+from perf.on_gpu import decoder
 
-gpu_decoder.STREAMS = (1, 2)  # more take longer and show no more
-runpy.run_module("perf.gpu", run_name="__main__", alter_sys=True)
+decoder.STREAMS = (1, 2)  # more take longer and show no more
+runpy.run_module("perf.on_gpu.command", run_name="__main__", alter_sys=True)
 """
 SMALL = ["--device", "cpu", "--frames", "3", "--runs", "1", "--batches", "1", "2", "--precision", "fp32"]
 
@@ -77,7 +77,7 @@ def test_what_would_begin_too_late_is_left_out(
     target = tmp_path / "figures.json"
     arguments = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--json", str(target), "--within", "0"]
     monkeypatch.setattr("sys.argv", ["gpu", *SMALL, *arguments])
-    assert gpu.main() == 0
+    assert command.main() == 0
     whole = json.loads(target.read_text())
     names = ["engines in fp32", "engines on the device and on the CPU", "decoder at other precisions"]
     last = ["the server starts", "codes, of servers on the device and on the CPU"]

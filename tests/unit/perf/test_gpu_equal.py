@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from perf import gpu_engines, gpu_equal
-from perf.engines import Ours
-from perf.families import FAMILIES
-from perf.families.family import Family, code_head
-from perf.families.qwen3_tts import Qwen3TTS
-from tests.support.pretend_gpu import FLASH, pretend_gpu
+from perf.bench.engine import Ours
+from perf.bench.families import FAMILIES
+from perf.bench.families.family import Family, code_head
+from perf.bench.families.qwen3_tts import Qwen3TTS
+from perf.on_gpu import engines, equality
+from perf.on_gpu.pretend_gpu import FLASH, pretend_gpu
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.families.toolkit import checkpoint_maker
 from voice_clone import compute
@@ -64,11 +64,9 @@ def pair(family: type[Family], endless: Path) -> tuple[Ours[Any], Ours[Any]]:
     )
 
 
-def change(engine: Ours[Any], part: str, how: Change) -> None:
-    head = code_head(engine.model.talker)
-    owner: Any = head.predictor if part == "complete" else head
-    exact = getattr(owner, part)
-    setattr(owner, part, lambda *given: how(exact(*given)))
+def change(of: Any, part: str, how: Change) -> None:
+    exact = getattr(of, part)
+    setattr(of, part, lambda *given: how(exact(*given)))
 
 
 def noise(size: float) -> Change:
@@ -78,9 +76,9 @@ def noise(size: float) -> Change:
 
 
 def test_equal_nets(pair: tuple[Ours[Any], Ours[Any]]) -> None:
-    found = gpu_equal.compare(*pair, STREAMS, FRAMES)
+    found = equality.compare(*pair, STREAMS, FRAMES)
     assert found["equal"] == STREAMS and found["tied"] == found["parted"] == 0 and found["codes"] == 1
-    assert gpu_engines.as_good_as_equal(found, "fp32")
+    assert engines.as_good_as_equal(found, "fp32")
 
 
 def test_streams_do_not_speak_the_same(pair: tuple[Ours[Any], Ours[Any]]) -> None:
@@ -91,29 +89,29 @@ def test_streams_do_not_speak_the_same(pair: tuple[Ours[Any], Ours[Any]]) -> Non
 
 
 def test_swapped_rows_do_not_pass(pair: tuple[Ours[Any], Ours[Any]]) -> None:
-    change(pair[1], "logits", lambda logits: logits[[1, 0, *range(2, len(logits))]])
-    found = gpu_equal.compare(*pair, STREAMS, FRAMES)
+    change(code_head(pair[1].model.talker), "logits", lambda logits: logits[[1, 0, *range(2, len(logits))]])
+    found = equality.compare(*pair, STREAMS, FRAMES)
     assert (found["equal"], found["tied"], found["parted"]) == (STREAMS - 2, 0, 2)
-    assert found["worst_margin"] > 0.1 and not gpu_engines.as_good_as_equal(found, "fp32")
+    assert found["worst_margin"] > 0.1 and not engines.as_good_as_equal(found, "fp32")
 
 
 def test_a_tie_is_told_and_passes(with_ties: Path) -> None:
     reference, tested = (Ours(Qwen3TTS, with_ties, "fp32", max_length=LENGTH) for _ in range(2))
-    change(tested, "logits", noise(1e-4))
-    found = gpu_equal.compare(reference, tested, STREAMS, FRAMES)
+    change(code_head(tested.model.talker), "logits", noise(1e-4))
+    found = equality.compare(reference, tested, STREAMS, FRAMES)
     assert found["tied"] > 0 and found["parted"] == 0 and found["equal"] == STREAMS - found["tied"]
     assert 0 < found["worst_margin"] < Qwen3TTS.tie
     assert {each["book"] for each in found["differences"]} == {0}
-    assert gpu_engines.as_good_as_equal(found, "fp32")
-    assert f"{found['tied']} parted at a tie, 0 by more" in gpu_equal.told(found)
+    assert engines.as_good_as_equal(found, "fp32")
+    assert f"{found['tied']} parted at a tie, 0 by more" in equality.told(found)
 
 
 def test_more_than_rounding_does_not_pass(with_ties: Path) -> None:
     reference, tested = (Ours(Qwen3TTS, with_ties, "fp32", max_length=LENGTH) for _ in range(2))
-    change(tested, "logits", noise(0.5))
-    found = gpu_equal.compare(reference, tested, STREAMS, FRAMES)
+    change(code_head(tested.model.talker), "logits", noise(0.5))
+    found = equality.compare(reference, tested, STREAMS, FRAMES)
     assert found["parted"] > 0 and found["worst_margin"] > 10 * Qwen3TTS.tie
-    assert not gpu_engines.as_good_as_equal(found, "fp32")
+    assert not engines.as_good_as_equal(found, "fp32")
 
 
 def test_a_fault_of_the_code_predictor_does_not_pass(pair: tuple[Ours[Any], Ours[Any]]) -> None:
@@ -124,24 +122,26 @@ def test_a_fault_of_the_code_predictor_does_not_pass(pair: tuple[Ours[Any], Ours
         other[2, 9] = (other[2, 9] + 1) % 32
         return other
 
-    change(pair[1], "complete", last_differs)
-    found = gpu_equal.compare(*pair, STREAMS, FRAMES)
+    change(code_head(pair[1].model.talker).predictor, "complete", last_differs)
+    found = equality.compare(*pair, STREAMS, FRAMES)
     [difference] = found["differences"]
     assert (difference["stream"], difference["frame"], difference["book"]) == (2, 0, 9)
     assert difference["margin"] > Qwen3TTS.tie and found["parted"] == 1
 
 
 def test_values_that_are_not_finite_do_not_pass(pair: tuple[Ours[Any], Ours[Any]]) -> None:
-    change(pair[1], "logits", lambda logits: logits / 0)
-    found = gpu_equal.compare(*pair, STREAMS, FRAMES)
-    assert found["parted"] == STREAMS and not gpu_engines.as_good_as_equal(found, "fp32")
+    change(code_head(pair[1].model.talker), "logits", lambda logits: logits / 0)
+    found = equality.compare(*pair, STREAMS, FRAMES)
+    assert found["parted"] == STREAMS and not engines.as_good_as_equal(found, "fp32")
     assert [each["margin"] for each in found["differences"]] == [None] * STREAMS
 
 
 def test_the_margin_after_a_past(pair: tuple[Ours[Any], Ours[Any]]) -> None:
     """The same as of streams side by side."""
-    change(pair[1], "logits", lambda logits: logits.flip(0))  # each stream gets the other's codebook 0
-    first = gpu_equal.compare(*pair, 1 + 1, FRAMES)["differences"][0]
+    change(
+        code_head(pair[1].model.talker), "logits", lambda logits: logits.flip(0)
+    )  # each stream gets the other's codebook 0
+    first = equality.compare(*pair, 1 + 1, FRAMES)["differences"][0]
     reference, stream = pair[0], first["stream"]
     prompts = [reference.model.a_prompt(each) for each in range(2)]
     generator, made = reference.generator(2), []
@@ -150,7 +150,7 @@ def test_the_margin_after_a_past(pair: tuple[Ours[Any], Ours[Any]]) -> None:
     for _ in range(first["frame"] + 1):
         made.append([frame.payload for frame in generator.step(range(2))])
     past = np.stack([codes[stream] for codes in made])
-    margin = gpu_equal.margin_after(reference, prompts[stream], past, made[-1][1 - stream])
+    margin = equality.margin_after(reference, prompts[stream], past, made[-1][1 - stream])
     assert first["book"] == 0 and margin == pytest.approx(first["margin"], rel=1e-3)
 
 
@@ -160,11 +160,11 @@ def test_a_gpu_against_a_cpu(family: type[Family], endless: Path, monkeypatch: p
     cpu = Ours(family, endless, "fp32", max_length=LENGTH)
     with pretend_gpu():
         gpu = Ours(family, endless, "fp32", "cuda", max_length=LENGTH)
-        found = gpu_equal.compare(cpu, gpu, 3, 4)
-        assert found["equal"] == 3 and found["waveform"] > 0 and gpu_engines.as_good_as_equal(found, "fp32")
-        change(cpu, "logits", lambda logits: logits.flip(0))  # of three rows, two are swapped
+        found = equality.compare(cpu, gpu, 3, 4)
+        assert found["equal"] == 3 and found["waveform"] > 0 and engines.as_good_as_equal(found, "fp32")
+        change(code_head(cpu.model.talker), "logits", lambda logits: logits.flip(0))  # of three rows, two are swapped
         for reference, tested in ((cpu, gpu), (gpu, cpu)):
-            assert gpu_equal.compare(reference, tested, 3, 2)["parted"] == 2
+            assert equality.compare(reference, tested, 3, 2)["parted"] == 2
 
 
 def test_own_lengths_in_half_precision_on_a_gpu(
@@ -178,8 +178,8 @@ def test_own_lengths_in_half_precision_on_a_gpu(
         for masked in (False, True):
             fixed = Ours(family, endless, "bf16", "cuda", slots=2, max_length=LENGTH, masked=masked)
             gpu.launches.clear()
-            found = gpu_equal.compare(eager, fixed, 2, 3)
-            assert gpu_engines.as_good_as_equal(found, "bf16")
+            found = equality.compare(eager, fixed, 2, 3)
+            assert engines.as_good_as_equal(found, "bf16")
             assert bool(gpu.launches[str(FLASH)]) == fixed.model.talker.stack.own_lengths == (not masked)
 
 
@@ -190,9 +190,9 @@ def test_steps_of_fixed_shapes_on_a_gpu(family: type[Family], endless: Path, mon
     with pretend_gpu():
         eager = Ours(family, endless, "fp32", "cuda", max_length=LENGTH)
         fixed = Ours(family, endless, "fp32", "cuda", slots=2, max_length=LENGTH)
-        found = gpu_equal.compare(eager, fixed, 2, 3)
-        assert found["equal"] == 2 and gpu_engines.as_good_as_equal(found, "fp32")
+        found = equality.compare(eager, fixed, 2, 3)
+        assert found["equal"] == 2 and engines.as_good_as_equal(found, "fp32")
         prompt = eager.model.a_prompt()
         assert fixed.generator(2).ahead and all(runner._replays for runner in fixed.runners)
         codes = [engine.speak(prompt, 3, 2, served=True)[0] for engine in (eager, fixed)]
-        assert codes[0].shape == (3, eager.model.talker.head.form.width) and np.array_equal(*codes)
+        assert codes[0].shape == (3, eager.model.form.payload.width) and np.array_equal(*codes)

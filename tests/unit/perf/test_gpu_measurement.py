@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from perf import engines, gpu, gpu_decoder, gpu_engines
-from perf.families import qwen3_tts
-from perf.families.qwen3_tts import Qwen3TTS
-from perf.spent import Spent
+from perf.bench import engine
+from perf.bench.engine import Ours
+from perf.bench.families import qwen3_tts
+from perf.bench.families.qwen3_tts import Qwen3TTS
+from perf.bench.spent import Spent
+from perf.on_gpu import command, decoder, engines
 from tests.support.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.native_stack import NativeStack
@@ -27,7 +29,7 @@ SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers", "-
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr("sys.argv", ["gpu", *arguments])
-    return gpu.main()
+    return command.main()
 
 
 def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +50,7 @@ def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypa
 def test_a_server_sets_the_process_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before weights are loaded: TF32 and cuDNN's attention would make other figures, and other codes."""
     done: list[str] = []
-    monkeypatch.setattr(engines.compute, "prepare", lambda settings: done.append(settings.text("device")))
+    monkeypatch.setattr(engine.compute, "prepare", lambda settings: done.append(settings.text("device")))
 
     def load(settings: Settings) -> None:
         done.append(settings.text("precision"))
@@ -56,16 +58,16 @@ def test_a_server_sets_the_process_up(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(qwen3_tts, "load_network", load)
     with pytest.raises(SystemExit):
-        engines.Ours(Qwen3TTS, tmp_path, "bf16", "cuda")
+        Ours(Qwen3TTS, tmp_path, "bf16", "cuda")
     assert done == ["cuda", "bf16"]
 
 
 def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
     """Its codes are those of steps in turn; the first frame is not among the times of the others."""
     folder = make_endless(checkpoint_folder("tiny", 0), tmp_path / "endless")
-    in_turn, ahead = engines.Ours(Qwen3TTS, folder, "fp32"), engines.Ours(Qwen3TTS, folder, "fp32", slots=2)
+    in_turn, ahead = Ours(Qwen3TTS, folder, "fp32"), Ours(Qwen3TTS, folder, "fp32", slots=2)
     prompt = in_turn.model.a_prompt()
-    codes = [engine.speak(prompt, 5, 2, served=True)[0] for engine in (in_turn, ahead)]
+    codes = [each.speak(prompt, 5, 2, served=True)[0] for each in (in_turn, ahead)]
     assert ahead.generator(2).ahead and not in_turn.generator(2).ahead
     assert codes[0].shape == (5, 16) and np.array_equal(*codes)
     assert not np.array_equal(codes[0], in_turn.speak(prompt, 5, 2)[0])  # which is greedy
@@ -73,18 +75,18 @@ def test_the_loop_that_is_a_step_ahead(checkpoint_folder: CheckpointFactory, tmp
 
 def test_what_is_slow_runs_less_often() -> None:
     given = Namespace(runs=3, frames=10)
-    slow, fast = gpu_engines.PATIENCE / 1.5, 0.5
+    slow, fast = engines.PATIENCE / 1.5, 0.5
     ran: list[tuple[str, int]] = []
 
-    def engine(name: str, total: float) -> Callable[[int], Spent]:
+    def spoken(name: str, total: float) -> Callable[[int], Spent]:
         def speak(streams: int) -> Spent:
             ran.append((name, streams))
             return Spent(0.1, 0.1, 0.1, 0.1, total, 10)
 
         return speak
 
-    found = gpu_engines.times(
-        {"slow": engine("slow", slow), "fast": engine("fast", fast), "peer": engine("peer", fast)},
+    found = engines.times(
+        {"slow": spoken("slow", slow), "fast": spoken("fast", fast), "peer": spoken("peer", fast)},
         ["peer"],
         [1, 8],
         given,
@@ -97,10 +99,10 @@ def test_what_is_slow_runs_less_often() -> None:
 def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a server's switches, and TF32 not left on."""
     before, prepared = torch.backends.cudnn.allow_tf32, []
-    monkeypatch.setattr(gpu_decoder.compute, "prepare", lambda settings: prepared.append(settings.text("device")))
-    found = gpu_decoder.measure(checkpoint_folder("tiny", 0), Namespace(family="qwen3_tts", device="cpu", runs=1))
+    monkeypatch.setattr(decoder.compute, "prepare", lambda settings: prepared.append(settings.text("device")))
+    found = decoder.measure(checkpoint_folder("tiny", 0), Namespace(family="qwen3_tts", device="cpu", runs=1))
     assert found["fp32"][1]["apart"] == found["fp32"][32]["apart"] == 0
-    assert 1e-4 < found["bf16"][32]["apart"] < 0.5 and found["bf16"][1]["chunk_s"]["n"] == gpu_decoder.CHUNKS
+    assert 1e-4 < found["bf16"][32]["apart"] < 0.5 and found["bf16"][1]["chunk_s"]["n"] == decoder.CHUNKS
     assert torch.backends.cudnn.allow_tf32 == before and prepared == ["cpu"]
 
 
@@ -120,13 +122,13 @@ def test_a_difference_does_not_pass(
 
 def test_what_a_gpu_has_no_memory_for() -> None:
     """It is left out and told; the smallest number of streams is tried in any case."""
-    fitting, missing = gpu_engines.that_fit([1, 8, 64], 10**9, 20 * 10**9)
+    fitting, missing = engines.that_fit([1, 8, 64], 10**9, 20 * 10**9)
     assert fitting == [1, 8]
     assert missing == {
         "64 streams": "they take 64 GB, and 20 GB are free behind the weights, of which 80% are for streams"
     }
-    assert gpu_engines.that_fit([8, 64], 10**9, 10**9)[0] == [8]
-    assert gpu_engines.that_fit([1, 8, 64], 10**9, 80 * 10**9) == ([1, 8, 64], {})
+    assert engines.that_fit([8, 64], 10**9, 10**9)[0] == [8]
+    assert engines.that_fit([1, 8, 64], 10**9, 80 * 10**9) == ([1, 8, 64], {})
 
 
 def test_a_shape_of_another_family(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

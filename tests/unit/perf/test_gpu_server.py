@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf import gpu_against_cpu, gpu_minutes, gpu_server
-from perf.gpu_against_cpu import apart, difference
+from perf.on_gpu import against_cpu, minutes, server
+from perf.on_gpu.against_cpu import apart, difference
 from voice_clone.families.qwen3_tts.talker_stage import read_prompt
 
 SOUND: dict[str, Any] = {
@@ -32,9 +32,9 @@ SAME: dict[str, Any] = {"encoders": {"codes": EQUAL, "embedding": {"apart": 1e-6
     ],
 )
 def test_what_a_server_must_not_do(other: dict[str, Any], fault: list[str]) -> None:
-    found = gpu_server.faults({**SOUND, **other})
+    found = server.faults({**SOUND, **other})
     assert len(found) == len(fault) and all(part in whole for part, whole in zip(fault, found, strict=True))
-    assert gpu_server.faults({}) == []  # no phase of it ran
+    assert server.faults({}) == []  # no phase of it ran
 
 
 FLIPPED = {"frames": 8, "first_difference": 6, "equal_before": 0.75}
@@ -55,7 +55,7 @@ FLIPPED = {"frames": 8, "first_difference": 6, "equal_before": 0.75}
     ],
 )
 def test_what_must_be_as_on_a_cpu(other: dict[str, Any], fault: list[str]) -> None:
-    found = gpu_against_cpu.faults({**SAME, **other})
+    found = against_cpu.faults({**SAME, **other})
     assert len(found) == len(fault) and all(part in whole for part, whole in zip(fault, found, strict=True))
 
 
@@ -76,8 +76,8 @@ def test_codes_are_compared_by_frame(kind: Any) -> None:
     codes = np.ones((8, 4), kind)
     other = codes.copy()
     other[6:] = 0
-    assert gpu_against_cpu._compared(other, codes) == FLIPPED
-    assert gpu_against_cpu._compared(codes / 2, codes / 1) == {"apart": 0.5}
+    assert against_cpu._compared(other, codes) == FLIPPED
+    assert against_cpu._compared(codes / 2, codes / 1) == {"apart": 0.5}
 
 
 @pytest.mark.parametrize(("sent", "language"), [(-1, None), (2050, 2050)])
@@ -103,8 +103,8 @@ def test_how_far_apart() -> None:
 def test_growth_of_memory() -> None:
     """What fills in the first quarter is none; the worse of two kinds counts."""
     steady = [{"processes": 50.0 if number < 4 else 100.0, "gpu": 10.0} for number in range(16)]
-    assert gpu_minutes.growth(steady) == 0
+    assert minutes.growth(steady) == 0
     leaking = [{**each, "gpu": 10.0 + number} for number, each in enumerate(steady)]
-    assert gpu_minutes.growth(leaking) == pytest.approx(4 * (22 + 25) / 2 / (4 * (14 + 17) / 2) - 1 + 0, abs=0.05)
+    assert minutes.growth(leaking) == pytest.approx(4 * (22 + 25) / 2 / (4 * (14 + 17) / 2) - 1 + 0, abs=0.05)
     with pytest.raises(ValueError, match="four"):
-        gpu_minutes.growth(steady[:3])
+        minutes.growth(steady[:3])

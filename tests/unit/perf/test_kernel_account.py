@@ -9,11 +9,20 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perf import kernels
-from perf.families import FAMILIES
-from perf.kernel_account import ATTENTION, ATTENTION_POSITION, ATTENTION_START, COPY, FLASH, MASK, Account, Counting
-from perf.kernels import chunk, frame, on_gpu
-from tests.support.pretend_gpu import pretend_gpu
+from perf.bench.families import FAMILIES
+from perf.on_gpu import kernels
+from perf.on_gpu.kernel_account import (
+    ATTENTION,
+    ATTENTION_POSITION,
+    ATTENTION_START,
+    COPY,
+    FLASH,
+    MASK,
+    Account,
+    Counting,
+)
+from perf.on_gpu.kernels import chunk, frame, on_gpu
+from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.small_codec import SMALL
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.own_lengths import OwnSteps, Starts

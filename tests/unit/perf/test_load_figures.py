@@ -8,9 +8,9 @@ from argparse import Namespace
 
 import pytest
 
-from perf import load
-from perf.load import Load, Mix, Outcome
-from perf.playback import Playback
+from perf.bench import load
+from perf.bench.load import Load, Mix, Outcome
+from perf.bench.playback import Playback
 
 
 def heard(*arrivals: float, seconds: float = 0.1) -> Outcome:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from perf import marks
-from perf.gpu_engines import SERVED
-from perf.progress import Progress
+from perf.on_gpu import marks
+from perf.on_gpu.engines import SERVED
+from perf.on_gpu.phases import Progress
 
 EQUAL = {"equal_before": 1.0}
 

@@ -1,0 +1,1 @@
+"""Measurements on a CPU, and what those on a GPU share with them."""

@@ -1,0 +1,83 @@
+"""Fish Speech in the measurements of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+
+from perf.bench.families.family import Family, Networks, random_codes
+from perf.bench.reference import TEXT, TRANSCRIPT
+from tools.families.fish_speech import checkpoint_maker
+from tools.families.fish_speech.checkpoint_config import SHAPES
+from voice_clone.codec.decoder import CodecFormat
+from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.families.fish_speech.config import CHUNK_FRAMES
+from voice_clone.families.fish_speech.decoder_stage import codec_format, load_decoder, load_torch_decoder
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
+from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.talker_stage import TENSORS, load_network
+from voice_clone.settings import Settings
+
+CLIP_FRAMES = 112  # as many seconds as the shipped clip
+
+
+class FishSpeech(Family):
+    """A checkpoint of it.
+
+    Attributes:
+        config, tokenizer: of the checkpoint.
+    """
+
+    name = "fish_speech"
+    shape = "s2-pro"
+    chunk_frames = CHUNK_FRAMES
+    max_length = 512  # 64 streams of more in two engines, with the weights, leave nothing of 80 GB
+    cpu_streams = 8  # their prompts alone are 17 TFLOP
+    tie = 2e-3  # of 36 + 4 layers with sums of up to 9728 terms
+    without_peers: ClassVar = {
+        "fish-speech": "its networks without an engine are no peer; perf/compare_fish_official compares on a CPU",
+    }
+    embeddings = False
+
+    talker: Talker
+
+    def __init__(self, talker: Settings, decoder: Settings) -> None:
+        self.talker, self.config, self.tokenizer = load_network(talker)
+        stage = load_decoder(decoder)
+        self.decoder, self.form = stage.decoder, stage.form
+
+    @staticmethod
+    def networks(shape: str, folder: Path) -> Networks:
+        sizes = SHAPES[shape]
+        config = checkpoint_maker.write_configuration(sizes, folder)
+        talker = partial(Talker, config, config.eos_token_id)
+        return Networks(talker, partial(CodecDecoder, sizes.codec), codec_format(sizes.codec))
+
+    @staticmethod
+    def torch_decoder(settings: Settings) -> tuple[WindowedDecoder, CodecFormat]:
+        decoder, codec = load_torch_decoder(settings)
+        return decoder, codec_format(codec)
+
+    @staticmethod
+    def sampling(drawn: bool) -> SamplingParameters:
+        return SamplingParameters(seed=0, do_sample=drawn)
+
+    @staticmethod
+    def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:
+        return Prompt(**{name: tensors[name] for name in TENSORS})
+
+    def a_prompt(self, seed: int = 0) -> Prompt:
+        limits = self.config.code_limits
+        codes = random_codes(seed, CLIP_FRAMES, limits, len(limits)).astype(np.uint16)
+        return Prompt(self.tokenizer.reference_ids(TRANSCRIPT), codes, self.tokenizer.text_ids(TEXT))
+
+    def context(self, prompt: Prompt) -> npt.NDArray[np.uint16]:
+        return prompt.reference_codes[:0]

@@ -1,0 +1,1 @@
+"""Ours against the official packages of the families."""

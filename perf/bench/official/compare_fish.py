@@ -1,0 +1,170 @@
+"""Fish Speech: ours as bare stages against the official fish-speech 0.1.0, with the same weights, in one process.
+
+Frames are the likeliest ones after one prompt; in fp32 they, the codes of the clip and the waveform (within 1e-4 of its
+RMS) must be equal before anything is timed. Each time is the best of `--runs`, official and ours in turns.
+
+    encode     a clip of noise to its codes
+    prefill    the prompt up to the first frame
+    frame      a later frame of both transformers, the median
+    decode     frames to samples, over their number
+
+The floor of a frame is its weights' bytes over the bandwidth that this machine has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from perf.bench import report
+from perf.bench.families.family import frame_bytes
+from perf.bench.machine import bandwidth, give_threads, keep_threads
+from perf.bench.official.fish_speech import (
+    dac_of,
+    fill_official_codec,
+    fill_official_transformer,
+    generate,
+    load_codec,
+    official_prompt,
+    official_sizes,
+    random_prompt,
+    s2_transformer,
+)
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.config import SAMPLE_RATE
+from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.native.matrix.weights import PRECISIONS
+from voice_clone.settings import Settings
+
+TOLERANCE = 1e-4  # of the waveform's RMS
+Times = dict[str, float]
+
+
+def best(run: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    """Seconds of the fastest run, and its result."""
+    times, result = [], None
+    for _ in range(runs):
+        began = time.perf_counter()
+        result = run()
+        times.append(time.perf_counter() - began)
+    return min(times), result
+
+
+def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]:
+    """Encode and decode of both; raises if they differ."""
+    encoder, decoder = load_codec(checkpoint)
+    official: Any = dac_of(checkpoint.codec)
+    fill_official_codec(official, checkpoint)
+    clip = 0.1 * torch.randn(int(seconds * SAMPLE_RATE), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        theirs, expected = best(lambda: official.encode(clip[None])[0], runs)
+        ours, codes = best(lambda: encoder.encode(clip), runs)
+        if not torch.equal(codes, expected[0].T):
+            raise SystemExit("the codes of the clip differ: nothing is timed")
+        frames = len(codes)
+        theirs_decode, waveform = best(lambda: official.decode(expected, torch.tensor([frames]))[0][:, 0], runs)
+        native = NativeCodecDecoder(decoder)
+        keep_threads()
+        ours_decode, samples = best(lambda: native.decode_chunk(expected, native.new_state(1)), runs)
+    error = float((samples - waveform).abs().max() / waveform.square().mean().sqrt())
+    if error > TOLERANCE:
+        raise SystemExit(f"the waveforms differ by {error:.1e} of their RMS: nothing is timed")
+    return {
+        "official": {"encode": theirs, "decode": theirs_decode / frames},
+        "ours": {"encode": ours, "decode": ours_decode / frames},
+    }
+
+
+def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tuple[Times, torch.Tensor]:
+    """Prefill and frame of the official transformers, and their frames."""
+    end = Tokenizer(checkpoint.folder, checkpoint.config).end_token
+    model = s2_transformer(checkpoint.config.semantic_start_token_id, end, **official_sizes(checkpoint)).eval()
+    fill_official_transformer(model, checkpoint.folder)
+    stamps = [time.perf_counter()]
+    inner = model.forward_generate
+
+    def stamped(*given: Any, **named: Any) -> Any:
+        result = inner(*given, **named)
+        stamps.append(time.perf_counter())
+        return result
+
+    model.forward_generate = stamped
+    stamps[0] = time.perf_counter()
+    codes = generate(model, official_prompt(checkpoint, prompt), frames)
+    steps = np.diff(stamps)
+    return {"prefill": float(steps[0]), "frame": statistics.median(steps[1:].tolist())}, codes
+
+
+def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tuple[Times, torch.Tensor]:
+    """Prefill and frame of ours, the bytes that a frame reads, and the frames."""
+    environ = {
+        "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
+        "VOICE_CLONE_DEVICE": "cpu",
+        "VOICE_CLONE_PRECISION": precision,
+    }
+    talker, _, _ = load_network(Settings({}, environ, "fish_speech"))
+    generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
+    stamps = [time.perf_counter()]
+    generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), frames))
+    made = []
+    for _ in range(frames):
+        [frame] = generator.step([0])
+        stamps.append(time.perf_counter())
+        made += [] if frame.payload is None else [frame.payload]
+    steps = np.diff(stamps)
+    times = {
+        "prefill": float(steps[0]),
+        "frame": statistics.median(steps[1:].tolist()),
+        "bytes": float(frame_bytes(talker)),
+    }
+    return times, torch.from_numpy(np.stack(made)).long()
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="perf/compare_fish_official", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", type=Path, required=True, help="its transformers in one file")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of the clip (default: %(default)s)")
+    parser.add_argument("--frames", type=int, default=12, help="default: %(default)s")
+    parser.add_argument("--runs", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
+    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
+    given = parser.parse_args()
+    checkpoint = Checkpoint(given.checkpoint)
+    give_threads()
+    prompt = random_prompt(checkpoint, 0)
+    found: dict[str, Times] = codec(checkpoint, given.seconds, given.runs)
+    give_threads()
+    theirs, expected = official_frames(checkpoint, prompt, given.frames)
+    found["official"] |= theirs
+    speed = bandwidth()
+    for precision in given.precision:
+        times, codes = our_frames(given.checkpoint, precision, prompt, given.frames)
+        if precision == "fp32" and not torch.equal(codes, expected[: len(codes)]):
+            raise SystemExit("the frames differ: nothing is timed")
+        found[precision] = {**times, "floor": times["bytes"] / speed}
+    columns = ("encode", "prefill", "frame", "floor", "decode")
+    rows = [[name, *(1e3 * times[c] if c in times else None for c in columns)] for name, times in found.items()]
+    print(report.table(("ms", *columns), rows))
+    report.write(given.output, {"figures": found, "bandwidth": speed})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The official `qwen_tts` package, importable, for comparison.
+
+It imports torchaudio for its 25 Hz tokenizer, which nothing here uses: an empty module stands in for it. The
+package warns on import and when its models are built; those warnings do not concern our tests.
+
+    from perf.bench.official.qwen_tts import quiet, qwen_tts
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+Array = np.ndarray[Any, Any]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Run official code without its warnings becoming errors of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@cache
+def qwen_tts() -> Any:
+    """The package. Imported when first asked for: it takes seconds, which only one process of a run shall spend."""
+    with quiet():
+        # First, so that transformers looks for torchaudio while it is still truly absent.
+        import transformers
+
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+            module = types.ModuleType(name)
+            module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None)
+            sys.modules.setdefault(name, module)
+        import qwen_tts as package  # type: ignore[import-untyped]
+    return package
+
+
+def load_official(folder: Path) -> Any:
+    """The official model of a checkpoint, fp32, on the CPU."""
+    with quiet():
+        return qwen_tts().Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32, device_map="cpu")
+
+
+def official_speech(
+    official: Any,
+    clip: str | tuple[Array, int],
+    transcript: str | None,
+    text: str,
+    language: str,
+    frames: int,
+    non_streaming: bool = False,
+    **sampling: Any,
+) -> tuple[Array, Array, Any]:
+    """Waveform, codes of the new frames, and the prompt item of the official package.
+
+    Args:
+        clip: a path, or samples and rate.
+        transcript: asks for in-context cloning.
+        sampling: of `generate_voice_clone`; what is not given is as the checkpoint says.
+    """
+    with quiet():
+        [item] = official.create_voice_clone_prompt(clip, transcript, transcript is None)
+        seen: list[Array] = []
+        tokenizer = official.model.speech_tokenizer
+        real = type(tokenizer).decode
+
+        def spy(encoded: Any) -> Any:
+            seen.append(encoded[0]["audio_codes"].numpy())
+            return real(tokenizer, encoded)
+
+        tokenizer.decode = spy
+        try:
+            [waveform], _ = official.generate_voice_clone(
+                text,
+                language,
+                voice_clone_prompt=[item],
+                non_streaming_mode=non_streaming,
+                max_new_tokens=frames + 1,  # the official package gives one frame less
+                **sampling,
+            )
+        finally:
+            del tokenizer.decode
+    reference = 0 if item.ref_code is None else len(item.ref_code)
+    return waveform, seen[0][reference:], item

@@ -1,9 +1,0 @@
-"""The families whose engines are measured, by their names."""
-
-from __future__ import annotations
-
-from perf.families.family import Family
-from perf.families.fish_speech import FishSpeech
-from perf.families.qwen3_tts import Qwen3TTS
-
-FAMILIES: dict[str, type[Family]] = {family.name: family for family in (Qwen3TTS, FishSpeech)}

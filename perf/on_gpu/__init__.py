@@ -1,0 +1,1 @@
+"""Measurements on a GPU, and what a GPU would cost, counted without one."""
