@@ -31,6 +31,7 @@ LISTED, YOUNG = 200, 15  # looks between two listings of the server's children, 
 SURE = 0.3  # seconds; a process that ends normally is gone by then
 CHECKED = 0.6  # seconds after a standstill; meanwhile the process tells the server that it is there, every 0.3 s
 GAP = 1.0  # seconds between two looks, by which this process sees that it stood still itself
+PAUSE = 0.6  # seconds without work of other families; a model says after up to `PERIOD` that it has some
 ANSWERED = 0.2  # seconds in which all other models notice, too, and answer their callers
 TALKER = "_talker"  # ends the name of one model of each family
 
@@ -71,6 +72,7 @@ class LostModels:
         self._period = period
         self._models = ModelProcesses(server)
         self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
+        self._worked = float("-inf")  # when another family than that of a dead model was last seen at work
         self._told = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
         self._speaks = False  # whether this process has said so
@@ -156,7 +158,9 @@ class LostModels:
         family = max((each for each in families if _is_of(dead, each)), key=len, default="")
         at_work = {each for each in families - {family} if any(_is_of(model, each) and model.busy for model in models)}
         spent = now - self._since[dead.pid, "dead"]
-        waits = bool(family and at_work) and spent < self._patience
+        if at_work:
+            self._worked = now
+        waits = bool(family) and now - self._worked < PAUSE and spent < self._patience
         if speaks and not self._told:  # now, for at the end this process may be gone before it speaks
             self._told = True
             when = f" when no other family is at work, in {self._patience:g} s at the latest" if waits else ""

@@ -140,6 +140,17 @@ def test_another_family_goes_on_while_it_is_at_work(watched: Callable[..., Watch
     assert found.ends() and found.lost.is_set(), "it has a pause"
 
 
+def test_a_moment_between_two_requests_is_no_pause(watched: Callable[..., Watched]) -> None:
+    moments = f"import os, time\nwhile not os.path.exists(__file__ + '.go'):\n    {named(IDLE)}    time.sleep(0.1)\n"
+    moments += f"    {named(BUSY)}    time.sleep(0.1)\n{named(IDLE)}{LIVES}"
+    first, second = {"a_talker": named(IDLE) + WAITS + DIES}, {"b_talker": named(BUSY) + moments}
+    found = watched("b", **first, **second)
+    found.go("a_talker")
+    assert not found.ends(3.0) and not found.lost.is_set()
+    found.go("b_talker")
+    assert found.ends() and found.lost.is_set()
+
+
 def test_patience_with_another_family_ends(watched: Callable[..., Watched]) -> None:
     models = {"a_talker": named(IDLE) + WAITS + DIES, "b_talker": named(BUSY) + LIVES}
     found = watched("b", patience=1.0, **models)
