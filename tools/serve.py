@@ -1,6 +1,6 @@
 """Runs tritonserver with the models of one or more checkpoints until Ctrl-C or SIGTERM.
 
-The configuration of a checkpoint tells its family. The models of these families are loaded, and no others. Without
+The configuration of a checkpoint names its family. The models of these families are loaded, and no others. Without
 --checkpoint: that of a repository which tools/build_repository made, given by --models. With --gateway PORT each option
 of voice-clone-gateway can be given, too, with `gateway-` before its name: --gateway-max-requests 5.
 """
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             server.start(given.load_seconds)
             if gateway is not None:
                 _wait_for(gateway, given, "/health")
-            _tell(server, log, given)
+            _print_start(server, log, given)
             return _wait(server, gateway)
     except Stopped:
         print("\nStopping: running requests may finish (Ctrl-C again: at once) ...", flush=True)
@@ -202,7 +202,7 @@ def _wait_for(gateway: subprocess.Popen[bytes], given: argparse.Namespace, page:
     raise GatewayFailed("the gateway did not start; see its message above")
 
 
-def _tell(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
+def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
     """All addresses, and how the models compute: as the talkers have logged it."""
     rows = [("gRPC", f"{given.host}:{given.grpc_port}")]
     rows.append(("HTTP", f"http://{given.host}:{given.http_port}"))
