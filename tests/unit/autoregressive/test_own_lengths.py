@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from perf.on_gpu import pretend_gpu as pretended
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from tests.support import pretend_gpu as pretended
 from tests.support.small_stack import PLAIN, on_gpu
 from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 
