@@ -27,7 +27,7 @@ from tools.preflight import occupied
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
 DATA = ROOT / "tools" / "data"
-SHIPPED = DATA / "demo_voice"  # the checkpoint that comes with it; tools/train_demo_voice has made it
+SHIPPED = DATA / "demo_voice"  # the checkpoint that comes with it; tools/demo_voice/train has made it
 CLIP = DATA / "demo_clips" / "slt.wav"  # a voice such as it has learned from
 CACHE = ROOT / ".cache"
 RANDOM_FRAMES = 96  # random weights hardly ever end a speech

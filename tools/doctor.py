@@ -99,32 +99,32 @@ def lines(found: dict[str, Any]) -> list[str]:
         ("GPU", "none that torch can use" if gpu is None else f"{gpu['name']}, {_gb(gpu['memory_bytes'])}"),
         ("computes on", f"{facts['device']}, torch {facts['torch']}"),
     ]
-    told = ["Machine", *(f"  {name:14}{value}" for name, value in rows), *(f"  ! {hint}" for hint in found["hints"])]
-    told += ["", "Needs"]
+    lines = ["Machine", *(f"  {name:14}{value}" for name, value in rows), *(f"  ! {hint}" for hint in found["hints"])]
+    lines += ["", "Needs"]
     for need in found["needs"]:
         state = "ok" if need["there"] else "MISSING" if need["needed"] else "no"
-        told.append(f"  {need['name']:18}{state:9}{need['told']}")
+        lines.append(f"  {need['name']:18}{state:9}{need['told']}")
     if found["speed"]:
-        told += ["", f"Speed{'':26}{'prompt':>13}{'frame':>9}{'decoder':>9}   1 s of speech takes   slowest"]
+        lines += ["", f"Speed{'':26}{'prompt':>13}{'frame':>9}{'decoder':>9}   1 s of speech takes   slowest"]
         for row in found["speed"]:
             position, frame, decoder = (1e3 * row[name] for name in ("position", "frame", "decoder"))
-            told.append(
+            lines.append(
                 f"  {row['model']:20}{row['precision']:7}{position:7.2f} ms/token{frame:6.0f} ms{decoder:6.0f} ms"
                 f"{row['real_time_factor']:8.2f} s{row['spread']:19.2f} x"
             )
-        told.append(
+        lines.append(
             "  Speech plays without gaps where 1 s of it takes less than 1 s. Several callers share the machine."
         )
         if (spread := max(row["spread"] for row in found["speed"])) > STEADY:
-            told.append(
+            lines.append(
                 f"  ! the slowest round took up to {spread:.1f} times as long: other programs compute, or the "
                 "processor changes its clock; measure again when the machine is idle"
             )
-    told += ["", f"Memory on a CPU{'':16}{'idle server':>14}{'a minute of speech':>21}"]
+    lines += ["", f"Memory on a CPU{'':16}{'idle server':>14}{'a minute of speech':>21}"]
     for row in found["memory"]:
         server, stream = _gb(row["server_bytes"]), _gb(row["stream_bytes"])
-        told.append(f"  {row['model']:20}{row['precision']:9}{server:>14}{'+ ' + stream:>21}")
-    return told
+        lines.append(f"  {row['model']:20}{row['precision']:9}{server:>14}{'+ ' + stream:>21}")
+    return lines
 
 
 def _gb(count: int | None) -> str:

@@ -35,7 +35,7 @@ check_python() { # a PYTHON that is given must fit, and be what .venv was made w
     [ -x "$ROOT/.venv/bin/python" ] || return 0
     made="$(python_version "$ROOT/.venv/bin/python")" || return 0
     if [ "$version" != "$made" ]; then
-        echo "PYTHON=$PYTHON is Python $version, but .venv has $made; unset PYTHON, or remove .venv to make it anew." >&2
+        echo "PYTHON=$PYTHON is Python $version, but .venv has $made; unset PYTHON, or remove .venv to make another." >&2
         return 1
     fi
 }

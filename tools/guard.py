@@ -3,7 +3,7 @@
 A signal handler cannot promise that: SIGKILL runs none, nor does a crash. So each tool has a guard, a process beside
 it, which waits on a pipe from it. When the tool has ended, the kernel closes the pipe. Then the guard asks every
 process that the tool has marked to end, kills those that are still there after `GRACE`, with their own children, and
-removes the paths that the tool has told it. After a tool that has cleaned up itself it finds nothing to do.
+removes the paths that the tool has named. After a tool that has cleaned up itself it finds nothing to do.
 
 The mark is a variable in the environment, which children inherit. So no process is missed, however it was started and
 whoever its parent is by now, and no process gets hit that has the number of one that is gone. (The kernel's own
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 VARIABLE = "VOICE_CLONE_STARTED_BY"
-GRACE = 5.0  # seconds; longer, and a tool that is started anew would find its ports taken
+GRACE = 5.0  # seconds; longer, and a tool that is started again would find its ports taken
 PERIOD = 0.1  # seconds between two looks
 SURE = 3  # looks without a find: one process may just be starting another
 

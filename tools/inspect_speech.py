@@ -61,8 +61,8 @@ def tree(root: Span, spans: list[Span]) -> Tree:
             line.append(f"  whole {(span.ended - span.began) / 1e6:.1f} ms")
         for arrow, tensors in (("<-", span.inputs), ("->", span.outputs)):
             if tensors:
-                told = ", ".join(f"{name} {' '.join(_unique(shapes))}" for name, shapes in tensors.items())
-                line.append(f"\n{arrow} {told}", style="dim not bold")
+                tensors_of = ", ".join(f"{name} {' '.join(_unique(shapes))}" for name, shapes in tensors.items())
+                line.append(f"\n{arrow} {tensors_of}", style="dim not bold")
         node = Tree(line) if branch is None else branch.add(line)
         for child in spans:
             if child.parent == span.id:
@@ -94,7 +94,7 @@ def public_model(spans: list[Span]) -> str | None:
 
 
 def speak(arguments: argparse.Namespace, trace: Path) -> tuple[list[Span], dict[str, object]]:
-    """Speak once to warm up and once more; the spans of the trace and what the server told of the second speech."""
+    """Speak once to warm up and once more; the spans of the trace and what the server said of the second speech."""
     options = [f"triton,file={trace}", "rate=1", "level=TIMESTAMPS", "level=TENSORS"]
     with guard.temporary_folder() as scratch:
         server = TritonServer(
@@ -134,13 +134,13 @@ def main() -> int:
             parser.error(f"there is no file {path}")
     if arguments.reference == DATA / "reference.wav" and arguments.reference_text is None:
         arguments.reference_text = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
-    told: dict[str, object] = {}
+    info: dict[str, object] = {}
     try:
         if arguments.trace is not None:
             spans = read_trace(arguments.trace.read_bytes().decode("latin-1"))
         else:
             with guard.temporary_folder() as folder:
-                spans, told = speak(arguments, folder / "trace.json")
+                spans, info = speak(arguments, folder / "trace.json")
     except (FamilyError, ServerFailed, VoiceCloneError) as error:
         print(f"tools/inspect: {error}", file=sys.stderr)
         return 1
@@ -155,8 +155,8 @@ def main() -> int:
     console = Output(width=None if sys.stdout.isatty() else 150)
     for root in roots[-arguments.last :]:
         console.print(tree(root, spans))
-    if told:
-        console.print("What the stages said:", json.dumps(told, indent=1), highlight=False)
+    if info:
+        console.print("What the stages said:", json.dumps(info, indent=1), highlight=False)
     return 0
 
 

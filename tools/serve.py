@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             server.start(given.load_seconds)
             if gateway is not None:
                 _wait_for(gateway, given, "/health")
-            _tell(server, log, given)
+            _print_start(server, log, given)
             return _wait(server, gateway, given)
     except Stopped:
         print("\nStopping: running requests may finish (Ctrl-C again: at once) ...", flush=True)
@@ -222,7 +222,7 @@ def _wait_for(gateway: subprocess.Popen[bytes], given: argparse.Namespace, page:
     raise GatewayFailed("the gateway did not start; see its message above")
 
 
-def _tell(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
+def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
     """All addresses, and how the models compute: as the talkers have logged it."""
     rows = [("gRPC", addresses.at(given.host, given.grpc_port))]
     rows.append(("HTTP", f"http://{addresses.at(given.host, given.http_port)}"))

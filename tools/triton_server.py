@@ -80,7 +80,7 @@ def _linked(models: Mapping[str, Path], folder: Path) -> Path:
 
 
 def _variables(families: Mapping[str, Path]) -> dict[str, str]:
-    """The variables that tell the models where the checkpoint of their family is."""
+    """The variables that name the checkpoint of each family for its models."""
     found = {f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR": str(path.resolve()) for name, path in families.items()}
     if len(families) == 1:
         found["VOICE_CLONE_CHECKPOINT_DIR"] = next(iter(found.values()))
@@ -232,7 +232,7 @@ class TritonServer:
             time.sleep(0.1)
 
     def _was_held_up(self, starts: int) -> bool:
-        """Whether the log, where there is one, tells the known reason for each of these starts."""
+        """Whether the log, where there is one, has the known reason for each of these starts."""
         return self._log is None or self._log.read_text(errors="replace").count(HELD_UP) >= starts
 
     def _launch(self) -> subprocess.Popen[bytes]:
@@ -316,6 +316,6 @@ class TritonServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, KeyboardInterrupt):  # nobody waits for its requests any more
+        if isinstance(error, KeyboardInterrupt):  # its requests are not waited for
             self.kill()
         self.stop()

@@ -40,15 +40,15 @@ CALLERS = (1, 8)  # of `resolve`
 async def first_audio(client: AsyncClient, frames: int = 3, **voice: Any) -> tuple[float, Mapping[str, Any]]:
     """Milliseconds to the first samples of a short speech, and the server's info."""
     began = time.perf_counter()
-    first, told = None, None
+    first, info = None, None
     async with client.speak(TEXT, seed=1, max_frames=frames, **voice) as speech:
         async for chunk in speech:
             if first is None and len(chunk.samples):
                 first = 1e3 * (time.perf_counter() - began)
-            told = told or chunk.info
-    if first is None or told is None:
+            info = info or chunk.info
+    if first is None or info is None:
         raise RuntimeError("a speech had no samples")
-    return first, told
+    return first, info
 
 
 def name(seconds: float, run: int) -> str:
@@ -92,9 +92,9 @@ async def before_restart(url: str, given: argparse.Namespace) -> dict[str, Any]:
                 sent = {"reference_audio": fresh_clip(10**3 + run, seconds), "reference_text": TRANSCRIPT}
                 await first_audio(client, voice=name(seconds, run))  # primes the decoder
                 for kind, voice in (("cold", sent), ("sent again", sent), ("warm", {"voice": name(seconds, run)})):
-                    spent, told = await first_audio(client, **voice)
+                    spent, info = await first_audio(client, **voice)
                     times[seconds][kind].append(spent)
-                    statuses[f"{kind}: {told['cache']}"] += 1
+                    statuses[f"{kind}: {info['cache']}"] += 1
         before = await client.stats()
         rush = {"reference_audio": fresh_clip(10**7), "reference_text": TRANSCRIPT}
         await asyncio.gather(*(first_audio(client, frames=1, **rush) for _ in range(stampede)))
@@ -115,9 +115,9 @@ async def after_restart(url: str, found: dict[str, Any], runs: int) -> None:
         before = (await client.stats())["extractions"]
         for run in range(runs):
             for seconds, kinds in found["times"].items():
-                spent, told = await first_audio(client, voice=name(seconds, run))
+                spent, info = await first_audio(client, voice=name(seconds, run))
                 kinds["restored"].append(spent)
-                found["statuses"][f"restored: {told['cache']}"] += 1
+                found["statuses"][f"restored: {info['cache']}"] += 1
         found["extractions after the restart"] = (await client.stats())["extractions"] - before
 
 

@@ -1,7 +1,7 @@
 """How well the demo's checkpoint speaks in each way that a voice can come about: words heard, and the right speaker.
 
 All ways say the same sentences in the same voices with the same seeds. The judges are those of
-tools/evaluate_demo_voice.
+tools/demo_voice/evaluate.
 
     source                the synthesiser itself: what the judges make of the best that could be
     fp32 bf16 int8 int4   a server with this precision of the talker, streamed; the clip is sent along
@@ -42,10 +42,10 @@ from tools.demo_voice.clicks import sharpest_border
 from tools.demo_voice.dataset import make_data
 from tools.demo_voice.evaluation import MODES, PARTS, Evaluation, Score, Voice
 from tools.demo_voice.options import Options
+from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
 from tools.demo_voice.served import ServedVoice, as_file
 from tools.demo_voice.synthesis import SAMPLE_RATE
 from tools.demo_voice.train import WORK
-from tools.families.qwen3_tts.demo_voice.bare_engine import BareEngine
 from tools.families.toolkit import onnx_exporter
 from tools.triton_server import TritonServer
 
@@ -77,7 +77,7 @@ class OfficialVoice:
     sample_rate = SAMPLE_RATE
 
     def __init__(self, folder: Path) -> None:
-        from perf.bench.official.qwen_tts import load_official, official_speech  # here, since it takes long and talks
+        from perf.bench.official.qwen_tts import load_official, official_speech  # here, since it takes long and prints
 
         self._model, self._speech = load_official(folder), official_speech
 

@@ -128,11 +128,11 @@ def measure(folder: Path, precision: str, streams: int, frames: int) -> dict[str
             time.sleep(2.0)
             loaded = usage(server)
             client.upload(VOICE, fresh_clip(0), reference_text=TRANSCRIPT, wait=True)
-            told = list(pool.map(lambda seed: _speak(client, seed, frames), range(streams)))
+            infos = list(pool.map(lambda seed: _speak(client, seed, frames), range(streams)))
             time.sleep(2.0)
             spoken = usage(server)
     kept = weights(folder, precision)
-    positions = [info["reference_frames"] + info["frames"] for info in told]
+    positions = [info["reference_frames"] + info["frames"] for info in infos]
     kv = kv_bytes(load_config(folder), sum(positions))
     counted = sum(size for part, size in kept.items() if part != "text embedding")
     return {

@@ -146,9 +146,9 @@ def _decode(stack: NativeStack, cache: KVCache, where: list[int], rows: torch.Te
 
 
 def _predict(predictor: NativePredictor, cache: KVCache, rows: torch.Tensor, codes: torch.Tensor) -> Callable[[], Any]:
-    knobs = np.tile(SamplingParameters(seed=0, subtalker_do_sample=False).others, (len(rows), 1))
+    columns = np.tile(SamplingParameters(seed=0, subtalker_do_sample=False).others, (len(rows), 1))
     uniform = torch.zeros(len(rows), predictor.codebooks, dtype=torch.float64)
-    draw = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
+    draw = Draw(torch.from_numpy(columns).float(), Filters.of(columns), uniform)
     return lambda: predictor.complete(cache, rows, codes, rows, draw)
 
 

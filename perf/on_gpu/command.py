@@ -12,9 +12,9 @@ Then come our engine on the GPU against the one on the CPU, compared likewise; t
 `--phases` takes some of it; engines, cpu and decoder need neither a server nor its client.
 `--minutes M` adds minutes of load with the server's memory beside it; for it alone, give `--phases` without a phase.
 At the end stands a table of the marks that the project set itself for Qwen3-TTS. The result file is written after each
-phase, and with `--within` no phase begins after so many seconds: those that are left out are told.
+phase, and with `--within` no phase begins after so many seconds: the result names those that are left out.
 
-`--family fish_speech` tries Fish Speech likewise; what it has not is left out, and told. Of its released shape, the
+`--family fish_speech` tries Fish Speech likewise; the result names what it lacks. Of its released shape, the
 default, the checkpoint takes 25 GB of disk and some minutes, and a GPU should have 80 GB; `--shape s2-pro-2` has the
 same widths and few layers.
 
@@ -44,7 +44,7 @@ from perf.on_gpu.phases import PHASES, SERVER, Phases
 from tools import guard
 from tools.families.toolkit import checkpoint_maker
 
-SETTINGS = ("family", "device", "shape", "frames", "runs", "seconds", "minutes", "within")  # that the result file tells
+SETTINGS = ("family", "device", "shape", "frames", "runs", "seconds", "minutes", "within")  # that the result file has
 
 
 def main() -> int:

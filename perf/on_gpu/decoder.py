@@ -1,8 +1,8 @@
 """The codec's decoder at other precisions than the served one, alone: how fast, and how far from fp32.
 
 Its arithmetic bounds a GPU at many streams. TF32 keeps tensors in fp32 and multiplies ten bits of each mantissa; bf16
-has seven everywhere. How far samples are apart does not tell how they sound: before one of them is served, somebody
-must listen.
+has seven everywhere. How far samples are apart does not say how they sound: somebody must listen before one of
+them is served.
 """
 
 from __future__ import annotations

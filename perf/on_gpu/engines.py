@@ -179,14 +179,14 @@ def times(
 def show_cpu(found: dict[str, Any]) -> None:
     """The device against the CPU, in words."""
     equal = found["equal"]
-    print(f"\nfp32 against a CPU: {'passed' if found['passed'] else 'FAILED'}. {equality.told(equal)};", end=" ")
+    print(f"\nfp32 against a CPU: {'passed' if found['passed'] else 'FAILED'}. {equality.counts(equal)};", end=" ")
     print(f"hidden states {equal['hidden']:.1e} apart, allowed {BOUNDS['fp32']:.0e}.")
 
 
 def show(precision: str, figures: dict[str, Any]) -> None:
     equal, graphs, bound = figures["equal"], figures["graphs"], BOUNDS[precision]
     print(f"\n{precision}: {'passed' if figures['passed'] else 'FAILED'}. Codes equal {equal['codes']:.2%}:", end=" ")
-    print(f"{equality.told(equal)}. Apart:", end=" ")
+    print(f"{equality.counts(equal)}. Apart:", end=" ")
     waveform = "not compared" if equal["waveform"] is None else f"{equal['waveform']:.1e}"
     print(f"hidden states {equal['hidden']:.1e}, waveforms {waveform}, allowed {bound:.0e}.", end=" ")
     print(f"{graphs['recorded']} graphs; loading took {graphs['load_seconds']:.1f} s.", end=" ")

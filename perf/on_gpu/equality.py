@@ -4,7 +4,7 @@ Each stream has a prompt of its own, so that rows which are swapped do not pass.
 given the codes of the reference: one difference does not make the next.
 
 Two devices add in different orders, so one of two codes that are almost equally likely may win on one and lose on the
-other. That is no fault. At the first difference of a stream the reference's logits tell the margin of its code over
+other. That is no fault. At the first difference of a stream the reference's logits show the margin of its code over
 the other one, in standard deviations of the logits of that codebook. Up to the family's `tie` it is a tie. Later codes
 of that stream are not judged; nor are its later ones of the same frame, which hear another past.
 
@@ -114,10 +114,10 @@ def summary(streams: int, found: Sequence[Difference]) -> dict[str, Any]:
     }
 
 
-def told(of: dict[str, Any]) -> str:
+def counts(of: dict[str, Any]) -> str:
     """The counts in words."""
-    counts = f"{of['equal']} of {of['streams']} streams equal throughout, {of['tied']} parted at a tie"
-    return f"{counts}, {of['parted']} by more; worst margin {of['worst_margin']:.1e}, allowed in fp32 {of['tie']:.0e}"
+    parted = f"{of['equal']} of {of['streams']} streams equal throughout, {of['tied']} parted at a tie"
+    return f"{parted}, {of['parted']} by more; worst margin {of['worst_margin']:.1e}, allowed in fp32 {of['tie']:.0e}"
 
 
 @torch.inference_mode()

@@ -42,7 +42,7 @@ class Account:
 
 
 class Counting:
-    """Observes kernels; `account` begins anew with each step.
+    """Observes kernels; `account` starts at zero with each step.
 
     Attribute `positions`: that each stream's attention over its own length reads.
 

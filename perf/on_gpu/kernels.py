@@ -41,7 +41,7 @@ from voice_clone.layers.graphs import GraphRunner
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256
 TOGETHER = 32  # chunks that code2wav decodes at once
 WAYS = ("fp32", "tf32", "bf16")  # of the decoder
-SETTINGS = ("family", "shape", "length", "kernel_us", "bandwidth", "share")  # that the result file tells
+SETTINGS = ("family", "shape", "length", "kernel_us", "bandwidth", "share")  # that the result file has
 
 
 def main() -> int:

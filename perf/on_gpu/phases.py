@@ -1,4 +1,4 @@
-"""The phases of `perf/gpu`, and which of them there is still time for."""
+"""The phases of `perf/gpu`: each is printed when it begins, if there is time; the result file has what is done."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Progress:
         self._began = time.perf_counter()
 
     def begin(self, phase: str) -> None:
-        """Write what is known, and tell the phase."""
+        """Write what is known, and print the phase."""
         self.keep()
         print(f"[{time.perf_counter() - self._began:4.0f} s] {phase}", file=sys.stderr, flush=True)
 
@@ -57,7 +57,7 @@ class Phases(Progress):
         self._start = time.perf_counter()
 
     def leave_out(self, what: str, why: str) -> None:
-        """Tell what is not measured."""
+        """Note what is not measured."""
         self._left_out[what] = why
         self.keep()
 

@@ -3,7 +3,7 @@
 Code runs on it as on a GPU, by the same branches and with right values, where torch has no CUDA. What a GPU would
 refuse raises `MixedDevices`: an operator with tensors of both devices. A dimensionless tensor of the CPU may join, as
 it may on a GPU. Reading a value (`item`, `tolist`, `.cpu()`) works and is counted, since it waits for a GPU. A copy to
-pinned memory that nobody waits for comes late: whoever reads or reuses that memory before gets wrong values. A copy
+pinned memory without a wait comes late: whoever reads or reuses that memory before gets wrong values. A copy
 to the device comes at once.
 
 The tensors are of torch's backend for devices that are written in Python; `.device` says `cuda:0` all the same.
@@ -91,14 +91,14 @@ class PretendGPU(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         empty: tensors have shapes and no values, so that large networks take no memory. Composite operators are then
             taken apart, and `launches` are kernels.
-        observer: is told of each kernel.
+        observer: called for each kernel.
 
     Attributes:
         launches: how often each operator ran that starts a kernel; views are none.
         waits: how often a value was read, or a tensor copied to the CPU.
-        blocking: how often a copy from the CPU made the host wait: it must be told not to, from pinned memory, and
-            without another dtype.
-        late: copies to pinned memory that nobody has waited for: where to, and the values.
+        blocking: how often a copy from the CPU made the host wait: `non_blocking`, pinned memory and the same
+            dtype prevent that.
+        late: copies to pinned memory that were not waited for: where to, and the values.
         begun: how many such copies there were, the late ones included.
     """
 
@@ -152,13 +152,13 @@ class PretendGPU(TorchDispatchMode):  # type: ignore[no-untyped-call]
         pins = bool(inner_kwargs.pop("pin_memory", False)) or func in PINS
         if ours and (func in READS or not on_gpu):
             self.waits += 1
-            if func is aten.copy_.default and _told_not_to_wait(args, kwargs) and self._is_pinned(args[0]):
+            if func is aten.copy_.default and _non_blocking(args, kwargs) and self._is_pinned(args[0]):
                 return self._copy_late(args[0], ours[0].inner)
             self.land()
         if func in COPIES and on_gpu and not all(isinstance(each, PretendTensor) for each in taken):
             source = taken[-1]
             same = source.dtype == (args[0].dtype if len(taken) == 2 else kwargs.get("dtype") or source.dtype)
-            self.blocking += not (same and _told_not_to_wait(args, kwargs) and self._is_pinned(source))
+            self.blocking += not (same and _non_blocking(args, kwargs) and self._is_pinned(source))
         if func is FLASH:
             result = flash_attention(*inner_args, **inner_kwargs)
         else:
@@ -232,7 +232,7 @@ def flash_attention(
     return out, nothing, nothing, nothing, nothing
 
 
-def _told_not_to_wait(args: Any, kwargs: Any) -> bool:
+def _non_blocking(args: Any, kwargs: Any) -> bool:
     """Whether a copy is one that the host does not wait for, as far as it can."""
     return bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
 

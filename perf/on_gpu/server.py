@@ -143,5 +143,5 @@ async def _voices(url: str, runs: int, frames: int, embeddings: bool) -> dict[st
 
 async def _again(url: str) -> tuple[float, str]:
     async with AsyncClient(url, timeout=600.0) as client:
-        spent, told = await first_audio(client, voice=VOICE)
-    return spent, str(told["cache"])
+        spent, info = await first_audio(client, voice=VOICE)
+    return spent, str(info["cache"])

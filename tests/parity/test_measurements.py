@@ -72,6 +72,7 @@ def test_stages(measure: Measure) -> None:
             assert row["ms"]["p50"] > 0 and row["bandwidth_ms"] > 0 and row["compute_ms"] > 0, row["stage"]
     names = [row["stage"] for rows in found.values() for row in rows]
     assert {"prefill, 128 positions", "code predictor, batch 2", "code2wav, 12 frames, batch 2"} <= set(names)
+    assert {"code2wav, 4 frames, in torch", "code2wav, a reference of 65 frames"} <= set(names)
     assert "code predictor, batch 2" in printed
 
 

@@ -13,11 +13,11 @@ from perf.bench.official.qwen_tts import load_official, official_speech
 from tests.support.factories import CheckpointFactory
 from tests.support.qwen3_bare import GREEDY, BareQwen3
 from tools.demo_voice.dataset import sentence_of
+from tools.demo_voice.qwen3_tts.export import export
+from tools.demo_voice.qwen3_tts.shape import EOS, GENERATION, SHAPE
+from tools.demo_voice.qwen3_tts.vocabulary import train_merges
 from tools.families.qwen3_tts import checkpoint_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_endless, write_configuration
-from tools.families.qwen3_tts.demo_voice.export import export
-from tools.families.qwen3_tts.demo_voice.shape import EOS, GENERATION, SHAPE
-from tools.families.qwen3_tts.demo_voice.vocabulary import train_merges
 from voice_clone.audio import decode
 
 FRAMES = 41

@@ -22,7 +22,6 @@ THOROUGH = (
     "tests/server/test_serve.py",
     "tests/server/test_tools_end.py",
     "tests/unit/families/fish_speech/test_codec_converter.py",
-    "tests/unit/families/qwen3_tts/demo_voice/",
     "tests/unit/perf/",
     "tests/unit/tools/demo_voice/",
     "tests/unit/tools/test_build_repository.py",

@@ -60,7 +60,7 @@ def record_of(seed: int, part: str, number: int) -> Record:
 def make_shard(path: Path, seed: int, part: str, index: int, size: int) -> None:
     """Write shard `index` of a part; `size`: utterances of a shard."""
     records = [record_of(seed, part, index * size + place) for place in range(size)]
-    told = [{"speaker": record.speaker, "text": record.text} for record in records]
+    sources = [{"speaker": record.speaker, "text": record.text} for record in records]
     spoken = [record.utterance for record in records]
     save_arrays(
         path,
@@ -69,7 +69,7 @@ def make_shard(path: Path, seed: int, part: str, index: int, size: int) -> None:
         phones=np.concatenate([each.phones for each in spoken]),
         ends=np.concatenate([each.ends for each in spoken]),
         counts=np.array([len(each.phones) for each in spoken]),
-        told=np.frombuffer(json.dumps(told).encode(), np.uint8),
+        told=np.frombuffer(json.dumps(sources).encode(), np.uint8),
     )
 
 
@@ -80,10 +80,10 @@ def read_shard(path: Path) -> list[Record]:
     samples = np.split(arrays["samples"], np.cumsum(arrays["lengths"])[:-1])
     cuts = np.cumsum(arrays["counts"])[:-1]
     phones, ends = np.split(arrays["phones"], cuts), np.split(arrays["ends"], cuts)
-    told = json.loads(arrays["told"].tobytes())
+    sources = json.loads(arrays["told"].tobytes())
     return [
         Record(each["speaker"], each["text"], Utterance(wave, *labels))
-        for each, wave, *labels in zip(told, samples, phones, ends, strict=True)
+        for each, wave, *labels in zip(sources, samples, phones, ends, strict=True)
     ]
 
 

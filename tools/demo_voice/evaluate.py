@@ -1,4 +1,4 @@
-"""Tells how well a checkpoint, or a server, speaks: word errors, and whether the voice is the right one.
+"""Judges how well a checkpoint, or a server, speaks: word errors, and whether the voice is the right one.
 
 pocketsphinx hears the words of sentences that are none of the training, in a closed set (each word one of 20) and with
 its own language model. The speaker is looked for among the eight that are held out, by pitch and spectral envelope.
@@ -15,16 +15,15 @@ import torch
 from voice_clone_client import Client
 
 from tools.demo_voice.evaluation import MODES, Evaluation, Voice
+from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
 from tools.demo_voice.served import ServedVoice
 from tools.demo_voice.train import WORK
-from tools.families.toolkit import demo_trainer, families_with
 
 
 def main() -> int:
     """The command line."""
-    [family] = families_with("demo_trainer")
     parser = argparse.ArgumentParser(
-        prog="tools/evaluate_demo_voice", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="tools/demo_voice/evaluate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--work", type=Path, default=WORK, help="folder of the training's states (default: %(default)s)"
@@ -39,7 +38,7 @@ def main() -> int:
         if arguments.server:
             voice = ServedVoice(stack.enter_context(Client(arguments.server)))
         else:
-            voice = demo_trainer(family).load(arguments.checkpoint or arguments.work / "checkpoint")
+            voice = BareEngine(arguments.checkpoint or arguments.work / "checkpoint")
         evaluation = Evaluation(arguments.work, arguments.sentences)
         scored = {"source": evaluation.source(), **{mode: evaluation.scores(voice, mode) for mode in MODES}}
         for mode, scores in scored.items():

@@ -42,7 +42,7 @@ class Identifier:
     def __init__(self, clips: Mapping[int, Sequence[NDArray[np.float64]]]) -> None:
         self._centres = {speaker: np.mean(rows, axis=0) for speaker, rows in clips.items()}
         within = [row - self._centres[speaker] for speaker, rows in clips.items() for row in rows]
-        self._scale = np.std(within, axis=0) + 1e-6  # a measure that varies within a voice tells little
+        self._scale = np.std(within, axis=0) + 1e-6  # a measure that varies within a voice says little
         self._weights = np.ones(len(self._scale))
         self._weights[0] = _PITCH_WEIGHT
 

@@ -14,25 +14,23 @@ import platformdirs
 import torch
 
 from tools.demo_voice.options import Options
+from tools.demo_voice.qwen3_tts.stages import STAGES
 from tools.demo_voice.training import Stopped
-from tools.families.toolkit import demo_trainer, families_with
 
 WORK = Path(platformdirs.user_cache_dir("voice-clone")) / "demo_voice"
 
 
 def main() -> int:
     """The command line."""
-    [family] = families_with("demo_trainer")
-    stages = demo_trainer(family).STAGES
     parser = argparse.ArgumentParser(
-        prog="tools/train_demo_voice", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="tools/demo_voice/train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, default=WORK, help="folder of all states (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
     parser.add_argument("--shards", type=int, default=240, help="of 200 sentences each (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="processes that make data (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of a training (default: %(default)s)")
-    parser.add_argument("--only", choices=stages, nargs="+", help="these stages alone; those before must be complete")
+    parser.add_argument("--only", choices=STAGES, nargs="+", help="these stages alone; those before must be complete")
     parser.add_argument(
         "--steps", nargs=2, action="append", default=[], metavar=("STAGE", "N"), help="length of a stage's training"
     )
@@ -42,9 +40,9 @@ def main() -> int:
     steps = {stage: int(count) for stage, count in arguments.steps}
     options = Options(arguments.seed, arguments.shards, jobs=arguments.jobs, steps=steps, base=arguments.base)
     try:
-        for name in arguments.only or stages:
+        for name in arguments.only or STAGES:
             print(f"Stage {name}", flush=True)
-            for news in stages[name](arguments.work, options):
+            for news in STAGES[name](arguments.work, options):
                 print(f"{name}: {news}", flush=True)
     except (Stopped, KeyboardInterrupt):
         print("Stopped; the same command continues.", file=sys.stderr)

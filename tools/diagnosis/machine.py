@@ -59,20 +59,20 @@ def machine(settings: Settings) -> dict[str, Any]:
 
 def hints(found: dict[str, Any], measured: bool) -> list[str]:
     """What the settings leave unused, or use twice; if speeds are measured, what spoils them."""
-    told = []
+    lines = []
     usable = min(found["cores"], max(1, round(found["core_quota"] or found["cores"])))
     if found["device"] == "cpu" and found["threads"] != usable:
-        told.append(
+        lines.append(
             f"{found['threads']} threads compute, and {usable} cores may be used: set OMP_NUM_THREADS={usable}, "
             "or leave it unset"
         )
     if found["gpu"] is None and torch.version.cuda is not None and any(Path("/dev").glob("nvidia[0-9]*")):
-        told.append(compute.NO_GPU % torch.__version__)
+        lines.append(compute.NO_GPU % torch.__version__)
     if measured and found["load"] > BUSY * usable:
-        told.append(
-            f"other programs compute (load {found['load']:.1f}): on an idle machine speech is faster than told here"
+        lines.append(
+            f"other programs compute (load {found['load']:.1f}): on an idle machine speech is faster than said here"
         )
-    return told
+    return lines
 
 
 def _processor() -> str:

@@ -29,7 +29,7 @@ class FamilyError(Exception):
 
 @dataclass(frozen=True)
 class Mark:
-    """What tells the checkpoints of a family from those of the others.
+    """What distinguishes the checkpoints of a family from others.
 
     Attributes:
         file: its path in the checkpoint's folder.

@@ -12,7 +12,7 @@ A tool finds a module by the family's name; the protocols below say what is call
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -85,7 +85,7 @@ class CodecConverter(Protocol):
 
 
 class OnnxExporter(Protocol):
-    """Writes the ONNX graphs of a checkpoint and compares them with torch. A `CheckpointError` tells what is wrong."""
+    """Writes the ONNX graphs of a checkpoint and compares them with torch. A `CheckpointError` says what is wrong."""
 
     def load(self, checkpoint: Path) -> Any:
         """The networks, as the other two functions want them."""
@@ -119,16 +119,6 @@ class RepositoryOptions(Protocol):
             CheckpointError: the checkpoint cannot be served.
             BuildError: a graph does not compute what torch does.
         """
-
-
-class DemoTrainer(Protocol):
-    """Trains the checkpoint of the demo."""
-
-    STAGES: Mapping[str, Callable[[Path, Any], Iterator[str]]]
-    """By name, in order: (the folder of all states, `tools.demo_voice.options.Options`) -> what was done."""
-
-    def load(self, folder: Path) -> Any:
-        """A checkpoint that speaks without a server: a `tools.demo_voice.evaluation.Voice`."""
 
 
 class NoOptions:
@@ -181,15 +171,10 @@ def repository_options(family: str) -> RepositoryOptions:
 
 
 def workloads(family: str) -> Mapping[str, Workload]:
-    """What the models of a family cost, by the names of their shapes; nothing if the family does not tell."""
+    """What the models of a family cost, by the names of their shapes; nothing if the family does not say."""
     if family not in families_with("workloads"):
         return {}
     return cast(Mapping[str, Workload], _module(family, "workloads").workloads())
-
-
-def demo_trainer(family: str) -> DemoTrainer:
-    """The family's; it is one of `families_with("demo_trainer")`."""
-    return cast(DemoTrainer, _module(family, "demo_trainer"))
 
 
 def _module(family: str, name: str) -> Any:

@@ -25,7 +25,7 @@ class Official:
     """The official model."""
 
     def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
-        from perf.bench.official.qwen_tts import quiet, qwen_tts  # here, since it takes long and talks
+        from perf.bench.official.qwen_tts import quiet, qwen_tts  # here, since it takes long and prints
 
         give_threads()
         self._quiet = quiet
@@ -96,4 +96,4 @@ class Faster:
             first = first or time.perf_counter() - began
         total = time.perf_counter() - began
         total *= frames * FRAME_SECONDS / seconds  # it may make a frame less
-        return Spent(first, 0.0, total / frames, 0.0, total, frames)  # it tells no parts: all counts as frames
+        return Spent(first, 0.0, total / frames, 0.0, total, frames)  # it times no parts: all counts as frames

@@ -41,13 +41,13 @@ SMALL = ["--device", "cpu", "--frames", "3", "--runs", "1", "--batches", "1", "2
 
 
 @pytest.mark.parametrize(
-    ("family", "told"),
+    ("family", "missing"),
     [
         ("qwen3_tts", {"qwen-tts": "No module named 'transformers'", "faster-qwen3-tts": "it needs a GPU"}),
         ("fish_speech", FishSpeech.without_peers),
     ],
 )
-def test_without_server_client_and_rivals(family: str, told: dict[str, str], tmp_path: Path) -> None:
+def test_without_server_client_and_rivals(family: str, missing: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
     arguments = [*SMALL, "--timed", "fp32", "--family", family, "--shape", "tiny", "--json", str(target)]
     ran = subprocess.run(
@@ -61,8 +61,8 @@ def test_without_server_client_and_rivals(family: str, told: dict[str, str], tmp
     assert ran.returncode == 0, ran.stderr
     whole = json.loads(target.read_text())
     assert whole["figures"]["fp32"]["passed"] and whole["cpu"]["passed"] and whole["decoder"]["bf16"]
-    assert whole["figures"]["fp32"]["missing"] == told
-    assert all(f"{name} is left out: {why}" in ran.stdout for name, why in told.items())
+    assert whole["figures"]["fp32"]["missing"] == missing
+    assert all(f"{name} is left out: {why}" in ran.stdout for name, why in missing.items())
     assert whole["figures"]["fp32"]["times"]["ours, as served"]["2"]["frame"]["n"] == 1
     assert bool(whole["marks"]) == ("the marks" not in whole["left_out"]) == (family == "qwen3_tts")
     assert "fp32 against a CPU: passed. 2 of 2 streams equal throughout" in ran.stdout

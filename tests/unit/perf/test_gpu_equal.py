@@ -1,4 +1,4 @@
-"""perf/gpu_equal: equal nets are equal; a tie is told and passes; what rounding does not explain fails."""
+"""Engines side by side: equal ones are equal; a tie is named and passes; what rounding does not explain fails."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_swapped_rows_do_not_pass(pair: tuple[Ours[Any], Ours[Any]]) -> None:
     assert found["worst_margin"] > 0.1 and not engines.as_good_as_equal(found, "fp32")
 
 
-def test_a_tie_is_told_and_passes(with_ties: Path) -> None:
+def test_a_tie_is_named_and_passes(with_ties: Path) -> None:
     reference, tested = (Ours(Qwen3TTS, with_ties, "fp32", max_length=LENGTH) for _ in range(2))
     change(code_head(tested.model.talker), "logits", noise(1e-4))
     found = equality.compare(reference, tested, STREAMS, FRAMES)
@@ -103,7 +103,7 @@ def test_a_tie_is_told_and_passes(with_ties: Path) -> None:
     assert 0 < found["worst_margin"] < Qwen3TTS.tie
     assert {each["book"] for each in found["differences"]} == {0}
     assert engines.as_good_as_equal(found, "fp32")
-    assert f"{found['tied']} parted at a tie, 0 by more" in equality.told(found)
+    assert f"{found['tied']} parted at a tie, 0 by more" in equality.counts(found)
 
 
 def test_more_than_rounding_does_not_pass(with_ties: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_difference_does_not_pass(
 
 
 def test_what_a_gpu_has_no_memory_for() -> None:
-    """It is left out and told; the smallest number of streams is tried in any case."""
+    """It is left out and named; the smallest number of streams is tried in any case."""
     fitting, missing = engines.that_fit([1, 8, 64], 10**9, 20 * 10**9)
     assert fitting == [1, 8]
     assert missing == {

@@ -92,7 +92,7 @@ def test_what_the_host_launches(name: str, tmp_path: Path) -> None:
 
 
 def test_attention_over_each_streams_own_length() -> None:
-    """Counted are the positions that are told, whatever the cache has room for."""
+    """Counted are the positions that are given, whatever the cache has room for."""
     counting, config = Counting(1e-9, 100.0, RATES), StackConfig(24, 40, 1, 4, 2, 16, 1e-5, 100.0)
     counting.positions = 50
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():

@@ -19,9 +19,10 @@ from tools.server_log import has_gpu
 from tools.triton_server import ROOT
 from voice_clone import __version__
 
+FOLDERS = ("tools", "tools/demo_voice", "perf")
 LAUNCHERS = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in ("tools", "perf")
+    for folder in FOLDERS
     for path in (ROOT / folder).iterdir()
     if path.is_file() and not path.suffix and "env.sh" in path.read_text(encoding="utf-8")
 )
@@ -55,7 +56,7 @@ CPU_TORCH = "uv pip install --quiet --python .venv/bin/python --torch-backend cp
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The launchers, with no environment and no Python that fits on PATH."""
-    for name in ("tools", "perf"):
+    for name in FOLDERS:
         (tmp_path / name).mkdir()
     for name in (*LAUNCHERS, "tools/env.sh"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,3 +1,3 @@
 """Tools of Qwen3-TTS: random checkpoints, ONNX graphs, and what a built repository has of them."""
 
-DEFAULT = True  # the family of a tool that needs one and is told none
+DEFAULT = True  # the family of a tool that needs one and is given none

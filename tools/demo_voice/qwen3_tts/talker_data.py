@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tools.demo_voice.qwen3_tts.alignment import Pronunciations, phones_at, places_of_phones
+from tools.demo_voice.qwen3_tts.corpus import CodedClip, Corpus
+from tools.demo_voice.qwen3_tts.features import FRAME
 from tools.demo_voice.synthesis import SAMPLE_RATE
-from tools.families.qwen3_tts.demo_voice.alignment import Pronunciations, phones_at, places_of_phones
-from tools.families.qwen3_tts.demo_voice.corpus import CodedClip, Corpus
-from tools.families.qwen3_tts.demo_voice.features import FRAME
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
 

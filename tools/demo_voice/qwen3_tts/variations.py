@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tools.demo_voice.dataset import Record, read_shard
 from tools.demo_voice.files import save_arrays
+from tools.demo_voice.qwen3_tts.analysis import Analysis, pitch_of
+from tools.demo_voice.qwen3_tts.features import FRAME, frame_features
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.synthesis import SAMPLE_RATE, Utterance, to_pcm
-from tools.families.qwen3_tts.demo_voice.analysis import Analysis, pitch_of
-from tools.families.qwen3_tts.demo_voice.features import FRAME, frame_features
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 
 FACTORS = (1.0, 0.95)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tools.demo_voice.qwen3_tts.analysis import BOOKS, CODES, COMPONENTS
 from tools.families.qwen3_tts.checkpoint_config import GENERATION as RELEASED
 from tools.families.qwen3_tts.checkpoint_config import Shape, codec_config
-from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, CODES, COMPONENTS
 from voice_clone.checkpoint_config import parse
 from voice_clone.families.qwen3_tts.config import CodecConfig
 

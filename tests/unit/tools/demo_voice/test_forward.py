@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from tools.demo_voice.dataset import Record
+from tools.demo_voice.qwen3_tts.corpus import CodedClip
+from tools.demo_voice.qwen3_tts.decoder_forward import decode
+from tools.demo_voice.qwen3_tts.shape import codec_shape
+from tools.demo_voice.qwen3_tts.talker_batch import NOTHING, collate, lay_out
+from tools.demo_voice.qwen3_tts.talker_data import Spoken
+from tools.demo_voice.qwen3_tts.talker_forward import complete, embed, embed_frames, predict, run
+from tools.demo_voice.qwen3_tts.variations import Variation
 from tools.demo_voice.synthesis import Utterance
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import fill_random
-from tools.families.qwen3_tts.demo_voice.corpus import CodedClip
-from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
-from tools.families.qwen3_tts.demo_voice.shape import codec_shape
-from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, collate, lay_out
-from tools.families.qwen3_tts.demo_voice.talker_data import Spoken
-from tools.families.qwen3_tts.demo_voice.talker_forward import complete, embed, embed_frames, predict, run
-from tools.families.qwen3_tts.demo_voice.variations import Variation
 from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder

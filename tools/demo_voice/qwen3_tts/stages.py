@@ -12,21 +12,21 @@ import torch
 
 from tools.demo_voice.dataset import make_data, read_shard, sentence_of, shard_path
 from tools.demo_voice.options import Options
+from tools.demo_voice.qwen3_tts import decoder_training, encoder_training, speaker_training, talker_training
+from tools.demo_voice.qwen3_tts.aligned_codes import make_aligned_codes
+from tools.demo_voice.qwen3_tts.alignment import pronounce
+from tools.demo_voice.qwen3_tts.analysis import BOOKS, Analysis, fit
+from tools.demo_voice.qwen3_tts.base import begin
+from tools.demo_voice.qwen3_tts.corpus import Corpus, Kind, Recordings, codes_path, part_of
+from tools.demo_voice.qwen3_tts.export import export
+from tools.demo_voice.qwen3_tts.shape import GENERATION, SHAPE, codec_shape
+from tools.demo_voice.qwen3_tts.talker_data import TalkerCorpus
+from tools.demo_voice.qwen3_tts.variations import make_codes
+from tools.demo_voice.qwen3_tts.vocabulary import token_lengths, train_merges
 from tools.demo_voice.side_by_side import each_done
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Run, averaged
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, speaker_training, talker_training
-from tools.families.qwen3_tts.demo_voice.aligned_codes import make_aligned_codes
-from tools.families.qwen3_tts.demo_voice.alignment import pronounce
-from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, Analysis, fit
-from tools.families.qwen3_tts.demo_voice.base import begin
-from tools.families.qwen3_tts.demo_voice.corpus import Corpus, Kind, Recordings, codes_path, part_of
-from tools.families.qwen3_tts.demo_voice.export import export
-from tools.families.qwen3_tts.demo_voice.shape import GENERATION, SHAPE, codec_shape
-from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
-from tools.families.qwen3_tts.demo_voice.variations import make_codes
-from tools.families.qwen3_tts.demo_voice.vocabulary import token_lengths, train_merges
 from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from tools.demo_voice.files import save_arrays
+from tools.demo_voice.qwen3_tts.shape import GENERATION
+from tools.demo_voice.qwen3_tts.speaker_training import LENGTHS, mel_of
+from tools.demo_voice.qwen3_tts.talker_batch import NOTHING, collate, lay_out
+from tools.demo_voice.qwen3_tts.talker_data import TalkerCorpus
+from tools.demo_voice.qwen3_tts.talker_forward import complete, draw, embed, run
+from tools.demo_voice.qwen3_tts.talker_training import HEAD, TalkerModel
 from tools.demo_voice.training import generator_of
-from tools.families.qwen3_tts.demo_voice.shape import GENERATION
-from tools.families.qwen3_tts.demo_voice.speaker_training import LENGTHS, mel_of
-from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, collate, lay_out
-from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
-from tools.families.qwen3_tts.demo_voice.talker_forward import complete, draw, embed, run
-from tools.families.qwen3_tts.demo_voice.talker_training import HEAD, TalkerModel
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 
 BATCH = 20  # clips

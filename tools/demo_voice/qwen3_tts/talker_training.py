@@ -1,7 +1,7 @@
 """Trains talker, code predictor and speaker encoder together.
 
 One head of a layer is taught where to look: at the text token that the next frame speaks, which the synthesiser's phone
-times tell. Without it the alignment takes far longer to learn than all else (Tachibana et al. 2018 guide theirs, too).
+times show. Without it the alignment takes far longer to learn than all else (Tachibana et al. 2018 guide theirs, too).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tools.demo_voice.qwen3_tts.corpus import Clip
+from tools.demo_voice.qwen3_tts.shape import ENGLISH
+from tools.demo_voice.qwen3_tts.speaker_training import LENGTHS, SpeakerModel, makings, mel_of
+from tools.demo_voice.qwen3_tts.talker_batch import NOTHING, Batch, Layout, collate, lay_out
+from tools.demo_voice.qwen3_tts.talker_data import TalkerCorpus
+from tools.demo_voice.qwen3_tts.talker_forward import Positions, embed, predict, run
 from tools.demo_voice.training import Plan, generator_of, halves_pay
-from tools.families.qwen3_tts.demo_voice.corpus import Clip
-from tools.families.qwen3_tts.demo_voice.shape import ENGLISH
-from tools.families.qwen3_tts.demo_voice.speaker_training import LENGTHS, SpeakerModel, makings, mel_of
-from tools.families.qwen3_tts.demo_voice.talker_batch import NOTHING, Batch, Layout, collate, lay_out
-from tools.families.qwen3_tts.demo_voice.talker_data import TalkerCorpus
-from tools.families.qwen3_tts.demo_voice.talker_forward import Positions, embed, predict, run
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 

@@ -9,12 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tools.demo_voice.training import Plan, generator_of
-from tools.families.qwen3_tts.checkpoint_weights import fill_random
-from tools.families.qwen3_tts.demo_voice.analysis import Analysis
-from tools.families.qwen3_tts.demo_voice.corpus import CodedClip, Corpus
-from tools.families.qwen3_tts.demo_voice.decoder_forward import decode
-from tools.families.qwen3_tts.demo_voice.decoder_losses import (
+from tools.demo_voice.qwen3_tts.analysis import Analysis
+from tools.demo_voice.qwen3_tts.corpus import CodedClip, Corpus
+from tools.demo_voice.qwen3_tts.decoder_forward import decode
+from tools.demo_voice.qwen3_tts.decoder_losses import (
     LOUD,
     Cepstra,
     cepstra,
@@ -23,8 +21,10 @@ from tools.families.qwen3_tts.demo_voice.decoder_losses import (
     spectral_loss,
     variance_loss,
 )
-from tools.families.qwen3_tts.demo_voice.features import FRAME
-from tools.families.qwen3_tts.demo_voice.shape import codec_shape
+from tools.demo_voice.qwen3_tts.features import FRAME
+from tools.demo_voice.qwen3_tts.shape import codec_shape
+from tools.demo_voice.training import Plan, generator_of
+from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.rvq import DecoderCodebook
 
@@ -38,7 +38,7 @@ OPENINGS = 0.2  # share of the batches that are such
 # end falls in the next frame's windows, which a causal network has not read.
 LAG = FRAME // 4
 LOG, SHAPE, MEL, CEPSTRA, VARIANCE = 0.3, 0.5, 6.0, 2.0, 8.0  # weights of the losses
-MEASURED = range(0, 200, 5)  # the utterances that tell how far cepstra spread
+MEASURED = range(0, 200, 5)  # the utterances that show how far cepstra spread
 PLAN = Plan(steps=8000, rate=1.5e-3, cool_down=0.6)
 POLISH = Plan(steps=2000, rate=1e-3, cool_down=1.0)
 

@@ -1,4 +1,4 @@
-"""What a codec frame sounds like, as numbers: four mel spectra tell its phone; cepstra, pitch and voicing its sound.
+"""What a codec frame sounds like, as numbers: four mel spectra show its phone; cepstra, pitch and voicing its sound.
 
 A frame has 1920 samples (80 ms at 24 kHz). Nothing here looks past the end of its frame, so that a causal network can
 learn to compute it.
@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tools.demo_voice.qwen3_tts.cepstra import Cepstrum, causal_windows
 from tools.demo_voice.synthesis import SAMPLE_RATE
-from tools.families.qwen3_tts.demo_voice.cepstra import Cepstrum, causal_windows
 from voice_clone.families.qwen3_tts.networks.mel import N_FFT, mel_filterbank
 
 FRAME = 1920

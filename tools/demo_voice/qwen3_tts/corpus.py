@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tools.demo_voice.dataset import Record, read_shard, shard_path
+from tools.demo_voice.qwen3_tts.variations import FACTORS, Variation, read_codes, variation_of, vary
 from tools.demo_voice.synthesis import Utterance
-from tools.families.qwen3_tts.demo_voice.variations import FACTORS, Variation, read_codes, variation_of, vary
 
 Kind = Literal["codes", "aligned_codes", "test_codes"]
 

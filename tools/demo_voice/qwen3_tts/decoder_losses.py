@@ -1,6 +1,6 @@
 """How far code2wav's sound is from the speech it is to be: spectra, mel spectra, cepstra and their variance.
 
-The first two alone leave an envelope that is too flat: what the codes do not tell is averaged, formants lose their
+The first two alone leave an envelope that is too flat: what the codes do not hold is averaged, formants lose their
 contrast, and listeners lose words. So the cepstra's variance counts, too.
 """
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from tools.demo_voice.qwen3_tts.cepstra import Cepstrum, power
 from tools.demo_voice.synthesis import SAMPLE_RATE
-from tools.families.qwen3_tts.demo_voice.cepstra import Cepstrum, power
 
 QUIET = 0.1  # mean magnitude; speech has about 1
 RESOLUTIONS = ((2048, 480), (1024, 240), (512, 120), (256, 60))  # window and hop

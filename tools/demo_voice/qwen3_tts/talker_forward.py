@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tools.families.qwen3_tts.demo_voice.decoder_forward import norm
+from tools.demo_voice.qwen3_tts.decoder_forward import norm
 from voice_clone.autoregressive.stack.decoder_layer import Attention, DecoderLayer
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.families.qwen3_tts.networks.talker import Talker

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tools.demo_voice.qwen3_tts.analysis import BOOKS, Analysis
+from tools.demo_voice.qwen3_tts.corpus import Recordings
+from tools.demo_voice.qwen3_tts.features import FRAME
+from tools.demo_voice.qwen3_tts.shape import codec_shape
+from tools.demo_voice.qwen3_tts.variations import vectors_of
 from tools.demo_voice.training import Plan, generator_of
 from tools.families.qwen3_tts.checkpoint_weights import fill_random
-from tools.families.qwen3_tts.demo_voice.analysis import BOOKS, Analysis
-from tools.families.qwen3_tts.demo_voice.corpus import Recordings
-from tools.families.qwen3_tts.demo_voice.features import FRAME
-from tools.families.qwen3_tts.demo_voice.shape import codec_shape
-from tools.families.qwen3_tts.demo_voice.variations import vectors_of
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 
 PLAN = Plan(steps=5000, rate=2e-3, cool_down=1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import nn
 
-from tools.families.qwen3_tts.demo_voice.export import WEIGHTS
+from tools.demo_voice.qwen3_tts.export import WEIGHTS
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER
 
 

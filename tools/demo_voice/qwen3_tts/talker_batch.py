@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tools.families.qwen3_tts.demo_voice.talker_data import Spoken
-from tools.families.qwen3_tts.demo_voice.talker_forward import NO_TOKEN, Positions
+from tools.demo_voice.qwen3_tts.talker_data import Spoken
+from tools.demo_voice.qwen3_tts.talker_forward import NO_TOKEN, Positions
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 
 NOTHING = -100  # where no code is to be predicted

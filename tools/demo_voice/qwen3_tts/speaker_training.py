@@ -1,6 +1,6 @@
-"""Trains the speaker encoder to tell what a speaker was made of: the voice, and how it was varied.
+"""Trains the speaker encoder to predict what a speaker was made of: the voice, and how it was varied.
 
-To tell 365 voices apart by their numbers takes far more examples, and a network that knows numbers knows nothing of a
+To distinguish 365 voices by their numbers takes far more examples, and a network that knows numbers knows nothing of a
 speaker it has not heard. The talker's training goes on with it.
 """
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tools.demo_voice.qwen3_tts.analysis import pitch_of
+from tools.demo_voice.qwen3_tts.corpus import Clip, Recordings
+from tools.demo_voice.qwen3_tts.variations import FACTORS
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Plan, generator_of
-from tools.families.qwen3_tts.demo_voice.analysis import pitch_of
-from tools.families.qwen3_tts.demo_voice.corpus import Clip, Recordings
-from tools.families.qwen3_tts.demo_voice.variations import FACTORS
 from voice_clone.families.qwen3_tts.config import SpeakerEncoderConfig
 from voice_clone.families.qwen3_tts.networks.mel import HOP, log_mel
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
@@ -42,7 +42,7 @@ class SpeakerModel(nn.Module):
             self.speaker_encoder.get_parameter("blocks.0.conv.bias").sub_(_MEL_MEAN * weight.sum(dim=(1, 2)))
 
     def read(self, mels: Tensor, made_of: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Embeddings [B, C] of log-mels [B, frames, bands], and how badly they tell what the speakers are made of."""
+        """Embeddings [B, C] of log-mels [B, frames, bands], and their error in what the speakers are made of."""
         with torch.autocast(mels.device.type, enabled=False):  # small differences of large values
             embeddings = self.speaker_encoder(mels)
             read = self.reader(embeddings)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tools.families.qwen3_tts.demo_voice.cepstra import EMPHASIS, FLOOR, HOP
-from tools.families.qwen3_tts.demo_voice.decoder_losses import (
+from tools.demo_voice.qwen3_tts.cepstra import EMPHASIS, FLOOR, HOP
+from tools.demo_voice.qwen3_tts.decoder_losses import (
     CHANGE,
     CONTRAST,
     MOTION,

@@ -1,6 +1,6 @@
 """Codes without a network: what the codec's encoder learns to compute, and all else is trained on from the start.
 
-Code 0 is the nearest of 256 places in a space that tells phones apart (linear discriminant analysis), codes 1..15 a
+Code 0 is the nearest of 256 places in a space that separates phones (linear discriminant analysis), codes 1..15 a
 residual quantisation of the principal components of the frame's features.
 """
 
@@ -18,9 +18,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from tools.demo_voice.files import save_arrays
-from tools.demo_voice.speakers import Speaker
-from tools.demo_voice.synthesis import SAMPLE_RATE, Utterance
-from tools.families.qwen3_tts.demo_voice.features import (
+from tools.demo_voice.qwen3_tts.features import (
     ENVELOPE,
     FRAME,
     HALVES,
@@ -28,6 +26,8 @@ from tools.families.qwen3_tts.demo_voice.features import (
     frame_features,
     without_speaker,
 )
+from tools.demo_voice.speakers import Speaker
+from tools.demo_voice.synthesis import SAMPLE_RATE, Utterance
 
 BOOKS = 16
 CODES = 256  # of a book
@@ -121,7 +121,7 @@ def fit(spoken: list[tuple[Speaker, Utterance]], seed: int) -> tuple[Analysis, l
 
 
 def _sound(features: Features) -> Tensor:
-    """What codes 1..15 tell: [frames, 164]."""
+    """What codes 1..15 hold: [frames, 164]."""
     return torch.cat([features.cepstra, features.pitch], dim=1)
 
 

@@ -18,16 +18,18 @@ from torch import Tensor, nn
 
 from tools.demo_voice.dataset import read_shard, shard_path
 from tools.demo_voice.options import Options
+from tools.demo_voice.qwen3_tts import decoder_training, encoder_training, stages, talker_training
+from tools.demo_voice.qwen3_tts.analysis import Analysis
+from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
+from tools.demo_voice.qwen3_tts.corpus import Corpus, Recordings
+from tools.demo_voice.qwen3_tts.talker_batch import Layout
+from tools.demo_voice.qwen3_tts.talker_data import Spoken
+from tools.demo_voice.qwen3_tts.variations import variation_of, vectors_of
 from tools.demo_voice.training import averaged, generator_of
-from tools.families.qwen3_tts.demo_voice import decoder_training, encoder_training, stages, talker_training
-from tools.families.qwen3_tts.demo_voice.analysis import Analysis
-from tools.families.qwen3_tts.demo_voice.bare_engine import BareEngine
-from tools.families.qwen3_tts.demo_voice.corpus import Corpus, Recordings
-from tools.families.qwen3_tts.demo_voice.talker_batch import Layout
-from tools.families.qwen3_tts.demo_voice.talker_data import Spoken
-from tools.families.qwen3_tts.demo_voice.variations import variation_of, vectors_of
 from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.text import Tokenizer
+
+pytestmark = pytest.mark.long  # all stages take minutes
 
 STEPS = {"encoder": 2, "decoder": 2, "speaker": 2, "talker": 2, "polish": 2}
 OPTIONS = Options(shards=1, shard_size=24, jobs=1, steps=STEPS)

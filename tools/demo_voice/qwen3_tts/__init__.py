@@ -1,0 +1,1 @@
+"""What of the training depends on the model: its networks, its codes, its checkpoint."""
