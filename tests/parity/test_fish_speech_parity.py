@@ -35,6 +35,8 @@ from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.talker_stage import load_network
 from voice_clone.settings import Settings
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
+
 SEEDS = (0, 1, 2)
 RATE = 44100
 LENGTHS = (100, 2048, 2049, 5000, 12345, 44100, 2 * RATE + 7, 3 * RATE, 7 * RATE)  # samples

@@ -18,6 +18,8 @@ from perf.bench.official import compare
 from tests.support.factories import CheckpointFactory
 from tools.triton_server import MODELS
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
+
 
 @pytest.fixture(autouse=True)
 def threads_stay() -> Any:

@@ -20,6 +20,8 @@ from tools.families.qwen3_tts import checkpoint_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_endless, write_configuration
 from voice_clone.audio import decode
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
+
 FRAMES = 41
 CASES = [  # (layout, language)
     ("x_vector", "Auto"),

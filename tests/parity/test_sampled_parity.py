@@ -12,6 +12,8 @@ from tests.support.official_talker import Pair, our_draws
 from tests.support.talkers import SHAPES, make_prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
+
 FRAMES = 100
 LONG_FRAMES = 400
 # Rounding moves the bound between two codes, a probability, by about 1e-6; a logit by 5e-7.

@@ -23,6 +23,8 @@ from voice_clone.families.qwen3_tts.networks.mel import log_mel, mel_filterbank
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
+pytestmark = pytest.mark.share("official packages")
+
 FRAMES = 41
 LAYOUTS = {
     "x_vector": {"icl": False, "non_streaming": False},

@@ -24,6 +24,8 @@ from tools.config_file import ConfigFile
 from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 NETWORKS = ("qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network")
 STAND_IN = '''"""Stands for the ONNX Runtime backend: one run of the graph for all clips of a batch."""
 

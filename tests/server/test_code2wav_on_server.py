@@ -24,6 +24,8 @@ from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.settings import Settings
 
+pytestmark = pytest.mark.share("servers")
+
 FRAME = 1920
 
 

@@ -33,6 +33,8 @@ from tests.support.left_behind import wait_until_gone
 from tests.support.waiting import until
 from tools.triton_server import ROOT, free_ports
 
+pytestmark = pytest.mark.thorough
+
 WAIT = 240.0
 STREAMS = 8
 ENDLESS, WHOLE = 20_000, 1_500  # frames: more than is made until a model dies; some seconds' worth

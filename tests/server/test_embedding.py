@@ -16,6 +16,8 @@ from voice_clone_client.embedding import blend, load
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 
 def say(client: Client, **given: Any) -> np.ndarray:
     """Samples of one sentence, by the speaker embedding alone where the voice has more."""

@@ -18,6 +18,8 @@ from tests.support.process_memory import OVERWRITTEN, found_in_server
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("families")
+
 TEXT = "The harbour was quiet."
 
 

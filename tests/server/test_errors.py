@@ -15,6 +15,8 @@ from voice_clone_client import Client, InvalidArgument, VoiceCloneError, VoiceNo
 from tests.support.talker_calls import Call
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 TEXT = "Good morning."
 HERE = str(Path(__file__).resolve().parent.parent.parent)
 

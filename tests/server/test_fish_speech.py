@@ -23,6 +23,8 @@ from tests.support.fish_bare import BareFish
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("families")
+
 RATE, FRAME = 44100, 2048
 
 

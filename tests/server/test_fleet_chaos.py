@@ -32,6 +32,8 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 WRITERS, READERS = 3, 5
 NAMES_A_WRITER = 4
 SEED = 23

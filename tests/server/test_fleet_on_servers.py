@@ -16,6 +16,8 @@ from tests.support.postgres import Databases
 from tests.support.server_metrics import series
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def fleet(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[TritonServer]]:

@@ -17,6 +17,8 @@ from tests.support.murmur.stages import FRAME_SAMPLES, OWN_CHUNKS, REASON, make_
 from tests.support.talker_calls import Call
 from tools.triton_server import MODELS, ROOT, TritonServer
 
+pytestmark = pytest.mark.thorough
+
 REPOSITORIES = [MODELS, ROOT / "tests" / "support" / "murmur" / "models"]
 TEXT = "Good morning."
 SEEDS = range(6)

@@ -22,6 +22,8 @@ from tests.support.server_metrics import series
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 OPTIONS = {"room": "size=3m,nr_inodes=4000", "inodes": "size=64m,nr_inodes=40"}
 NAMES = [f"voice {number}" for number in range(12)]
 SEEDS = 40

@@ -36,6 +36,8 @@ from tests.support.server_processes import private_memory, processes
 from tools.triton_server import ROOT, TritonServer
 from voice_clone.speakers.disk.bundle import unpack_bundle
 
+pytestmark = pytest.mark.thorough
+
 ATTACKERS = 6
 TEXT = "All the while somebody speaks, and must not notice."
 LEAKS = (

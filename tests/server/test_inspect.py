@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.factories import CheckpointFactory
 from tools.trace import read_trace
 from tools.triton_server import ROOT
+
+pytestmark = pytest.mark.thorough
 
 RECORDS = (
     '[{"id":1,"model_name":"qwen3_tts","model_version":1},'

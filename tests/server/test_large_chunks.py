@@ -20,6 +20,8 @@ from tests.support.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+
 TEXT = "Every evening the boats came home, and the harbour filled with voices. " * 2
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
 FRAMES = 1600

@@ -20,6 +20,8 @@ from tests.support.server_processes import process_of
 from tools.triton_server import TritonServer
 from voice_clone.triton.lost_models import PERIOD
 
+pytestmark = pytest.mark.thorough
+
 ENCODER = "qwen3_tts_voice_encoder"
 WAIT = 60.0
 

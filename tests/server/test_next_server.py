@@ -21,6 +21,8 @@ from tests.support.phone_clips import PADDED
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 
 @dataclass(frozen=True)
 class First:

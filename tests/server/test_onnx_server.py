@@ -14,6 +14,8 @@ from tests.support.factories import CheckpointFactory
 from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
 from tools.triton_server import ServerFailed, TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 
 @pytest.fixture(scope="module")
 def loaded(checkpoint_folder: CheckpointFactory) -> Loaded:

@@ -20,6 +20,8 @@ from perf.bench.gateway_process import Gateway
 from tests.support.waiting import until
 from tools.triton_server import ROOT, TritonServer, free_ports
 
+pytestmark = pytest.mark.share("servers")
+
 BIN = Path(sys.executable).parent
 
 

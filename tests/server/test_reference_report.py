@@ -12,6 +12,8 @@ from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
 from tests.support.phone_clips import PADDED, RATE, SAMPLES, phone_clip, wav
 
+pytestmark = pytest.mark.share("servers")
+
 CLIPPED = wav(np.clip(SAMPLES, -0.2, 0.2))
 
 

@@ -30,6 +30,8 @@ from tests.support.endless import SMALL, SPEECH_ALONE, endless
 from tests.support.talker_calls import Call
 from tools.triton_server import TritonServer
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+
 TEXT = "Every evening the boats came home. " * 4
 
 

@@ -29,6 +29,8 @@ from tests.support.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import MODELS, ROOT, TritonServer
 
+pytestmark = pytest.mark.thorough
+
 FAMILIES = ("qwen3_tts", "chirp")
 REPOSITORIES = [MODELS, ROOT / "tests" / "support" / "chirp" / "models"]
 RATE, FRAME = 44100, 441

@@ -20,6 +20,8 @@ from tests.support.left_behind import wait_until_gone
 from tools.build_repository import main as build
 from tools.triton_server import ROOT, free_ports
 
+pytestmark = pytest.mark.thorough
+
 LOADING = 200.0
 HOSTS = ["127.0.0.1", "::1"]
 PROXIES = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "grpc_proxy"), "http://127.0.0.1:9")

@@ -19,6 +19,8 @@ from tests.support.postgres import Databases
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 # A home depends on the servers' ports, which chance gives. All of so many have the same one in 1 of 30,000 runs.
 NAMES = [f"Voice {number}" for number in range(16)]
 

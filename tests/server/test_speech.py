@@ -13,6 +13,8 @@ from voice_clone_client import Client, VoiceCloneError
 from tests.support.engines import on_every_engine
 from tests.support.same_audio import is_same_audio
 
+pytestmark = pytest.mark.share("servers")
+
 FRAME = 1920
 TEXT = "Every evening the boats came home."
 

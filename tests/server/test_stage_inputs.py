@@ -12,6 +12,8 @@ from perf.bench import stage_inputs
 from tools.families.recognition import models_of
 from tools.triton_server import MODELS, TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 
 def test_every_model_takes_its_file(
     server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

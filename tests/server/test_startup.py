@@ -18,6 +18,8 @@ from tests.support.factories import CheckpointFactory
 from tools.config_file import ConfigFile
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
+pytestmark = pytest.mark.thorough
+
 Damage = Callable[[Path], None]
 
 

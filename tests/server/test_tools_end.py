@@ -16,6 +16,8 @@ from tests.support.factories import CheckpointFactory
 from tests.support.left_behind import processes_of, wait_until_gone
 from tools.triton_server import ROOT, free_ports
 
+pytestmark = pytest.mark.thorough
+
 LOADING = 60.0  # seconds until the first model's process is there
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 

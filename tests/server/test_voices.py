@@ -14,6 +14,8 @@ from tests.support.engines import on_every_engine
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import ServerFailed, TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 
 def say(client: Client, voice: str | None, **given: Any) -> tuple[np.ndarray, dict[str, Any]]:
     """Samples and info of a short speech."""

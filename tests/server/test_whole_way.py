@@ -24,6 +24,8 @@ from tools.families.weight_files import write_weights
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
+
 FRAMES = 41
 TEXT = "Zwei Boote, two boats — 两只船, and 3 more; all came home in the evening."
 SPEECHES = [  # language, in context, non-streaming

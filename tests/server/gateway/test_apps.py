@@ -20,6 +20,8 @@ from tests.support.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv" / "apps" / "bin" / "python"  # made by tools/test
 TEXT = "Good morning."

@@ -22,6 +22,8 @@ from tests.support.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 TEXT = "Good morning."
 
 

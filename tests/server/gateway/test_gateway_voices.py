@@ -16,6 +16,8 @@ from voice_clone_client import Client
 from tests.support.phone_clips import is_same_sound, phone_clip
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 VOICES = "/v1/audio/voices"
 
 

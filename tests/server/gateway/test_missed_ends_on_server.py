@@ -21,6 +21,8 @@ from tests.support.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 FAMILY = "qwen3_tts"
 BUDGET = 40  # frames
 FRAME = 2 * 1920  # bytes of PCM

@@ -19,6 +19,8 @@ from perf.bench.gateway_process import Gateway
 from tests.support.chromium import WAIT, chromium, tab
 from tools.triton_server import TritonServer
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"
 
 

@@ -25,6 +25,8 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
 
+pytestmark = pytest.mark.thorough
+
 SLOTS = 3
 MAX_LENGTH = 160
 PREFILL = 8

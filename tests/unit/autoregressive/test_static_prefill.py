@@ -24,6 +24,8 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
 
+pytestmark = pytest.mark.thorough
+
 MAX_LENGTH, FRAMES, CHUNK = 96, 4, 24
 HOW = SamplingParameters(seed=7)
 

@@ -22,6 +22,8 @@ from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
 from voice_clone.layers.graphs import GraphRunner
 
+pytestmark = pytest.mark.thorough
+
 MAX_LENGTH = 96
 
 

@@ -25,6 +25,8 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.layers.graphs import GraphRunner, Step
 
+pytestmark = pytest.mark.thorough
+
 MAX_LENGTH = 96
 PROMPTS = 2 * 3 * 4  # steps that read prompts: of 1 and more streams; of 32, 64, 96 positions; in lengths of 16 to 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)

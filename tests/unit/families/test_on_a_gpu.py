@@ -34,6 +34,8 @@ from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 from voice_clone.stages import DecoderStage, EncoderStage, TalkerStage
 
+pytestmark = pytest.mark.thorough
+
 SLOTS, FRAMES, REFERENCE = 3, 6, 20
 RECORDING = GraphRunner.on
 

@@ -20,6 +20,8 @@ from voice_clone_gateway.audio import FORMATS, Encoder
 
 from tests.support.encoded_sound import CHUNK, EXACT, RATE, SOUND, decode, encode, file, to_int16
 
+pytestmark = pytest.mark.thorough
+
 # ------------------------------------------------------------------------------------------------------------ the edges
 
 

@@ -16,6 +16,8 @@ from tests.support.chromium import chromium, tab
 from tests.support.gateway_thread import Serve
 from tests.support.triton_double import FAMILY, Server, chunk, speech
 
+pytestmark = pytest.mark.thorough
+
 RATES = {FAMILY: 24000, "made_up": 44100}
 VOICES = b'{"speakers": [{"name": "ada", "artifacts": [{"model_type": "made_up", "mode": "icl", "state": "ready"}]}]}'
 

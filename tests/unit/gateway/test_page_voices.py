@@ -16,6 +16,8 @@ from tests.support.chromium import WAIT, chromium, tab
 from tests.support.gateway_thread import Serve
 from tests.support.triton_double import FAMILY, Failure, Server, speech
 
+pytestmark = pytest.mark.thorough
+
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"
 
 

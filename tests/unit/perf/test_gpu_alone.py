@@ -15,6 +15,8 @@ from perf.on_gpu import command
 from perf.on_gpu.phases import Phases
 from tests.support.factories import CheckpointFactory
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 ABSENT = (
     *("voice_clone_client", "voice_clone_gateway", "tritonclient", "grpc", "google", "httpx", "starlette", "uvicorn"),

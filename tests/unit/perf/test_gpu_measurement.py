@@ -24,6 +24,8 @@ from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.settings import Settings
 
+pytestmark = pytest.mark.thorough
+
 SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers", "--phases", "engines"]
 
 

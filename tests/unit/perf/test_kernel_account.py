@@ -29,6 +29,8 @@ from voice_clone.autoregressive.stack.own_lengths import OwnSteps, Starts
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.attention import additive_mask
 
+pytestmark = pytest.mark.thorough
+
 MOST = {"qwen3_tts": 1607, "fish_speech": 1215}  # kernels of a frame of the 0.6B and the S2 Pro shape
 MOST_OF_A_CHUNK = {"qwen3_tts": 440, "fish_speech": 440}  # at any usual length, fp32
 ATTENTIONS = {"qwen3_tts": (28, 5 * 15), "fish_speech": (36, 4 * 9)}  # of talker and code predictor

@@ -30,6 +30,8 @@ from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsup
 from voice_clone.families.qwen3_tts import encoder_stages
 from voice_clone.settings import Settings
 
+pytestmark = pytest.mark.thorough
+
 ENCODERS = ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder")
 STAGES = tuple(name.removeprefix("qwen3_tts_") for name in ENCODERS)
 NETWORKS = tuple(f"{name}_network" for name in ENCODERS)

@@ -21,6 +21,8 @@ from tests.support.deployment_files import DOCKERFILE, DOCUMENT, commands, compo
 from tools.settings_table import VARIABLES_ONLY, parameters
 from tools.triton_server import EXIT_TIMEOUT, ROOT
 
+pytestmark = pytest.mark.thorough
+
 MONITORING = ROOT / "tools" / "monitoring"
 # Without these Compose refuses the files that need them.
 GIVEN = {

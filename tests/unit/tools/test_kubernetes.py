@@ -22,6 +22,8 @@ from tests.support.kustomize import Objects, containers, pod_of, render
 from tools import serve
 from tools.triton_server import ROOT, free_ports
 
+pytestmark = pytest.mark.thorough
+
 FOLDER = ROOT / "tools" / "kubernetes"
 OVERLAYS = sorted(path for path in (FOLDER / "overlays").iterdir())
 COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())

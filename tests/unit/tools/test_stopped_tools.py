@@ -17,6 +17,8 @@ from tools.new_folder import new_files, new_folder
 from tools.server_log import ServerLog
 from tools.triton_server import ROOT
 
+pytestmark = pytest.mark.thorough
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 TOOLS = {
     "build_repository": ["--engine", "onnx", "--checkpoint", "{checkpoint}", "--output", "{output}"],

@@ -25,6 +25,8 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prefill import build_talker_input
 from voice_clone.families.qwen3_tts.prompt import Prompt
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 
 
