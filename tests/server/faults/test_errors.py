@@ -18,7 +18,7 @@ from tools.triton_server import TritonServer
 pytestmark = pytest.mark.share("servers")
 
 TEXT = "Good morning."
-HERE = str(Path(__file__).resolve().parent.parent.parent)
+HERE = str(Path(__file__).resolve().parents[3])
 
 
 def clip(seconds: float, rate: int = 16000, value: float | None = None, channels: int = 1) -> bytes:

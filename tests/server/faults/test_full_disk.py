@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load
 from tritonclient.utils import InferenceServerException
 
-from tests.server.test_crash import same
+from tests.server.faults.test_crash import same
 from tests.support.cache_calls import Cache
 from tests.support.fakes import clip
 from tests.support.family_models import make_repository

@@ -324,7 +324,7 @@ def test_nobody_speaks_it(writer: Writer) -> None:
 
 
 def test_plain_tritonclient(server: TritonServer, voice: str, tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "client" / "examples" / "plain_text_stream.py"
+    script = Path(__file__).parents[3] / "client" / "examples" / "plain_text_stream.py"
     command = [sys.executable, str(script), "qwen3_tts", voice, str(tmp_path / "out.wav"), server.url]
     subprocess.run(command, input="The boats came home.\nNobody saw them.\n", text=True, check=True, timeout=120)
     with wave.open(str(tmp_path / "out.wav")) as wav:

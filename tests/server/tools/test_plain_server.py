@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from voice_clone_client import Client
 
-from tests.server.test_readme import block
+from tests.server.tools.test_readme import block
 from tests.support.factories import CheckpointFactory
 from tools import guard
 from tools.triton_binary import server_command

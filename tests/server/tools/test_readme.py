@@ -92,7 +92,7 @@ def checkout(tmp_path: Path) -> Path:
 def ports(tmp_path: Path) -> Iterator[dict[str, str]]:
     """README's command that serves, on ports of its own and with an empty folder of voices, until it is ready."""
     demo, serve = block("README.md", "bash", "tools/serve --checkpoint tools/data/demo_voice").splitlines()
-    assert demo.split()[0] == "tools/demo", "tests/server/test_demo.py runs it"
+    assert demo.split()[0] == "tools/demo", "tests/server/tools/test_demo.py runs it"
     ports = dict(zip(("8001", "8000", "8002", "8080"), map(str, free_ports(4)), strict=True))
     command = [*shlex.split(serve.replace("8080", ports["8080"]), comments=True), "--voices", str(tmp_path / "voices")]
     kinds = zip(("--grpc-port", "--http-port", "--metrics-port"), ports.values(), strict=False)
