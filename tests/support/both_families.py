@@ -50,6 +50,7 @@ def of_both(checkpoints: Sequence[Path], folder: Path, **more: str) -> Iterator[
 @contextmanager
 def next_of(first: TritonServer, checkpoints: Sequence[Path], folder: Path) -> Iterator[Next]:
     """A server with what lies on the disk while the first still runs, as a SIGKILL would leave it."""
+    assert first.voices is not None
     shutil.copytree(first.voices, folder / "voices")
     with of_both(checkpoints, folder) as server, Client(server.url) as client:
         spoken = {}

@@ -59,7 +59,7 @@ class KillingStatements(Steps):
                 self._step()
             return found
 
-        psycopg.Connection.execute = counted  # type: ignore[method-assign]
+        psycopg.Connection.execute = counted  # type: ignore[assignment, method-assign]
 
 
 class KillingFiles(Files, Steps):

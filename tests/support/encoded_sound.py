@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import av
 import numpy as np
@@ -25,7 +26,8 @@ def tones(samples: int, rate: int = RATE) -> Samples:
     t = np.arange(samples) / rate
     noise = soxr.resample(np.random.default_rng(5).standard_normal(samples // 4 + 8), 1, 4)[:samples]
     sound = 0.3 * np.sin(2 * np.pi * (250 + 400 * t) * t) + 0.2 * np.sin(2 * np.pi * (1500 - 300 * t) * t)
-    return (sound + 0.02 * noise).astype(np.float32)
+    whole: Samples = (sound + 0.02 * noise).astype(np.float32)
+    return whole
 
 
 SOUND = tones(RATE + 17)
@@ -57,7 +59,7 @@ class Decoded:
 
 def decode(name: str, data: bytes, rate: int) -> Decoded:
     """What FFmpeg makes of a file; format and rate are given only for a file without a header."""
-    given = {"format": HEADERLESS[name][0], "options": {"sample_rate": str(rate)}} if name in HEADERLESS else {}
+    given: Any = {"format": HEADERLESS[name][0], "options": {"sample_rate": str(rate)}} if name in HEADERLESS else {}
     with av.open(io.BytesIO(data), **given) as container:
         stream = container.streams.audio[0]
         resampler = av.AudioResampler(format="fltp")
@@ -68,7 +70,8 @@ def decode(name: str, data: bytes, rate: int) -> Decoded:
 
 def to_int16(samples: Samples) -> NDArray[np.int16]:
     """16-bit samples as FFmpeg's own conversion to float left them, back again."""
-    return np.rint(samples * 32768).astype(np.int16)
+    whole: NDArray[np.int16] = np.rint(samples * 32768).astype(np.int16)
+    return whole
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support.fakes import FakeEncoder, clip
 from voice_clone.families.qwen3_tts.text import Tokenizer
@@ -20,7 +21,11 @@ def stage(name: str) -> None:
 def live(cache: SpeakerCache, tokenizer: Tokenizer) -> None:
     """All that is done with a voice."""
     text = os.read(0, 100).decode().strip()
-    fields = {"reference_text": f"The harbour {text}", "consent": f"by {text}", "description": f"of {text}"}
+    fields: dict[str, Any] = {
+        "reference_text": f"The harbour {text}",
+        "consent": f"by {text}",
+        "description": f"of {text}",
+    }
     cache.call("upload", Request(name="Ada", audio=clip(1), options={"wait": True}, **fields))
     for operation in ("get", "export", "prepare"):
         cache.call(operation, Request(name="Ada"))

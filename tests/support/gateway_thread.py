@@ -31,6 +31,7 @@ def serving() -> Iterator[Serve]:
             stack.callback(thread.join)
             stack.callback(setattr, server, "should_exit", True)
             base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            return stack.enter_context(httpx2.Client(base_url=base, timeout=30, trust_env=False))
+            client: httpx2.Client = stack.enter_context(httpx2.Client(base_url=base, timeout=30, trust_env=False))
+            return client
 
         yield start

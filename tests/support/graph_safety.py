@@ -21,7 +21,7 @@ FORBIDDEN = (
 )
 
 
-class NoSynchronisation(TorchDispatchMode):
+class NoSynchronisation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
     """Raises at what a CUDA graph cannot hold; counts the operators that start kernels."""
 
     kernels = 0

@@ -188,11 +188,13 @@ def our_draws(config: Qwen3TTSConfig, seed: int, near: float = 0.0) -> Iterator[
 
     def top_k(warper: TopKLogitsWarper, ids: Tensor, scores: Tensor) -> Tensor:
         draws.watch(warper.top_k, scores)
-        return official(warper, ids, scores)
+        kept: Tensor = official(warper, ids, scores)
+        return kept
 
     def top_p(warper: TopPLogitsWarper, ids: Tensor, scores: Tensor) -> Tensor:
         draws.watch_sum(warper.top_p, scores)
-        return official_top_p(warper, ids, scores)
+        kept: Tensor = official_top_p(warper, ids, scores)
+        return kept
 
     def best(scores: Tensor, *how: Any, **named: Any) -> Tensor:
         draws.watch_best(scores)

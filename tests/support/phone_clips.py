@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -34,7 +35,7 @@ FORMATS = {  # file name: container, encoder, sample rate, channels
 }
 
 
-def wav(samples: NDArray[np.floating]) -> bytes:
+def wav(samples: NDArray[Any]) -> bytes:
     """A WAV file of 16-bit samples at `RATE`."""
     file = io.BytesIO()
     soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
@@ -50,18 +51,18 @@ def made(name: str, samples: NDArray[np.float32] = SAMPLES, sound: bool = True, 
     out = io.BytesIO()
     with av.open(out, "w", format=container) as file:
         if picture:
-            video = file.add_stream("vp8" if container == "webm" else "mpeg4", rate=10)
+            video: Any = file.add_stream("vp8" if container == "webm" else "mpeg4", rate=10)
             video.width = video.height = 64
             video.pix_fmt = "yuv420p"
         if sound:
             layout = "stereo" if channels == 2 else "mono"
-            audio = file.add_stream(encoder, rate=rate, layout=layout)
+            audio: Any = file.add_stream(encoder, rate=rate, layout=layout)
             if encoder == "libopencore_amrnb":
                 audio.bit_rate = 12_200
         if picture:
             for index in range(10):
-                frame = av.VideoFrame.from_ndarray(np.full((64, 64, 3), 20 * index, np.uint8), format="rgb24")
-                file.mux(video.encode(frame))
+                image = av.VideoFrame.from_ndarray(np.full((64, 64, 3), 20 * index, np.uint8), format="rgb24")
+                file.mux(video.encode(image))
             file.mux(video.encode(None))
         if sound:
             wave = soxr.resample(samples, RATE, rate)

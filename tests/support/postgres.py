@@ -169,7 +169,7 @@ def empty(dsn: str) -> None:
     # A test that left a change open fails by its name.
     with psycopg.connect(dsn, autocommit=True, options="-c statement_timeout=60s") as connection:
         for table in ("voice", "blob", "written"):
-            connection.execute(f"DELETE FROM voice_clone.{table}")  # type: ignore[arg-type]
+            connection.execute(f"DELETE FROM voice_clone.{table}")
         connection.execute("UPDATE voice_clone.counter SET change = 0, epoch = epoch + 1")
 
 

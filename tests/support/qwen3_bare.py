@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tests.support.small_codec import make_code2wav
 from voice_clone.audio import decode, resample
@@ -33,11 +35,11 @@ class BareQwen3:
         self.talker, _ = talker_stage.load_network(settings)
         self.tokenizer = Tokenizer(folder)
 
-    def embed(self, clip: bytes) -> np.ndarray:
+    def embed(self, clip: bytes) -> NDArray[Any]:
         """The speaker embedding of an audio file."""
         return self.speaker_encoder.embed(self._at_24k(clip)).numpy()
 
-    def encode(self, clip: bytes) -> np.ndarray:
+    def encode(self, clip: bytes) -> NDArray[Any]:
         """Its codes, int32 [frames, 16]."""
         return self.codec_encoder.encode(self._at_24k(clip)).numpy().astype(np.int32)
 
@@ -48,13 +50,13 @@ class BareQwen3:
     def prompt(
         self,
         text: str,
-        voice: bytes | np.ndarray,
+        voice: bytes | NDArray[Any],
         transcript: str | None = None,
         language: str = "Auto",
         non_streaming: bool = False,
     ) -> Prompt:
         """`voice` is an audio file or a speaker embedding; with a transcript it is cloned in context."""
-        given = {}
+        given: dict[str, Any] = {}
         if transcript is not None:
             assert isinstance(voice, bytes)
             given = {"reference_codes": self.encode(voice), "reference_ids": self.tokenizer.reference_ids(transcript)}
@@ -67,7 +69,7 @@ class BareQwen3:
             **given,
         )
 
-    def codes(self, prompt: Prompt, frames: int, sampling: SamplingParameters = GREEDY) -> np.ndarray:
+    def codes(self, prompt: Prompt, frames: int, sampling: SamplingParameters = GREEDY) -> NDArray[Any]:
         """Of the speech, int32 [frames, 16]."""
         generator = Generator(self.talker, slots=1, max_length=1024)
         generator.start(0, TalkerRequest(prompt, sampling, frames))
@@ -79,7 +81,7 @@ class BareQwen3:
             if frame.finish is not None:
                 return np.array(codes, np.int32).reshape(-1, prompt.reference_codes.shape[1] or 16)
 
-    def waveform(self, prompt: Prompt, codes: np.ndarray, chunk: int | None = None) -> np.ndarray:
+    def waveform(self, prompt: Prompt, codes: NDArray[Any], chunk: int | None = None) -> NDArray[Any]:
         """Codes decoded behind those of the reference, so many frames at once; None: all."""
         code2wav = make_code2wav(self.decoder, decoder_stage.codec_format(self.config.codec))
         parts = []
@@ -93,6 +95,6 @@ class BareQwen3:
         assert code2wav.streams == 0
         return np.concatenate(parts)
 
-    def speak(self, prompt: Prompt, frames: int, sampling: SamplingParameters) -> np.ndarray:
+    def speak(self, prompt: Prompt, frames: int, sampling: SamplingParameters) -> NDArray[Any]:
         """Samples of a speech, float32."""
         return self.waveform(prompt, self.codes(prompt, frames, sampling))

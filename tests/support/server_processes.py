@@ -22,6 +22,7 @@ def process_of(model: str, server: TritonServer) -> int:
     """The process id of a model's stub."""
     assert server.process is not None
     children = psutil.Process(server.process.pid).children()
+    found: int
     [found] = [child.pid for child in children if f"/{model}/" in " ".join(child.cmdline())]
     return found
 

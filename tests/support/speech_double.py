@@ -106,7 +106,7 @@ class WrittenDouble(DoubleSpeech):
         characters = self.text.index(words[self.index - 1]) + len(words[self.index - 1])
         info = {"frames": self.index, "text_tokens": len(words), "mode": "x_vector", "characters": characters}
         if final:
-            self.finish_reason = info["finish_reason"] = "stop"  # type: ignore[assignment]
+            self.finish_reason = info["finish_reason"] = "stop"
         self.info = info
         return Chunk(np.zeros(frame, np.float32), RATE, self.index - 1, final, info)
 

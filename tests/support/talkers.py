@@ -142,7 +142,7 @@ def make_prompt(
     return Prompt(ROLE_IDS, text, embedding, reference, codes, language_id, non_streaming)
 
 
-def frames_of(generator: Generator, slot: int) -> Iterator[Frame]:
+def frames_of(generator: Generator[Any], slot: int) -> Iterator[Frame]:
     """Step one started stream to its end, then free it."""
     while True:
         frame = generator.step([slot])[0]
@@ -152,7 +152,7 @@ def frames_of(generator: Generator, slot: int) -> Iterator[Frame]:
             return
 
 
-def codes_of(generator: Generator, slot: int) -> np.ndarray[Any, Any]:
+def codes_of(generator: Generator[Any], slot: int) -> np.ndarray[Any, Any]:
     """All codes of one started stream, int32 [frames, 16]."""
     codes = [frame.payload for frame in frames_of(generator, slot) if frame.payload is not None]
     return np.stack(codes) if codes else np.zeros((0, 16), np.int32)

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 RATE = 24000
@@ -135,7 +136,7 @@ def response(outputs: dict[str, Any]) -> Any:
     return message
 
 
-def samples_of(index: int, count: int) -> np.ndarray:
+def samples_of(index: int, count: int) -> NDArray[np.float32]:
     """What the double speaks in a chunk: a ramp that names its chunk."""
     return np.linspace(index / 100, (index + 1) / 100, count, dtype=np.float32)
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 import websockets.asyncio.client
@@ -86,7 +86,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.client = double
             app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
-            app.state.voice_names = VoiceNames(double, app.state.settings.default_voice)
+            app.state.voice_names = VoiceNames(cast(Any, double), app.state.settings.default_voice)
             shown = asyncio.get_running_loop().call_later(25, show_all)
             port, open_ones = listener.getsockname()[1], server.server_state.connections
             gateway = Gateway(port, double, lambda: app.state.gate.live, lambda: len(open_ones))
@@ -104,6 +104,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
 
 def show_all() -> None:
     """Print where each thread and task is: what a test that hangs waits for."""
+    assert sys.__stderr__ is not None
     faulthandler.dump_traceback(sys.__stderr__)
     for task in asyncio.all_tasks():
         task.print_stack(file=sys.__stderr__)

@@ -30,7 +30,7 @@ class TimbreEncoder(nn.Module):
     def forward(self, waveform: Tensor) -> Tensor:
         """[samples] -> [rows, timbre size]."""
         pieces = waveform.unfold(0, self.config.timbre_samples, self.config.timbre_samples)
-        loudness = pieces.unflatten(1, (self.config.timbre_size, -1)).square().mean(2).sqrt()
+        loudness = pieces.reshape(len(pieces), self.config.timbre_size, -1).square().mean(2).sqrt()
         timbre: Tensor = torch.tanh(self.proj(torch.log(loudness + 1e-3)))
         return timbre
 
