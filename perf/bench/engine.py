@@ -18,7 +18,7 @@ from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.batching.steps import Steps
+from voice_clone.batching.scheduler import Steps
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams

@@ -14,13 +14,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from voice_clone.batching.admission import seconds_to_wait, take_waiting
 from voice_clone.batching.outbox import Levels, Outbox
-from voice_clone.batching.prompts import Prompts
+from voice_clone.batching.scheduler import Prompts, Steps, seconds_to_wait, take_waiting
 from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
-from voice_clone.batching.steps import Steps
 from voice_clone.batching.stream import MAX_UNSENT, Chunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.lost_gpu import end_if_fatal, log_failure

@@ -19,7 +19,7 @@ from voice_clone.autoregressive.steps import static_prefill, static_step
 from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.steps import Steps
+from voice_clone.batching.scheduler import Steps
 from voice_clone.batching.stream import Stream as EngineStream
 from voice_clone.errors import DeadlineExceeded
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig

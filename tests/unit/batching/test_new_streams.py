@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from voice_clone.batching import admission
 from voice_clone.batching import engine as engine_module
-from voice_clone.batching.admission import MAX_STARTS, take_waiting
+from voice_clone.batching import scheduler
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.payload import PayloadForm
-from voice_clone.batching.prompts import PATIENCE
+from voice_clone.batching.scheduler import MAX_STARTS, PATIENCE, take_waiting
 from voice_clone.batching.stream import Chunk, Stream
 
 FRAME_SECONDS = 0.08
