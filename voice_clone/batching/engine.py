@@ -12,11 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.scheduler import Prompts, Steps, seconds_to_wait, take_waiting
-from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, Chunk, Sink, Stream, View
@@ -24,6 +24,7 @@ from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded,
 from voice_clone.lost_gpu import end_if_fatal, log_failure
 
 R = TypeVar("R")
+Work = Callable[[], None]
 
 HAND_OVER = 0.003  # seconds; the longest time that the next frame waits for a stream's first chunk to be sent
 
@@ -282,7 +283,7 @@ class Engine(Generic[R]):
             self._outbox.put(stream, error)
 
     def _fail_all(self) -> None:
-        """After a failure of unknown reach: end every stream, begin anew."""
+        """After a failure of unknown reach: end every stream, and start from an empty state."""
         with self._changed:
             streams = list(self._by_id.values())
             self._steps.drop()
@@ -309,3 +310,28 @@ class Engine(Generic[R]):
     def _levels(self) -> Levels:
         with self._changed:
             return Levels(len(self._live), len(self._waiting), sum(s.short for s in self._live.values()))
+
+
+def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:
+    """A running thread that has called `warm_up` and calls `serve`.
+
+    A GPU's libraries keep handles and plans for each thread: what another one has warmed up is cold in this one.
+
+    Raises: what `warm_up` raises; the thread has then ended.
+    """
+    warm: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            if warm_up is not None:
+                warm_up()
+        except BaseException as error:
+            warm.set_exception(error)
+            return
+        warm.set_result(None)
+        serve()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    warm.result()
+    return thread

@@ -25,8 +25,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from voice_clone.batching.engine import Work, start_thread
 from voice_clone.batching.playback import Playback
-from voice_clone.batching.serving_thread import Work, start_thread
 from voice_clone.codec.chunk import Chunk, Decoded, Reference
 from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
 from voice_clone.codec.code2wav import Code2Wav

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from voice_clone.batching.serving_thread import start_thread
+from voice_clone.batching.engine import start_thread
 
 
 def test_it_warms_up_itself_and_first() -> None:
