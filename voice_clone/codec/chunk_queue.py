@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from voice_clone.batching.playback import Playback
+from voice_clone.batching.stream import Playback
 from voice_clone.codec.chunk import Chunk, Decoded
 
 FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less

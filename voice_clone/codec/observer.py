@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from voice_clone.batching.playback import Playback
+from voice_clone.batching.stream import Playback
 
 Ending = Literal["finished", "cancelled", "failed", "idle"]
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from voice_clone.batching.engine import Work, start_thread
-from voice_clone.batching.playback import Playback
+from voice_clone.batching.stream import Playback
 from voice_clone.codec.chunk import Chunk, Decoded, Reference
 from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
 from voice_clone.codec.code2wav import Code2Wav

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voice_clone.batching.playback import Playback
+from voice_clone.batching.stream import Playback
 
 
 def test_a_late_chunk_is_an_underrun_and_an_early_one_is_not() -> None:
