@@ -16,9 +16,9 @@ from perf.bench.machine import give_threads, keep_threads
 from perf.bench.spent import Spent, clock
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.scheduler import Steps
+from voice_clone.batching.source import Frame
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams

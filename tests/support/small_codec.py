@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.support.random_weights import fill_random
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Chunk
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder

@@ -20,7 +20,7 @@ from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.sampling import KINDS, CodeSampling, Draw, Filters, Sampler
 from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 
 Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V], codebook index) -> codes int64 [B]."""

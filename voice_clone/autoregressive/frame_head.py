@@ -16,7 +16,7 @@ from torch import Tensor
 
 from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.steps.rows import RowTable
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,9 +27,9 @@ from voice_clone.autoregressive.prefixes import PromptPrefixes
 from voice_clone.autoregressive.steps.eager_step import EagerStep
 from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.static_step import StaticStep
-from voice_clone.autoregressive.stream import Frame, Stream
+from voice_clone.autoregressive.stream import Stream
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
-from voice_clone.batching.source import Example
+from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Kept, Origin

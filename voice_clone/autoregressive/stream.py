@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,13 @@ from voice_clone.autoregressive.talker import Prefix, TextFeed
 from voice_clone.lru_cache import Origin
 
 Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
+"""Why a stream of a generator ends.
 
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """What one step brought for one stream.
-
-    Attributes:
-        payload: [W], of the dtype of the head's form; None if the stream ended without a frame (`stop`, `error`).
-        finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
-            it has the frames that its caller wanted; `budget`: it has all frames that its text is granted, and has
-            missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too;
-            `text_timeout`: the model said so, but its text was closed without an end; `error`: the model's values were
-            not finite.
-    """
-
-    payload: npt.NDArray[Any] | None
-    finish: Finish | None
+`stop`: the model said so. `length`: it has the frames that its caller wanted. `budget`: it has all frames that its text
+is granted, and has missed its end. `runaway`: its text is read and it repeats itself, so it has missed its end, too.
+`text_timeout`: the model said so, but its text was closed without an end. `error`: the model's values were not finite.
+`stop` and `error` come without a frame, unless the head keeps the ending frame.
+"""
 
 
 @dataclass

@@ -9,10 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from voice_clone.batching.payload import PayloadForm
-from voice_clone.batching.source import Frame
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.errors import DeadlineExceeded, VoiceCloneError
-
 
 R = TypeVar("R")
 

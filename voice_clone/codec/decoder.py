@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.streaming import StreamState
 

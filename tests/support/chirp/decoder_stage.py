@@ -10,7 +10,7 @@ import torch
 from tests.support.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
 from tests.support.chirp.decoder import ChirpDecoder
 from voice_clone import compute
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat

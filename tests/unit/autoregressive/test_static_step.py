@@ -15,9 +15,9 @@ from tests.support.talkers import codes_of, make_prompt, make_restless, make_tal
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.steps import static_step
 from voice_clone.autoregressive.steps.static_step import StaticStep
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import start_thread
+from voice_clone.batching.source import Frame
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker

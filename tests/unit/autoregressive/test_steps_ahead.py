@@ -16,10 +16,10 @@ from tests.support.graph_safety import Recorder
 from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.steps import static_prefill, static_step
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.scheduler import Steps
+from voice_clone.batching.source import Frame
 from voice_clone.batching.stream import Stream as EngineStream
 from voice_clone.errors import DeadlineExceeded
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig

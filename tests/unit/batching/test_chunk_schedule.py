@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import Chunk, Sink, Stream
 
 FRAME_SECONDS = 0.08
 RAMP = (1, 2, 4, 8, 12)
-
-
-@dataclass
-class MadeFrame:
-    payload: NDArray[np.int32] | None
-    finish: str | None = None
 
 
 class Nowhere:
@@ -46,7 +38,7 @@ def chunks(clock: list[float], step: Callable[[], float], frames: int, frame_sec
     for number in range(frames):
         clock[0] += step()
         finish = "length" if number == frames - 1 else None
-        made += [(clock[0], len(chunk.payload)) for chunk in stream.add(MadeFrame(np.zeros(2, np.int32), finish))]
+        made += [(clock[0], len(chunk.payload)) for chunk in stream.add(Frame(np.zeros(2, np.int32), finish))]
     assert sum(count for _, count in made) == frames
     return made
 
@@ -99,7 +91,7 @@ def test_a_run_of_frames_is_cut_as_single_frames_are(clock: list[float], sizes: 
     for place, size in enumerate(sizes):
         finish = "stop" if place == len(sizes) - 1 else None
         payload = frames[begin : begin + size] if size else None
-        made += stream.add(MadeFrame(payload, finish))
+        made += stream.add(Frame(payload, finish))
         begin += size
     assert [len(chunk.payload) for chunk in made] == [1, 2, 4, 8, 12, 12, 1]
     assert [chunk.index for chunk in made] == list(range(7))

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from voice_clone.batching import engine as engine_module
-from voice_clone.batching import scheduler
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.payload import PayloadForm
 from voice_clone.batching.scheduler import MAX_STARTS, PATIENCE, take_waiting
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import Chunk, Stream
 
 FRAME_SECONDS = 0.08
@@ -51,12 +49,6 @@ class Listener:
 
 
 @dataclass
-class MadeFrame:
-    payload: NDArray[np.int32]
-    finish: str | None
-
-
-@dataclass
 class Model:
     """Advances the clock with every start, every step and every piece of a prompt; submits `arrivals` at step 3.
 
@@ -87,7 +79,7 @@ class Model:
     def prefill(self, counts: Mapping[int, int]) -> None:
         self.now += self.read_seconds * math.ceil(len(counts) / self.prompts_at_once)
 
-    def begin(self, slots: Sequence[int]) -> Callable[[], list[MadeFrame]]:
+    def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame]]:
         self.begun.append(self.now)
         self.now += self.step_seconds
         self.steps += 1
@@ -97,7 +89,7 @@ class Model:
         frames = []
         for slot in slots:
             self.left[slot] -= 1
-            frames.append(MadeFrame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
+            frames.append(Frame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
         return lambda: frames
 
     def free(self, slot: int) -> None:
@@ -195,7 +187,7 @@ def test_many_arrivals_at_an_idle_gpu(speak: Speak, monkeypatch: pytest.MonkeyPa
         return speak.together(model, 64)
 
     few = first_frames()
-    monkeypatch.setattr(admission, "MAX_STARTS", 64)
+    monkeypatch.setattr("voice_clone.batching.scheduler.MAX_STARTS", 64)
     all_at_once = first_frames()
     # Its frame is looked at behind the start of the next few.
     assert few[0] == pytest.approx(all_at_once[0] - 0.7 * (64 - 2 * MAX_STARTS))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.counted_frames import Collector, CountedFrame, Counter, Wish
+from tests.support.counted_frames import Collector, Counter, Wish
 from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FLUSH_LEAD, Stream
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, Overloaded
 
@@ -135,7 +135,7 @@ class TestPace:
 
     def frame(self, stream: Stream[Wish], clock: Clock, seconds: float = 0.01) -> object:
         clock.now += seconds
-        return next(iter(stream.add(CountedFrame(np.zeros(2, np.int32), None))), None)
+        return next(iter(stream.add(Frame(np.zeros(2, np.int32), None))), None)
 
     def pause(self, stream: Stream[Wish], clock: Clock, seconds: float) -> None:
         stream.mark(True, clock.now)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.waiting import until
 from voice_clone.batching.outbox import POLL_SECONDS, POLL_STREAMS, Levels, Outbox
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.batching.stream import Chunk, Stream
 from voice_clone.errors import Cancelled
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from voice_clone import compute
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.decoder_streams import StatefulStreams
