@@ -21,8 +21,7 @@ from voice_clone.codec import chunk as codec_chunk
 from voice_clone.codec.chunk import Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.observer import Report
-from voice_clone.codec.worker import Code2WavWorker
+from voice_clone.codec.worker import Code2WavWorker, Report
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
 from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
 from voice_clone.families.qwen3_tts.prompt import Prompt

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from voice_clone.codec.chunk import Chunk
-from voice_clone.codec.chunk_queue import ChunkQueue, Entry
+from voice_clone.codec.worker import ChunkQueue, Entry
 
 NO_TICKET = cast(Any, None)
 

@@ -16,10 +16,8 @@ from tests.support.small_codec import FORM, NO_CODES, SMALL, chunks_of, make_cod
 from tests.support.waiting import until
 from voice_clone.codec import worker as code2wav_worker
 from voice_clone.codec.chunk import Chunk, Decoded, Reference
-from voice_clone.codec.chunk_queue import FIRST_CHUNK_LEAD
 from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.observer import Report
-from voice_clone.codec.worker import MAX_REFERENCES, Code2WavWorker
+from voice_clone.codec.worker import FIRST_CHUNK_LEAD, MAX_REFERENCES, Code2WavWorker, Report
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from voice_clone.codec.observer import Report
+from voice_clone.codec.worker import Report
 from voice_clone.errors import VoiceCloneError
 from voice_clone.triton.calls import call
 from voice_clone.triton.stages.stream_id import of_talker
