@@ -35,7 +35,7 @@ from voice_clone.autoregressive.steps.frame_model import FrameModel
 from voice_clone.autoregressive.steps.rows import Row
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
 from voice_clone.autoregressive.steps.static_step import StaticStep
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
+from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256

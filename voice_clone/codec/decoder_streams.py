@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, PaddedDecoder, StreamDecoder, VoiceDecoder
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
-from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateStreams, try_out
+from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, OpenStreams, SeparateStreams, try_out
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.streaming import StreamState

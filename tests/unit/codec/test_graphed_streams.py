@@ -16,8 +16,7 @@ from tests.support.same_audio import assert_same_audio
 from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from voice_clone import compute
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
-from voice_clone.codec.open_streams import SeparateStreams
+from voice_clone.codec.open_streams import GraphedStreams, Graphs, SeparateStreams
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner, Step

@@ -23,7 +23,7 @@ from tools.triton_server import MODELS, ROOT
 from voice_clone.batching.stream import Chunk, Timing
 from voice_clone.codec.chunk import Chunk as CodecChunk
 from voice_clone.codec.chunk import Decoded
-from voice_clone.codec.graphed_streams import Graphs
+from voice_clone.codec.open_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
