@@ -1,8 +1,8 @@
 """The states of all open streams of a decoder, from a voice's reference on: the way that most decoders take.
 
-A stream begins at the decoder's state after its voice and reference frames, which is cached (`primed_states`). Where
-the states of open streams are, `open_streams` says. A family whose decoder keeps other things than one state a stream,
-or makes unequal numbers of samples, brings a `DecoderStreams` of its own.
+A stream begins at the decoder's state after its voice and reference frames. That state depends on them alone, so it is
+cached (`PrimedStates`). Where the states of open streams are, `open_streams` says. A family whose decoder keeps other
+things than one state a stream, or makes unequal numbers of samples, brings a `DecoderStreams` of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -19,12 +20,69 @@ from numpy.typing import NDArray
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, PaddedDecoder, StreamDecoder, VoiceDecoder
 from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, OpenStreams, SeparateStreams, try_out
-from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.streaming import StreamState
-from voice_clone.lru_cache import Kept
+from voice_clone.lru_cache import Kept, LRUCache
+
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Primed:
+    state: StreamState
+    used: bool  # by a stream, or restored before any stream could ask
+
+
+class PrimedStates:
+    """The states after reference frames.
+
+    An entry holds the decoder's key-value caches and convolution histories after the reference (some megabytes; no
+    audio, no text, no name). It is evicted when it was not used for `idle_seconds`, when newer ones need the memory, or
+    when its voice is forgotten. No entry is written to disk. The key is the digest of the reference: a voice that is
+    replaced has another one.
+
+    Args: as of `LRUCache`.
+
+    Attributes:
+        cached: all of them; any thread may make it forget a voice.
+    """
+
+    def __init__(self, max_bytes: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.cached: LRUCache[_Primed] = LRUCache(max_bytes, idle_seconds, clock)
+
+    def __contains__(self, reference: Reference) -> bool:
+        return reference.key in self.cached
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all states."""
+        return self.cached.nbytes
+
+    def get(self, reference: Reference) -> tuple[StreamState, bool] | None:
+        """The state after a reference, from which one stream may continue, and whether an earlier stream has used it;
+        None if it is not cached.
+        """
+        primed = self.cached.get(reference.key, reference.origin)
+        if primed is None:
+            return None
+        used, primed.used = primed.used, True
+        return primed.state.fork(), used
+
+    def put(self, reference: Reference, state: StreamState, used: bool = True) -> None:
+        """Cache the state after a reference, if it can fit; the caller may continue from `state` itself.
+
+        `used`: false if the stream for which it was computed will still ask for it.
+        """
+        self.cached.put(reference.key, _Primed(state.fork(), used), state.nbytes, reference.origin)
+
+    def room(self, size: int) -> int:
+        """How many states of `size` bytes fit."""
+        return self.cached.max_bytes // size
+
+    def sweep(self) -> None:
+        """Evict what was not used for long."""
+        self.cached.sweep()
 
 
 class DecoderStreams(Protocol):
