@@ -17,13 +17,16 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone import compute
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, PaddedDecoder, StreamDecoder, VoiceDecoder
 from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, OpenStreams, SeparateStreams, try_out
 from voice_clone.errors import InvalidArgument
+from voice_clone.gpu_memory import memory_bounded_by
+from voice_clone.layers.graphs import GraphRunner
 from voice_clone.layers.streaming import StreamState
 from voice_clone.lru_cache import Kept, LRUCache
-
+from voice_clone.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -279,3 +282,27 @@ class StatefulStreams:
     def _prime(self, context: NDArray[Any], state: StreamState) -> StreamState:
         self._decoder.prime(self._form.batch([context], self._decoder.device), state)
         return state
+
+
+def load_streams(
+    settings: Settings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
+) -> StatefulStreams:
+    """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `PaddedDecoder`.
+
+    Args:
+        settings: cuda_graphs, max_state_bytes, max_decode_batch, primed_bytes, primed_seconds.
+        form: of the frames.
+        chunk_frames: of a stream's chunks.
+    """
+    graphs = None
+    if decoder.padded and compute.wants_graphs(settings):
+        graphs = Graphs(GraphRunner.on(decoder.device), compute.max_decode_batch(settings), chunk_frames)
+    with memory_bounded_by("max_state_bytes"):
+        return StatefulStreams(
+            decoder,
+            form,
+            graphs=graphs,
+            max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
+            primed_bytes=settings.integer("primed_bytes", 256 << 20),
+            primed_seconds=settings.number("primed_seconds", 600.0),
+        )

@@ -14,8 +14,7 @@ from voice_clone.batching.source import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.loading import load_streams
+from voice_clone.codec.decoder_streams import StatefulStreams, load_streams
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 

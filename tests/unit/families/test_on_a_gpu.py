@@ -23,7 +23,7 @@ from voice_clone import compute
 from voice_clone.autoregressive.steps import static_step
 from voice_clone.autoregressive.talker import MoreText
 from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.loading import load_code2wav
+from voice_clone.codec.code2wav import load_code2wav
 from voice_clone.families.fish_speech import decoder_stage as fish_decoder
 from voice_clone.families.fish_speech import encoder_stage as fish_encoder
 from voice_clone.families.fish_speech import talker_stage as fish_talker

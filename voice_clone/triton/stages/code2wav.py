@@ -23,8 +23,7 @@ from typing import Any
 
 from voice_clone import compute
 from voice_clone.codec.chunk import Chunk, Decoded, Reference
-from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.loading import load_code2wav
+from voice_clone.codec.code2wav import Code2Wav, load_code2wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.gpu_memory import memory_bounded_by
