@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.codec.native_chains import add_transformer, take, waveform_chain
-from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.codec.native_decoder import NativeWindowedDecoder, add_transformer, take, waveform_chain
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import ChainBuilder

@@ -8,8 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.codec.native_chains import add_convolution, add_linear, add_transformer, take, waveform_chain
-from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.codec.native_decoder import (
+    NativeWindowedDecoder,
+    add_convolution,
+    add_linear,
+    add_transformer,
+    take,
+    waveform_chain,
+)
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.rvq import DecoderCodebook, ResidualDecoder
 from voice_clone.native.codec.chain import Chain
