@@ -1,4 +1,4 @@
-"""One stream of frames: how it draws, how much text it has, and when it ends."""
+"""One stream of frames in the generator: how it draws, how much text it has, and when it ends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,32 @@ import numpy as np
 import numpy.typing as npt
 
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.repetition import Repetition
 from voice_clone.autoregressive.steps.rows import Piece, Row
 from voice_clone.autoregressive.talker import Prefix, TextFeed
 from voice_clone.lru_cache import Origin
+
+LONGEST_CYCLE = 8  # frames
+
+
+class Repetition:
+    """Notices a model that has read all its text and repeats itself.
+
+    It counts for how long codebook 0 of a stream, which carries what is said, has repeated a cycle of a few frames.
+    Silence and held sounds are cycles of one frame; stuck phrases are longer ones.
+    """
+
+    def __init__(self) -> None:
+        self._recent: list[int] = []  # newest last
+        self._runs = [0] * LONGEST_CYCLE  # frames in a row that equal the frame n + 1 before them
+
+    def add(self, code: int) -> int:
+        """Take the next frame's code; returns for how many frames the stream has repeated a cycle by now."""
+        for n in range(LONGEST_CYCLE):
+            repeats = n < len(self._recent) and self._recent[-1 - n] == code
+            self._runs[n] = self._runs[n] + 1 if repeats else 0
+        self._recent = [*self._recent[1 - LONGEST_CYCLE :], code]
+        return max(self._runs)
+
 
 Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
 """Why a stream of a generator ends.
