@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.first_code import FIRST, NEUTRAL, CodeRows, NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.code_head import FIRST, NEUTRAL, CodeRows, NativeFirstCode, TorchFirstCode
 from voice_clone.autoregressive.sampling import Filters
 from voice_clone.autoregressive.steps.rows import Row, RowTable
 

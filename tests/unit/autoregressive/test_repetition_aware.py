@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.first_code import (
+from voice_clone.autoregressive.code_head import (
     NEUTRAL,
     RECENT_CODES,
     CodeRows,

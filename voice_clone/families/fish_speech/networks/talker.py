@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import RECENT_CODES, RepetitionAwareFirstCode
+from voice_clone.autoregressive.code_head import RECENT_CODES, CodeHead, RepetitionAwareFirstCode
 from voice_clone.autoregressive.sampling import UNHEATED_KINDS, UnheatedSampler
 from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput

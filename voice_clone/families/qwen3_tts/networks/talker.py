@@ -20,8 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import TorchFirstCode
+from voice_clone.autoregressive.code_head import CodeHead, TorchFirstCode
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack, Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
