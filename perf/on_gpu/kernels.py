@@ -31,8 +31,8 @@ from perf.bench.families.family import Family, Networks
 from perf.on_gpu.kernel_account import Account, Counting
 from perf.on_gpu.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
+from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import Row
 from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
 from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.codec.open_streams import GraphedStreams, Graphs

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_head import Batch, MadeFrames
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames, RowTable
 from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.sampling import (
     KINDS,
@@ -30,7 +30,6 @@ from voice_clone.autoregressive.sampling import (
 )
 from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.steps.rows import RowTable
 from voice_clone.batching.source import PayloadForm
 from voice_clone.native.transformer.first_code import first_codes, repetition_aware_codes
 

@@ -17,9 +17,9 @@ from voice_clone.autoregressive.code_head import (
     NativeRepetitionAwareFirstCode,
     RepetitionAwareFirstCode,
 )
+from voice_clone.autoregressive.frame_head import Row, RowTable
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.sampling import Filters, UnheatedSampler, knobs
-from voice_clone.autoregressive.steps.rows import Row, RowTable
 from voice_clone.native.transformer.draw import draw_unheated
 
 CODES = 400

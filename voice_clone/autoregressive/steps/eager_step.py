@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from voice_clone.autoregressive.frame_head import Batch
+from voice_clone.autoregressive.frame_head import Batch, Made, Piece, Row, RowTable, Wait
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import Made, Piece, Row, RowTable, Wait
 
 
 class EagerStep:

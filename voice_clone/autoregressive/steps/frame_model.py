@@ -16,8 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_head import Batch, Variant
-from voice_clone.autoregressive.steps.rows import FIXED, LIVE, Row, RowTable
+from voice_clone.autoregressive.frame_head import FIXED, LIVE, Batch, Row, RowTable, Variant
 from voice_clone.autoregressive.talker import Talker
 
 

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 
+from voice_clone.autoregressive.frame_head import Piece
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import Piece
 from voice_clone.layers.graphs import GraphRunner, Step, Upload, powers_up_to, round_up
 
 LEAST_POSITIONS = 32  # that the smallest graph reads

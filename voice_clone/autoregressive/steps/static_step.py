@@ -16,9 +16,8 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_head import Batch, Variant
+from voice_clone.autoregressive.frame_head import FIXED, Batch, Made, Piece, Row, Variant, Wait
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import FIXED, Made, Piece, Row, Wait
 from voice_clone.autoregressive.steps.static_prefill import StaticPrefill
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
 
