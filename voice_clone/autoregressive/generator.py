@@ -24,9 +24,9 @@ import numpy.typing as npt
 import torch
 
 from voice_clone.autoregressive.prefixes import PromptPrefixes
+from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.steps.eager_step import EagerStep
 from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.static_step import StaticStep
 from voice_clone.autoregressive.stream import Stream
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
 from voice_clone.batching.source import Example, Frame

@@ -12,9 +12,9 @@ import torch
 
 from tests.support.graph_safety import Recorder
 from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.steps import static_step
-from voice_clone.autoregressive.steps.static_step import StaticStep
+from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import start_thread
 from voice_clone.batching.source import Frame

@@ -20,7 +20,7 @@ from tests.support.backend_double import backend_double
 from tests.support.factories import CheckpointFactory
 from tests.support.fish import make_fish
 from voice_clone import compute
-from voice_clone.autoregressive.steps import static_step
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText
 from voice_clone.codec.chunk import Chunk, Decoded
 from voice_clone.codec.code2wav import load_code2wav
