@@ -33,7 +33,7 @@ from perf.on_gpu.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.static_step import MOST_STREAMS, StaticStep
-from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.layers.graphs import GraphRunner
 

@@ -7,7 +7,7 @@ Shapes: B rows, C hidden size, W numbers of a frame, S sampling columns, D rando
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -19,29 +19,6 @@ from torch import Tensor
 
 from voice_clone.autoregressive.philox import Draws
 from voice_clone.batching.source import PayloadForm
-
-
-@dataclass(frozen=True, eq=False)
-class Made:
-    """What a step made, on the host.
-
-    Attributes:
-        payload: [B, W], of the dtype of the head's form.
-        ended, finite: bool [B], as of `MadeFrames`.
-    """
-
-    payload: npt.NDArray[Any]
-    ended: npt.NDArray[np.bool_]
-    finite: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, rows: npt.NDArray[Any], dtype: npt.DTypeLike) -> Made:
-        """`rows` [B, W + 2]: payload, whether it ended, whether it was finite."""
-        return cls(rows[:, :-2].astype(dtype), rows[:, -2] != 0, rows[:, -1] != 0)
-
-
-Wait = Callable[[], Made]
-"""Waits for a step that was begun."""
 
 LIVE, FRAME, POSITION, MAY_STOP = range(4)
 FIXED = 4  # columns of every head; those of its sampling follow, then the draws
@@ -68,31 +45,6 @@ class Row:
     frame: int
     position: int
     text: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Consecutive positions of the prompt of one stream.
-
-    Attributes:
-        slot: of its memory.
-        start: the first position.
-        embeds: [n, C].
-    """
-
-    slot: int
-    start: int
-    embeds: Tensor
-
-    @property
-    def end(self) -> int:
-        """Behind the last position."""
-        return self.start + len(self.embeds)
-
-    def cut(self, count: int) -> tuple[Piece, Piece]:
-        """The first `count` positions, and the others."""
-        first, rest = self.embeds[:count], self.embeds[count:]
-        return Piece(self.slot, self.start, first), Piece(self.slot, self.start + len(first), rest)
 
 
 class RowTable:

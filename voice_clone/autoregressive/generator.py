@@ -1,7 +1,7 @@
 """Many streams of frames from one talker. Knows nothing of queues or servers.
 
 Streams sit in slots. Every step advances any subset of them by one frame in one batch: in shapes that follow the live
-streams (eager_step.py), or in fixed shapes that CUDA graphs hold (static_step.py). With fixed shapes the memory of a
+streams (`EagerStep`), or in fixed shapes that CUDA graphs hold (`StaticStep`). With fixed shapes the memory of a
 stream may move to another slot, so that one late stream in a high slot does not keep a large batch; its caller does not
 see that.
 
@@ -25,8 +25,7 @@ import torch
 
 from voice_clone.autoregressive.prefixes import PromptPrefixes
 from voice_clone.autoregressive.static_step import StaticStep
-from voice_clone.autoregressive.steps.eager_step import EagerStep
-from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps import EagerStep, FrameModel
 from voice_clone.autoregressive.stream import Stream
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
 from voice_clone.batching.source import Example, Frame

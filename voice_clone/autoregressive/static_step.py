@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.frame_head import FIXED, Batch, Made, Piece, Row, Variant, Wait
-from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.frame_head import FIXED, Batch, Row, Variant
+from voice_clone.autoregressive.steps import FrameModel, Made, Piece, Wait
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
 
 LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads

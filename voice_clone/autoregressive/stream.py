@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from voice_clone.autoregressive.frame_head import Piece, Row
+from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.steps import Piece
 from voice_clone.autoregressive.talker import Prefix, TextFeed
 from voice_clone.lru_cache import Origin
 

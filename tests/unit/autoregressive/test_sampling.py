@@ -15,7 +15,7 @@ from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms
 from voice_clone.autoregressive.sampling import Filters, Sampler, finite_rows, knobs, penalise
-from voice_clone.autoregressive.steps.frame_model import FrameModel
+from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.talker import suppressed_ids
