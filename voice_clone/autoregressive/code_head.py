@@ -28,8 +28,8 @@ from voice_clone.autoregressive.sampling import (
     finite_rows,
     penalise,
 )
-from voice_clone.autoregressive.stack.decoder_stack import Stack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.protocol import Stack
 from voice_clone.batching.source import PayloadForm
 from voice_clone.native.transformer.first_code import first_codes, repetition_aware_codes
 

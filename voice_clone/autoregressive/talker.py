@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.frame_head import FrameHead
-from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.stack.protocol import Stack
 from voice_clone.lru_cache import Origin
 
 P = TypeVar("P")

@@ -24,8 +24,8 @@ from voice_clone.autoregressive.frame_head import Batch, MadeFrames
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.loading import load_generator
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput, TalkerRequest
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.codec.chunk import Primed, Reference

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -24,8 +24,8 @@ from perf.on_gpu.kernel_account import (
 from perf.on_gpu.kernels import chunk, frame, on_gpu
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.small_codec import SMALL
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.own_lengths import OwnSteps, Starts
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.attention import additive_mask
 

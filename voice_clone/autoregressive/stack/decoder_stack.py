@@ -6,129 +6,18 @@ Shapes: B streams, T positions, S positions read, C hidden size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
 from voice_clone.autoregressive.stack.line_cache import LineCache
 from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
 from voice_clone.layers.kept import KeptOnGpu
-
-
-class Stack(Protocol):
-    """What a talker or a code predictor runs on. It keeps no state: the key-value cache is the caller's."""
-
-    @property
-    def config(self) -> StackConfig:
-        """What is told of it."""
-
-    @property
-    def like(self) -> Tensor:
-        """A tensor of the dtype and on the device of hidden states."""
-
-    @property
-    def own_lengths(self) -> bool:
-        """Whether each stream reads its own positions alone in `decode_first`, and in `prefill_together` with `begins`.
-        Then `length` costs nothing.
-        """
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether no bit of a result depends on how many positions, or which other streams, are in the same call: the
-        same code then runs for all shapes.
-        """
-
-    def prepare(self, graphs: bool) -> None:
-        """Settle what depends on the machine, before anything else is called; `graphs`: CUDA graphs will hold steps."""
-
-    def new_cache(self, slots: int, max_length: int) -> KVCache:
-        """A key-value cache of `slots` streams of at most `max_length` positions."""
-
-    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
-        """As `new_cache`, for extensions alone."""
-
-    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
-        """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
-
-        Args:
-            embeds: [T, C].
-
-        Returns:
-            [C], the normed hidden state of the last position.
-        """
-
-    def decode(
-        self,
-        cache: KVCache,
-        slots: Sequence[int],
-        positions: Sequence[int],
-        embeds: Tensor,
-        seen: Sequence[int] | None = None,
-    ) -> Tensor:
-        """Advance B streams by one position each. May overwrite `embeds`.
-
-        Args:
-            slots: B different slots; an ascending run of neighbours is read without a copy.
-            positions: each stream's new position = the number of positions it has in the cache.
-            embeds: [B, C].
-            seen: how many positions each stream attends to, by itself; None: all attend together. A repeatable stack
-                lets each stream attend by itself in any case.
-
-        Returns:
-            [B, C], the normed hidden states.
-        """
-
-    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
-        """Advance the streams of slots 0..B-1 by one position each; reads no value, so a CUDA graph can hold it.
-
-        May overwrite `embeds`.
-
-        Args:
-            positions: int64 [B], each stream's new position; `length` or more where the result is not used.
-            embeds: [B, C].
-            length: the first `length` positions of the cache are read, as far as a stream's position allows.
-
-        Returns:
-            [B, C], the normed hidden states.
-        """
-
-    def prefill_together(
-        self,
-        cache: KVCache,
-        slots: Tensor,
-        owner: Tensor,
-        positions: Tensor,
-        embeds: Tensor,
-        length: int,
-        begins: Tensor | None = None,
-    ) -> Tensor:
-        """Run N positions of R streams; reads no value, so a CUDA graph can hold it.
-
-        Args:
-            slots: int64 [R]; the same one may come again where nothing is its owner's.
-            owner: int64 [N], the stream of each position, as its place in `slots`.
-            positions: int64 [N]; the earlier ones of a stream are in the cache or come in the same call. `length` or
-                more where the result is not used.
-            embeds: [N, C].
-            length: the first `length` positions of the cache are read, as far as a position allows.
-            begins: int64 [R + 1], where each stream's positions begin, if they are consecutive and one stream follows
-                the other; and the end, behind which is padding.
-
-        Returns:
-            [N, C], the normed hidden states.
-        """
-
-    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
-        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.
-
-        May overwrite x, whose numbers lie one after the other. The cache is a `new_frame_cache`.
-        """
 
 
 class DecoderStack(nn.Module):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.own_lengths import OwnLengths
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rotary import rotary_tables
 from voice_clone.autoregressive.stack.turns import turn_tables
 

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.turns import turn_tables
 from voice_clone.layers.kept import KeptOnGpu
 

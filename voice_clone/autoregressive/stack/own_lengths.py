@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 
 TRIED_POSITIONS = 80  # of the caches in which it is tried
 LARGEST_DIFFERENCE = 0.02  # results are around 1, and bf16 rounds them by 0.004

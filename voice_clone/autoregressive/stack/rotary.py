@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.layers.attention import apply_rotary, rotary_cos_sin
 
 

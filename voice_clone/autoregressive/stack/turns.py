@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.layers.attention import normalise, rotary_cos_sin
 from voice_clone.layers.graphs import to_device
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.code_head import RECENT_CODES, CodeHead, RepetitionAwareFirstCode
 from voice_clone.autoregressive.sampling import UNHEATED_KINDS, UnheatedSampler
-from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.stack.protocol import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
