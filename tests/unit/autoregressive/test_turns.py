@@ -11,8 +11,7 @@ from torch import Tensor
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
-from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rotary import rotary_tables, rotate
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, turn_in_place, turn_tables

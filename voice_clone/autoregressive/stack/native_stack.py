@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.native.aligned import empty, zeros
 from voice_clone.native.matrix.linear import Workspace
