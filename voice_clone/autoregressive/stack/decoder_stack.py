@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
-from voice_clone.autoregressive.stack.line_cache import LineCache
+from voice_clone.autoregressive.stack.kv_cache import KVCache, LineCache, Span, visible
 from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rotary import rotate
