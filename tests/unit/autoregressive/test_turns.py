@@ -13,8 +13,7 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
 from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.stack.rotary import rotary_tables, rotate
-from voice_clone.autoregressive.stack.turns import fold, norm_tables, turn_in_place, turn_tables
+from voice_clone.autoregressive.stack.rope import fold, norm_tables, rotary_tables, rotate, turn_in_place, turn_tables
 from voice_clone.layers.attention import normalise
 
 MORE: list[dict[str, Any]] = [{"num_attention_heads": 2}, {"num_attention_heads": 8}, {"num_key_value_heads": 1}]

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.kv_cache import KVCache, LineCache, Span, visible
 from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.stack.rotary import rotate
-from voice_clone.autoregressive.stack.turns import fold, norm_tables, turn_in_place, widen
+from voice_clone.autoregressive.stack.rope import fold, norm_tables, rotate, turn_in_place, widen
 from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.kept import KeptOnGpu

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.own_lengths import OwnLengths
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.stack.rotary import rotary_tables
-from voice_clone.autoregressive.stack.turns import turn_tables
+from voice_clone.autoregressive.stack.rope import rotary_tables, turn_tables
 from voice_clone.layers.kept import KeptOnGpu
 
 

@@ -1,10 +1,14 @@
-"""Queries and keys normed and turned within the memory of their projection, in three kernels. Used on a GPU.
+"""Rotary position embedding (Su et al. 2021) in the kinds that decoder stacks have.
 
-A pair of dimensions (a, b) turns to (cos a - sin b, sin a + cos b). So one product of all pairs with a table, and one
-sum, turn all heads at once. The table also has the weights of the norms of queries and keys. All is fp32 until the sum
-is rounded.
+The half-split kind is that of `voice_clone.layers.attention`: dimension i turns together with i + D/2. In the
+interleaved kind dimension 2i turns together with 2i + 1.
 
-The heads are seen as H/G + 1 rows of G heads each: a table has one entry for each row, the last one for the keys.
+On a CPU `rotate` turns queries and keys by tables of cosines and sines. On a GPU their norm and RoPE are applied in
+place on the output of the fused projection, in three kernels. A pair of dimensions (a, b) becomes
+(cos a - sin b, sin a + cos b). So one product of all pairs with a table, and one sum, turn all heads at once. The table
+also has the weights of the norms of queries and keys. All is fp32 until the sum is rounded. The heads are seen as
+H/G + 1 rows of G heads each: a table has one entry for each row, the last one for the keys.
+
 Shapes: T new positions, L layers, H query heads, G key-value heads, N = H/G + 1, D head dimension.
 """
 
@@ -16,8 +20,28 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.layers.attention import normalise, rotary_cos_sin
+from voice_clone.layers.attention import apply_rotary, normalise, rotary_cos_sin
 from voice_clone.layers.graphs import to_device
+
+
+def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of all positions, [positions, D], in the layout of the kind, of the dtype and device of `like`."""
+    places = torch.arange(positions, device=like.device)
+    cos, sin = rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype)
+    if config.rope == "interleaved":
+        half = config.head_dim // 2
+        cos, sin = cos[:, :half].repeat_interleave(2, dim=1), sin[:, half:].repeat_interleave(2, dim=1)
+        sin[:, ::2].neg_()
+    return cos.to(like.dtype), sin.to(like.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:
+    """Turn queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
+    if config.rope == "half":
+        return apply_rotary(x, cos, sin)
+    cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)
+    partners = x.reshape(*x.shape[:-1], -1, 2).flip(-1).reshape(x.shape)  # dimension 2i + 1 at 2i, and 2i at 2i + 1
+    return torch.addcmul(x * cos, partners, sin)
 
 
 def turn_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
