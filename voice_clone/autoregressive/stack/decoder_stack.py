@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.kv_cache import KVCache, LineCache, Span, visible
-from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import fold, norm_tables, rotate, turn_in_place, widen
+from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
 from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.kept import KeptOnGpu
@@ -196,7 +196,7 @@ class DecoderStack(nn.Module):
 
     def prepare(self, graphs: bool) -> None:
         """Set `own_lengths`, if graphs are used and attention over a stream's own length can be had on this device."""
-        self.own_lengths = graphs and reads_own_lengths(self.config, self.like)
+        self.own_lengths = graphs and varlen_works(self.config, self.like)
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)
@@ -248,7 +248,7 @@ class DecoderStack(nn.Module):
         batch, most = embeds.shape[0], cache.keys.shape[3]
         if (batch, most) not in self._starts:
             self._starts[batch, most] = Starts.of(batch, self.config, most, embeds.device)
-        own = OwnSteps.of(self._starts[batch, most], positions, length)
+        own = VarlenDecode.of(self._starts[batch, most], positions, length)
         span = Span(torch.arange(batch, device=embeds.device), positions, slice(0, batch), length, own=own)
         return self._run(embeds[:, None], self._turns(cache, positions[:, None]), None, cache, span)
 
@@ -265,7 +265,7 @@ class DecoderStack(nn.Module):
     ) -> Tensor:
         turns = self._turns(cache, positions[:, None])
         if self.own_lengths and begins is not None:
-            own = OwnPieces.of(begins, slots, positions, cache.of_layer(0))
+            own = VarlenPrefill.of(begins, slots, positions, cache.of_layer(0))
             span = Span(slots[owner], positions, slots, length, own=own)
             return self._run(embeds.clone()[:, None], turns, None, cache, span)
         heads = self.config.num_attention_heads // self.config.num_key_value_heads

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.own_lengths import OwnLengths
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import rotary_tables, turn_tables
+from voice_clone.autoregressive.stack.varlen_attention import VarlenAttention
 from voice_clone.layers.kept import KeptOnGpu
 
 
@@ -41,7 +41,7 @@ class Span:
     length: int
     each: Sequence[int] | None = None
     owner: tuple[Tensor, Tensor] | None = None
-    own: OwnLengths | None = None
+    own: VarlenAttention | None = None
 
 
 class KVCache:
