@@ -133,6 +133,8 @@ class StaticStep:
         prefill_chunk: positions of prompts that are read at once.
     """
 
+    ahead = True  # a step may be begun before the host has seen what the one before made
+
     def __init__(self, model: FrameModel, runner: GraphRunner, deterministic: bool, prefill_chunk: int) -> None:
         self._model = model
         self._runner = runner

@@ -152,9 +152,18 @@ class EagerStep:
             neighbour changes a bit.
     """
 
+    ahead = False  # a step waits for its frames
+
     def __init__(self, model: FrameModel, deterministic: bool) -> None:
         self._model = model
         self._deterministic = deterministic
+
+    def prepare(self) -> None:
+        """Nothing: shapes are not known before."""
+
+    def size(self, slots: int) -> int:
+        """Rows among which streams need not move: those of all slots, because a step computes live ones alone."""
+        return self._model.slots
 
     @property
     def prompts_at_once(self) -> int:
