@@ -18,7 +18,7 @@ from perf.bench.engine import Ours
 from perf.bench.families import FAMILIES
 from perf.bench.spent import MEASURES, Spent
 from perf.on_gpu import equality
-from voice_clone.autoregressive.loading import stream_bytes
+from voice_clone.autoregressive.generator import stream_bytes
 
 CPU_FRAMES = 12  # of each stream, against a CPU
 PATIENCE = 8.0  # seconds, after which an engine gets no further run of so many streams
