@@ -80,7 +80,7 @@ class Ours(Generic[F]):
             self.runners = [GraphRunner.on(talker.stack.like.device) for _ in range(2)]
             self._fixed = Generator(talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()
-            if self.model.decoder.padded:
+            if self.model.decoder.ragged is not None:
                 graphs = Graphs(self.runners[1], slots, family.chunk_frames)
         decoding = StatefulStreams(self.model.decoder, self.model.form, graphs=graphs)
         self.code2wav = Code2Wav(decoding, self.model.form)

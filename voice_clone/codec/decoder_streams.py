@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone import compute
 from voice_clone.codec.chunk import Primed, Reference
-from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, PaddedDecoder, StreamDecoder, VoiceDecoder
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, OpenStreams, SeparateStreams, try_out
 from voice_clone.errors import InvalidArgument
 from voice_clone.gpu_memory import memory_bounded_by
@@ -154,7 +154,7 @@ class StatefulStreams:
     Args:
         decoder: on any engine.
         form: of the frames that it takes.
-        graphs: the steps by which it decodes, if it is a `PaddedDecoder`; None: eagerly.
+        graphs: the steps by which it decodes, if it is a `RaggedDecoder`; None: eagerly.
         max_state_bytes: memory for the states of open streams; bounds how many can be open.
         primed_bytes, primed_seconds: bounds of the cached states after references; see `PrimedStates`.
         clock: seconds, monotonic.
@@ -177,8 +177,8 @@ class StatefulStreams:
         self.stream_bytes = self._fresh.nbytes
         self.max_streams = max(1, max_state_bytes // self.stream_bytes)
         self._states: OpenStreams = SeparateStreams(decoder, form)
-        if graphs is not None:
-            self._states = GraphedStreams(cast(PaddedDecoder, decoder), form, graphs, self.max_streams)
+        if graphs is not None and decoder.ragged is not None:
+            self._states = GraphedStreams(decoder.ragged, form, graphs, self.max_streams)
         self._primed = PrimedStates(primed_bytes, primed_seconds, clock)
 
     @property
@@ -264,7 +264,7 @@ class StatefulStreams:
         """As of `DecoderStreams`."""
         if not self._form.look_ahead:
             return np.zeros(0, np.float32)
-        rest = cast(LookAheadDecoder, self._decoder).flush(self._states.state(stream))
+        rest = self._decoder.flush(self._states.state(stream))
         samples: NDArray[np.float32] = rest[0].float().cpu().numpy()
         return samples
 
@@ -276,7 +276,7 @@ class StatefulStreams:
         """The state of one stream after a reference."""
         state = self._fresh.fork()
         if self._form.needs_voice:
-            cast(VoiceDecoder, self._decoder).condition(state, reference.voice)
+            self._decoder.condition(state, reference.voice)
         return self._prime(reference.context, state) if len(reference.context) else state
 
     def _prime(self, context: NDArray[Any], state: StreamState) -> StreamState:
@@ -287,7 +287,7 @@ class StatefulStreams:
 def load_streams(
     settings: Settings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
 ) -> StatefulStreams:
-    """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `PaddedDecoder`.
+    """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `RaggedDecoder`.
 
     Args:
         settings: cuda_graphs, max_state_bytes, max_decode_batch, primed_bytes, primed_seconds.
@@ -295,7 +295,7 @@ def load_streams(
         chunk_frames: of a stream's chunks.
     """
     graphs = None
-    if decoder.padded and compute.wants_graphs(settings):
+    if decoder.ragged is not None and compute.wants_graphs(settings):
         graphs = Graphs(GraphRunner.on(decoder.device), compute.max_decode_batch(settings), chunk_frames)
     with memory_bounded_by("max_state_bytes"):
         return StatefulStreams(

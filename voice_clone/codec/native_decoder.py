@@ -5,11 +5,12 @@ Its parts become chains; their weights are taken from the modules one by one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
 
+from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.convnext import ConvNeXtBlock
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
@@ -120,7 +121,7 @@ def _activation(module: nn.Module | None) -> SnakeActivation | None:
     return SnakeActivation(*module.factors)
 
 
-class NativeWindowedDecoder(ABC):
+class NativeWindowedDecoder(StreamDecoder):
     """As `WindowedDecoder`, as far as streams need it; fp32.
 
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
@@ -129,7 +130,6 @@ class NativeWindowedDecoder(ABC):
         latent, waveform: the chains; `memory`: as of `WindowedDecoder`.
     """
 
-    padded = False
     any_shape = True
 
     def __init__(self, latent: Chain, waveform: Chain, memory: int) -> None:

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from voice_clone.codec.decoder import CodecFormat, PaddedDecoder, StreamDecoder
+from voice_clone.codec.decoder import CodecFormat, RaggedDecoder, StreamDecoder
 from voice_clone.gpu_memory import lacked_memory
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
 from voice_clone.layers.streaming import StreamState
@@ -140,7 +140,7 @@ class GraphedStreams:
 
     unequal = True
 
-    def __init__(self, decoder: PaddedDecoder, form: CodecFormat, graphs: Graphs, most: int) -> None:
+    def __init__(self, decoder: RaggedDecoder, form: CodecFormat, graphs: Graphs, most: int) -> None:
         self._decoder = decoder
         self._form = form
         self._runner = graphs.runner

@@ -7,25 +7,25 @@ at once, and the work depends on the new frames alone.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from voice_clone.codec.decoder import RaggedDecoder
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass, StreamingModule, StreamState, streaming_slots
 
 
-class WindowedDecoder(nn.Module, ABC):
-    """A `voice_clone.codec.decoder.StreamDecoder` in torch, as far as all of its build share it.
+class WindowedDecoder(nn.Module, RaggedDecoder):
+    """A `RaggedDecoder` in torch, as far as all of its build share it.
 
     Attributes:
         upsample: `Upsample`s, from the rate of frames on.
         decoder: a `vocoder`, behind them.
     """
 
-    padded = True  # a `PaddedDecoder`
     any_shape = False
 
     upsample: nn.ModuleList
