@@ -88,9 +88,9 @@ class Code2Wav:
         return self._decoding.forget(voices)
 
     @property
-    def takes_unequal(self) -> bool:
+    def supports_ragged_batches(self) -> bool:
         """Whether the chunks of a batch may differ in their frames."""
-        return self._decoding.unequal
+        return self._decoding.supports_ragged_batches
 
     def is_open(self, stream_id: str) -> bool:
         """Whether a stream has a state."""
@@ -100,7 +100,7 @@ class Code2Wav:
         """The samples of one chunk each of different streams, in one batch.
 
         Args:
-            chunks: of distinct streams, without a failure, and of the same number of frames unless `takes_unequal`.
+            chunks: of distinct streams, without a failure, and of the same number of frames unless `supports_ragged_batches`.
 
         Returns: for each chunk its samples or its error; no chunk's error touches another stream.
             InvalidArgument: a code, a shape or the index is wrong. It opens no stream and leaves an open one as it is.

@@ -104,7 +104,7 @@ class DecoderStreams(Protocol):
         """Memory of what is cached of references."""
 
     @property
-    def unequal(self) -> bool:
+    def supports_ragged_batches(self) -> bool:
         """Whether the streams of a batch may move on by different numbers of frames."""
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
@@ -187,9 +187,9 @@ class StatefulStreams:
         return self._primed.nbytes
 
     @property
-    def unequal(self) -> bool:
+    def supports_ragged_batches(self) -> bool:
         """As of `DecoderStreams`."""
-        return self._states.unequal
+        return self._states.supports_ragged_batches
 
     def forget(self, voices: Collection[str]) -> Kept:
         """As of `DecoderStreams`."""

@@ -38,7 +38,7 @@ class OpenStreams(Protocol):
     """The states of all open streams, which have numbers. For one thread."""
 
     @property
-    def unequal(self) -> bool:
+    def supports_ragged_batches(self) -> bool:
         """Whether the streams of a batch may move on by different numbers of frames."""
 
     def prepare(self) -> None:
@@ -80,7 +80,7 @@ class SeparateStreams:
         form: of its frames.
     """
 
-    unequal = False
+    supports_ragged_batches = False
 
     def __init__(self, decoder: StreamDecoder, form: CodecFormat) -> None:
         self._decoder = decoder
@@ -138,7 +138,7 @@ class GraphedStreams:
         most: streams that may be open. Memory is taken for all of them, and for the rows that a batch writes to.
     """
 
-    unequal = True
+    supports_ragged_batches = True
 
     def __init__(self, decoder: RaggedDecoder, form: CodecFormat, graphs: Graphs, most: int) -> None:
         self._decoder = decoder

@@ -113,15 +113,15 @@ class ChunkQueue:
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
         self._chunks += 1
 
-    def take(self, count: int, unequal: bool = False) -> list[Entry]:
+    def take(self, count: int, ragged: bool = False) -> list[Entry]:
         """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first.
 
         Args:
-            unequal: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
+            ragged: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
         """
         heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
         most = heads[0].frames if heads else 0
-        batch = [entry for entry in heads if entry.frames == most or (unequal and entry.frames < most)][:count]
+        batch = [entry for entry in heads if entry.frames == most or (ragged and entry.frames < most)][:count]
         for entry in batch:
             entries = self._waiting[entry.chunk.stream_id]
             entries.popleft()
@@ -278,7 +278,7 @@ class Code2WavWorker:
                 self._changed.wait(SWEEP_SECONDS)
             if self._closing and not (self._waiting or self._abandoned):
                 return None
-            return self._waiting.take(self._max_batch, self._code2wav.takes_unequal)
+            return self._waiting.take(self._max_batch, self._code2wav.supports_ragged_batches)
 
     def _drop_abandoned(self) -> None:
         """Drop the streams whose clients have left."""

@@ -267,7 +267,7 @@ def load_talker(settings: Settings) -> MurmurTalkerStage:
 class HoldBackStreams:
     """`DecoderStreams`: each number of a frame is heard ten times, in the level of the voice; the end fades out."""
 
-    unequal = True
+    supports_ragged_batches = True
     max_streams = 64
     stream_bytes = 4 * HELD
     primed_bytes = 0

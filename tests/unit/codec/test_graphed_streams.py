@@ -180,7 +180,7 @@ def test_one_step_for_a_batch_of_unequal_chunks(decoder: CodecDecoder) -> None:
     codes = [random_codes(7, seed) for seed in range(4)]
     chunks = [Chunk(str(row), 0, codes[row][:length], NO_CODES, final=False) for row, length in enumerate((7, 1, 4, 0))]
     decoded = code2wav.decode(chunks)
-    assert code2wav.takes_unequal and sum(capture.replays) == 1
+    assert code2wav.supports_ragged_batches and sum(capture.replays) == 1
     for row, (chunk, outcome) in enumerate(zip(chunks, decoded, strict=True)):
         assert isinstance(outcome, Decoded) and len(outcome.waveform) == len(chunk.payload) * SAMPLES
         if len(chunk.payload):
