@@ -19,7 +19,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.scheduler import Steps
 from voice_clone.batching.source import Frame
-from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.open_streams import Graphs
@@ -147,7 +147,7 @@ class Ours(Generic[F]):
 
     def _decode(self, index: int, rows: list[Codes], context: Codes | None = None) -> list[npt.NDArray[np.float32]]:
         before = rows[0][:0] if context is None else context
-        chunks = [Chunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
+        chunks = [CodecChunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
         waveforms = []
         for decoded in self.code2wav.decode(chunks):
             if not isinstance(decoded, Decoded):

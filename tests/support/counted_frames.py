@@ -10,7 +10,7 @@ import numpy as np
 
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.source import Frame, PayloadForm
-from voice_clone.batching.stream import Chunk
+from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import InvalidArgument
 
 WAIT = 10.0
@@ -128,7 +128,7 @@ class Collector:
     """A sink that keeps what it gets; `hold` makes it slow, `break_at` makes a chunk fail."""
 
     def __init__(self, break_at: int | None = None) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[FrameChunk] = []
         self.error: BaseException | None = None
         self.ended = threading.Event()
         self.hold = threading.Event()
@@ -136,7 +136,7 @@ class Collector:
         self.left = False
         self.break_at = break_at
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         assert not self.ended.is_set()
         assert self.hold.wait(WAIT)
         if chunk.index == self.break_at:

@@ -48,7 +48,7 @@ is granted, and has missed its end. `runaway`: its text is read and it repeats i
 
 
 @dataclass
-class Stream:
+class GenerationState:
     """A stream's state in the generator."""
 
     place: int  # the slot of its memory

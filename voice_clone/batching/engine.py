@@ -19,7 +19,7 @@ from voice_clone.batching.outbox import Levels, Outbox
 from voice_clone.batching.scheduler import Prompts, Steps, seconds_to_wait, take_waiting
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
-from voice_clone.batching.stream import MAX_UNSENT, Chunk, Sink, Stream, View
+from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.lost_gpu import end_if_fatal, log_failure
 
@@ -265,7 +265,7 @@ class Engine(Generic[R]):
             with self._changed:
                 self._changed.wait_for(lambda: not any(s.unsent and not s.stopped for s in begun), HAND_OVER)
 
-    def _send(self, stream: Stream[R], chunk: Chunk) -> None:
+    def _send(self, stream: Stream[R], chunk: FrameChunk) -> None:
         with self._changed:
             stream.unsent += 1
         self._outbox.put(stream, chunk)

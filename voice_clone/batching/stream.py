@@ -57,7 +57,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class FrameChunk:
     """Consecutive frames of a stream. The last chunk has a finish reason and may be empty."""
 
     index: int
@@ -80,7 +80,7 @@ class View:
 class Sink(Protocol):
     """Where a stream's chunks go. Called from one thread, in order; nothing follows a last chunk or a failure."""
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         """Take the next chunk."""
 
     def fail(self, error: BaseException) -> None:
@@ -143,7 +143,7 @@ class Stream(Generic[R]):
             return DeadlineExceeded("the speech was not done before its deadline; allow more time or ask for less")
         return None
 
-    def add(self, frame: Frame) -> list[Chunk]:
+    def add(self, frame: Frame) -> list[FrameChunk]:
         """Take a frame or a run of frames; returns the chunks that it completes.
 
         A chunk is complete when it has as many frames as the schedule says, when the stream's last frame is in it, or
@@ -213,11 +213,11 @@ class Stream(Generic[R]):
             return bool(self.unread) or self.unsent < MAX_UNSENT
         return (at := self.flush_at) is not None and at <= now and self.unsent < MAX_UNSENT
 
-    def flush(self) -> Chunk:
+    def flush(self) -> FrameChunk:
         """The chunk as far as it is."""
         return self._chunk(self.clock(), len(self.pending), None)
 
-    def _chunk(self, now: float, frames: int, finish: str | None) -> Chunk:
+    def _chunk(self, now: float, frames: int, finish: str | None) -> FrameChunk:
         """Of the first pending frames, so many."""
         self._playback.add(frames, now)
         waited = self._waited(now)
@@ -226,7 +226,7 @@ class Stream(Generic[R]):
         self.last_chunk, self._waited_before = now, waited
         payload = self.form.join(self.pending[:frames])
         self.sent += frames
-        chunk = Chunk(self.chunks, payload, self.sent, finish, self.prompt_positions, self.timing(now))
+        chunk = FrameChunk(self.chunks, payload, self.sent, finish, self.prompt_positions, self.timing(now))
         self.pending = self.pending[frames:]
         self.chunks += 1
         return chunk

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone import compute
-from voice_clone.codec.chunk import Chunk, Decoded, Primed, Reference
+from voice_clone.codec.chunk import CodecChunk, Decoded, Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import DecoderStreams
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
@@ -96,11 +96,12 @@ class Code2Wav:
         """Whether a stream has a state."""
         return stream_id in self._streams
 
-    def decode(self, chunks: Sequence[Chunk]) -> list[Decoded | VoiceCloneError]:
+    def decode(self, chunks: Sequence[CodecChunk]) -> list[Decoded | VoiceCloneError]:
         """The samples of one chunk each of different streams, in one batch.
 
         Args:
-            chunks: of distinct streams, without a failure, and of the same number of frames unless `supports_ragged_batches`.
+            chunks: of distinct streams, without a failure; of the same number of frames, unless
+                `supports_ragged_batches`.
 
         Returns: for each chunk its samples or its error; no chunk's error touches another stream.
             InvalidArgument: a code, a shape or the index is wrong. It opens no stream and leaves an open one as it is.
@@ -109,7 +110,7 @@ class Code2Wav:
         """
         began = time.monotonic()
         outcomes: dict[str, Decoded | VoiceCloneError] = {}
-        ready: list[tuple[Chunk, _Stream]] = []
+        ready: list[tuple[CodecChunk, _Stream]] = []
         for chunk in chunks:
             try:
                 ready.append((chunk, self._stream(chunk)))
@@ -170,7 +171,7 @@ class Code2Wav:
         short = (each for each in references if len(each.context) <= self._max_chunk_frames)
         return self._decoding.restore(short, seconds)
 
-    def _stream(self, chunk: Chunk) -> _Stream:
+    def _stream(self, chunk: CodecChunk) -> _Stream:
         """The stream that a chunk belongs to, opened by its first one."""
         self._check(chunk.payload, "codes")
         self._check(chunk.context, "context_codes")

@@ -32,7 +32,7 @@ from typing import Literal, Protocol
 
 from voice_clone.batching.engine import Work, start_thread
 from voice_clone.batching.stream import Playback
-from voice_clone.codec.chunk import Chunk, Decoded, Reference
+from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.errors import (
     Cancelled,
@@ -75,7 +75,7 @@ class Ticket(Protocol):
 class Entry:
     """A chunk that waits."""
 
-    chunk: Chunk
+    chunk: CodecChunk
     ticket: Ticket
 
     @property
@@ -224,7 +224,7 @@ class Code2WavWorker:
         self._changed = threading.Condition()
         self._thread = start_thread("code2wav", self._run, warm_up)
 
-    def submit(self, chunk: Chunk, ticket: Ticket) -> None:
+    def submit(self, chunk: CodecChunk, ticket: Ticket) -> None:
         """Queue a chunk; returns at once."""
         with self._changed:
             if len(self._waiting) >= self._max_queue:

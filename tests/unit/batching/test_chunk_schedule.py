@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from voice_clone.batching.source import Frame, PayloadForm
-from voice_clone.batching.stream import Chunk, Sink, Stream
+from voice_clone.batching.stream import FrameChunk, Sink, Stream
 
 FRAME_SECONDS = 0.08
 RAMP = (1, 2, 4, 8, 12)
 
 
 class Nowhere:
-    def chunk(self, chunk: Chunk) -> None: ...
+    def chunk(self, chunk: FrameChunk) -> None: ...
 
     def fail(self, error: BaseException) -> None: ...
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
 from voice_clone.batching.engine import MAX_UNSENT, Engine
-from voice_clone.batching.stream import Chunk
+from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded
 
 
@@ -20,7 +20,7 @@ def test_a_first_chunk_is_sent_before_the_next_frame(monkeypatch: pytest.MonkeyP
     source = Counter(slots=1)
 
     class Slow(Collector):
-        def chunk(self, chunk: Chunk) -> None:
+        def chunk(self, chunk: FrameChunk) -> None:
             time.sleep(0.02)
             source.log.append(("sent", 100, chunk.index))
             super().chunk(chunk)

@@ -15,7 +15,7 @@ from voice_clone.batching import engine as engine_module
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.scheduler import MAX_STARTS, PATIENCE, take_waiting
 from voice_clone.batching.source import Frame, PayloadForm
-from voice_clone.batching.stream import Chunk, Stream
+from voice_clone.batching.stream import FrameChunk, Stream
 
 FRAME_SECONDS = 0.08
 WAIT = 10.0
@@ -23,10 +23,10 @@ WAIT = 10.0
 
 @dataclass
 class Listener:
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[FrameChunk] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         self.chunks.append(chunk)
         if chunk.finish is not None:
             self.ended.set()

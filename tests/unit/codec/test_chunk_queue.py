@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from voice_clone.codec.chunk import Chunk
+from voice_clone.codec.chunk import CodecChunk
 from voice_clone.codec.worker import ChunkQueue, Entry
 
 NO_TICKET = cast(Any, None)
@@ -15,7 +15,7 @@ NO_TICKET = cast(Any, None)
 
 def entry(stream: str, index: int, frames: int, arrived: float) -> Entry:
     payload = np.zeros((frames, 2), np.int32)
-    return Entry(Chunk(stream, index, payload, payload[:0], final=False, arrived=arrived), NO_TICKET)
+    return Entry(CodecChunk(stream, index, payload, payload[:0], final=False, arrived=arrived), NO_TICKET)
 
 
 @pytest.mark.parametrize(
