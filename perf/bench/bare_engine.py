@@ -17,7 +17,7 @@ from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.stream import FrameChunk
-from voice_clone.codec.chunk import Decoded
+from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.worker import Code2WavWorker, Report

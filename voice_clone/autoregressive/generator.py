@@ -24,10 +24,10 @@ import numpy.typing as npt
 import torch
 
 from voice_clone import compute
+from voice_clone.autoregressive.generation_state import GenerationState
 from voice_clone.autoregressive.prefixes import PromptPrefixes
 from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.steps import EagerStep, FrameModel
-from voice_clone.autoregressive.stream import Stream
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
 from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
@@ -87,7 +87,7 @@ class Generator(Generic[P]):
         self.payload = talker.head.form
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, GenerationState] = {}
         self._model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
         repeatable = talker.stack.repeatable or runner is not None
         self.prefixes = PromptPrefixes(self._model.cache, prefix_bytes if repeatable else 0)
@@ -190,7 +190,7 @@ class Generator(Generic[P]):
         stream.limit, stream.endless = "budget" if request.budgeted else "length", request.endless
         return stream.unread
 
-    def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> Stream:
+    def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> GenerationState:
         """A stream whose draws are not known yet. Nothing is changed if this raises."""
         if slot in self._streams or not 0 <= slot < self.slots:
             raise ValueError(f"slot {slot} is taken or none of 0..{self.slots - 1}")
@@ -209,7 +209,9 @@ class Generator(Generic[P]):
         talker.head.clear(self._model.memory, place)
         prefix = talker.prefix(prompt)
         known = self.prefixes.read(prefix, place, origin)
-        stream = Stream(place, prefix, text, talker.head.neutral, talker.head.new_draws(0), max_frames, origin, known)
+        stream = GenerationState(
+            place, prefix, text, talker.head.neutral, talker.head.new_draws(0), max_frames, origin, known
+        )
         self._streams[slot] = stream
         return stream
 
@@ -313,7 +315,7 @@ class Generator(Generic[P]):
                 self._model.move(stream.place, place, stream.written)
                 stream.place = place
 
-    def _frame(self, stream: Stream, payload: npt.NDArray[Any], ended: bool, finite: bool) -> Frame | None:
+    def _frame(self, stream: GenerationState, payload: npt.NDArray[Any], ended: bool, finite: bool) -> Frame | None:
         if stream.finish:  # a step before this one has ended it
             return None
         stream.seen += 1
@@ -332,7 +334,7 @@ class Generator(Generic[P]):
             stream.finish = "runaway"
         return Frame(payload, stream.finish)
 
-    def _is_runaway(self, stream: Stream, payload: npt.NDArray[Any]) -> bool:
+    def _is_runaway(self, stream: GenerationState, payload: npt.NDArray[Any]) -> bool:
         """Only of codes: numbers of other kinds never come again exactly."""
         if (
             stream.endless

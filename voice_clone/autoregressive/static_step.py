@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.frame_head import FIXED, Batch, Row, Variant
-from voice_clone.autoregressive.steps import FrameModel, Made, Piece, Wait
+from voice_clone.autoregressive.steps import FrameModel, PromptPiece, StepResult, WaitForStep
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
 
 LEAST_LENGTH = 256  # positions that the shortest graph of the talker reads
@@ -68,11 +68,11 @@ class StaticPrefill:
                 for count in reversed(self._counts):
                     self._runner.prepare(*self._read(count, streams, length))
 
-    def run(self, pieces: Sequence[Piece]) -> None:
+    def run(self, pieces: Sequence[PromptPiece]) -> None:
         """Read pieces of different slots. If this raises, it may be tried again."""
         left = list(pieces)
         while left:
-            taken: list[Piece] = []
+            taken: list[PromptPiece] = []
             room = self._counts[-1]
             while left and room and len(taken) < self.prompts_at_once:
                 first, rest = left[0].cut(room)
@@ -81,7 +81,7 @@ class StaticPrefill:
                 left[:1] = [rest] if len(rest.embeds) else []
             self._run(taken)
 
-    def _run(self, pieces: Sequence[Piece]) -> None:
+    def _run(self, pieces: Sequence[PromptPiece]) -> None:
         total = sum(len(piece.embeds) for piece in pieces)
         count, streams = round_up(total, self._counts), round_up(len(pieces), self._streams)
         length = round_up(max(piece.end for piece in pieces), self._lengths)
@@ -89,7 +89,7 @@ class StaticPrefill:
         torch.cat([piece.embeds for piece in pieces], out=self._embeds[:total])
         self._runner.run(*self._read(count, streams, length))
 
-    def _send(self, pieces: Sequence[Piece]) -> None:
+    def _send(self, pieces: Sequence[PromptPiece]) -> None:
         """Send each position's place and stream, each stream's slot and last position, and where each begins.
 
         Surplus positions write at the idle position. Surplus streams repeat the first one, and have no positions.
@@ -169,7 +169,7 @@ class StaticStep:
         """The most prompts of which one step reads pieces."""
         return self._prefill.prompts_at_once
 
-    def read(self, pieces: Sequence[Piece]) -> None:
+    def read(self, pieces: Sequence[PromptPiece]) -> None:
         """Read pieces of the prompts of different slots. If this raises, it may be tried again."""
         self._prefill.run(pieces)
 
@@ -177,7 +177,7 @@ class StaticStep:
         """Rows of a step of streams in the first so many slots."""
         return round_up(slots, self._batches)
 
-    def begin(self, rows: Sequence[Row]) -> Wait:
+    def begin(self, rows: Sequence[Row]) -> WaitForStep:
         """Of rows of different slots, in their order. If this raises, it may be tried again."""
         slots = [row.slot for row in rows]
         batch = self.size(max(slots) + 1)
@@ -193,7 +193,7 @@ class StaticStep:
         needed, head = self._model.variant(table), self._model.talker.head
         self._runner.run(*self._make(batch, next(variant for variant in head.variants if variant.covers(needed))))
         wait = self._made.start(batch)
-        return lambda: Made.of(wait()[slots], head.form.dtype)
+        return lambda: StepResult.of(wait()[slots], head.form.dtype)
 
     def _batch(self, rows: int) -> Batch:
         """The first slots."""

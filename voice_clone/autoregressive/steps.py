@@ -22,7 +22,7 @@ from voice_clone.autoregressive.talker import Talker
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class StepResult:
     """What a step made, on the host.
 
     Attributes:
@@ -35,17 +35,17 @@ class Made:
     finite: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rows: npt.NDArray[Any], dtype: npt.DTypeLike) -> Made:
+    def of(cls, rows: npt.NDArray[Any], dtype: npt.DTypeLike) -> StepResult:
         """`rows` [B, W + 2]: payload, whether it ended, whether it was finite."""
         return cls(rows[:, :-2].astype(dtype), rows[:, -2] != 0, rows[:, -1] != 0)
 
 
-Wait = Callable[[], Made]
+WaitForStep = Callable[[], StepResult]
 """Waits for a step that was begun."""
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class PromptPiece:
     """Consecutive positions of the prompt of one stream.
 
     Attributes:
@@ -63,10 +63,10 @@ class Piece:
         """Behind the last position."""
         return self.start + len(self.embeds)
 
-    def cut(self, count: int) -> tuple[Piece, Piece]:
+    def cut(self, count: int) -> tuple[PromptPiece, PromptPiece]:
         """The first `count` positions, and the others."""
         first, rest = self.embeds[:count], self.embeds[count:]
-        return Piece(self.slot, self.start, first), Piece(self.slot, self.start + len(first), rest)
+        return PromptPiece(self.slot, self.start, first), PromptPiece(self.slot, self.start + len(first), rest)
 
 
 class FrameModel:
@@ -170,13 +170,13 @@ class EagerStep:
         """Any number: each is read by itself, and only the positions take time."""
         return self._model.slots
 
-    def read(self, pieces: Sequence[Piece]) -> None:
+    def read(self, pieces: Sequence[PromptPiece]) -> None:
         """Read pieces of the prompts of different slots, each by itself. If this raises, it may be tried again."""
         model = self._model
         for piece in pieces:
             model.hidden[piece.slot] = model.talker.stack.prefill(model.cache, piece.slot, piece.embeds, piece.start)
 
-    def begin(self, rows: Sequence[Row]) -> Wait:
+    def begin(self, rows: Sequence[Row]) -> WaitForStep:
         """Of rows of different slots, in their order. If this raises, it may be tried again."""
         batch: list[Row | None] = [*sorted(rows, key=lambda row: row.slot)]
         if self._deterministic:
@@ -192,7 +192,7 @@ class EagerStep:
         made = Batch(torch.tensor(slots, device=model.device), table, fixed=self._deterministic)
         model.make(made, model.variant(packed), out)
         rows_made = out.cpu().numpy()[[slots.index(row.slot) for row in rows]]  # the one wait of a step
-        result = Made.of(rows_made, head.form.dtype)
+        result = StepResult.of(rows_made, head.form.dtype)
         return lambda: result
 
     def _advance(self, batch: Sequence[Row | None], slots: Sequence[int], table: RowTable) -> None:

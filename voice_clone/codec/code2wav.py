@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Stream:
+class _OpenStream:
     number: int  # among the `DecoderStreams`
     primed: Primed
     next_index: int = 0
@@ -61,7 +61,7 @@ class Code2Wav:
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _OpenStream] = {}
 
     @property
     def max_streams(self) -> int:
@@ -110,7 +110,7 @@ class Code2Wav:
         """
         began = time.monotonic()
         outcomes: dict[str, Decoded | VoiceCloneError] = {}
-        ready: list[tuple[CodecChunk, _Stream]] = []
+        ready: list[tuple[CodecChunk, _OpenStream]] = []
         for chunk in chunks:
             try:
                 ready.append((chunk, self._stream(chunk)))
@@ -171,7 +171,7 @@ class Code2Wav:
         short = (each for each in references if len(each.context) <= self._max_chunk_frames)
         return self._decoding.restore(short, seconds)
 
-    def _stream(self, chunk: CodecChunk) -> _Stream:
+    def _stream(self, chunk: CodecChunk) -> _OpenStream:
         """The stream that a chunk belongs to, opened by its first one."""
         self._check(chunk.payload, "codes")
         self._check(chunk.context, "context_codes")
@@ -186,12 +186,12 @@ class Code2Wav:
             if len(self._streams) >= self.max_streams:
                 raise Overloaded(f"{self.max_streams} streams are open already; try again later")
             opened = self._decoding.open(chunk.reference)
-            stream = self._streams[chunk.stream_id] = _Stream(*opened, used=self._clock(), began=chunk.arrived)
+            stream = self._streams[chunk.stream_id] = _OpenStream(*opened, used=self._clock(), began=chunk.arrived)
         elif chunk.index != stream.next_index:
             raise InvalidArgument(f"chunk {chunk.index} of this stream came where chunk {stream.next_index} was due")
         return stream
 
-    def _flushed(self, stream: _Stream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
+    def _flushed(self, stream: _OpenStream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
         """A last chunk's samples and those that the decoder still has."""
         try:
             rest = self._decoding.flush(stream.number)
@@ -203,7 +203,7 @@ class Code2Wav:
         return np.concatenate([waveform, rest]) if np.isfinite(rest).all() else _bad()
 
     def _waveforms(
-        self, frames: Sequence[NDArray[Any]], streams: Sequence[_Stream]
+        self, frames: Sequence[NDArray[Any]], streams: Sequence[_OpenStream]
     ) -> list[NDArray[np.float32] | VoiceCloneError]:
         """Decode one batch and move its streams on; if the batch fails, decode its streams one by one."""
         if not any(each.size for each in frames):

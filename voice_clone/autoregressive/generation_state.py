@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.steps import Piece
+from voice_clone.autoregressive.steps import PromptPiece
 from voice_clone.autoregressive.talker import Prefix, TextFeed
 from voice_clone.lru_cache import Origin
 
@@ -87,9 +87,9 @@ class GenerationState:
         """Whether all that it has written is known to be finite."""
         return 0 < self.seen == self.begun and self.finish != "error"
 
-    def piece(self, count: int) -> Piece:
+    def piece(self, count: int) -> PromptPiece:
         """The next positions of its prompt."""
-        return Piece(self.place, self.read, self.text.embeds[self.read : self.read + count])
+        return PromptPiece(self.place, self.read, self.text.embeds[self.read : self.read + count])
 
     def row(self, min_frames: int) -> Row:
         """What a step needs of it."""
