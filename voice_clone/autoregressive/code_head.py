@@ -19,12 +19,12 @@ from torch import Tensor
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames, RowTable
 from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.sampling import (
-    KINDS,
+    GRAPH_VARIANTS,
     CodeSampling,
     Draw,
+    FilterFirstSampler,
     Filters,
     Sampler,
-    UnheatedSampler,
     finite_rows,
     penalise,
 )
@@ -38,7 +38,7 @@ NEUTRAL = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
 
 
 def columns(sampling: CodeSampling) -> npt.NDArray[np.float64]:
-    """The sampling columns of a stream of codes, fp64 [9]: its penalty and the knobs of its two samplers."""
+    """The sampling columns of a stream of codes, fp64 [9]: its penalty and the options of its two samplers."""
     return np.array([sampling.repetition_penalty, *sampling.first, *sampling.others])
 
 
@@ -48,7 +48,7 @@ class CodeRows:
     Attributes:
         penalty: fp32 [B, 1].
         may_stop: bool [B].
-        first, others: fp32 [B, 4], the knobs of the sampler of codebook 0 and of those of the others.
+        first, others: fp32 [B, 4], the options of the sampler of codebook 0 and of those of the others.
         uniform: fp64 [B, D], random numbers in [0, 1).
         recent: int64 [B, R], codebook 0 of the latest frames, the newest one last; -1 where there was none yet.
     """
@@ -125,8 +125,8 @@ class NativeFirstCode:
 class RepetitionAwareFirstCode:
     """Repetition-aware sampling (RAS: Chen et al. 2024, VALL-E 2) as fish-speech has it, in torch. Reads no value.
 
-    A code that is among the latest `RECENT_CODES - 1` frames' is drawn again, by fixed knobs and the last random number
-    of the frame. A stream's first frame is not among them. Both draws are an `UnheatedSampler`'s.
+    A code that is among the latest `RECENT_CODES - 1` frames' is drawn again, by fixed options and the last random
+    number of the frame. A stream's first frame is not among them. Both draws are a `FilterFirstSampler`'s.
 
     Args:
         end: the code of the end of speech; it is never drawn again.
@@ -139,13 +139,13 @@ class RepetitionAwareFirstCode:
         logits = logits.float()
         finite = finite_rows(logits)
         logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
-        codes = UnheatedSampler(table.first, filters)(logits, table.uniform[:, 0])
+        codes = FilterFirstSampler(table.first, filters)(logits, table.uniform[:, 0])
         if not filters.sampled:
             return codes, finite
         again = table.first.clone()
         again[:, 1].fill_(AGAIN_TEMPERATURE)
         again[:, 3].fill_(AGAIN_TOP_P)
-        others = UnheatedSampler(again, filters)(logits, table.uniform[:, -1])
+        others = FilterFirstSampler(again, filters)(logits, table.uniform[:, -1])
         repeats = (table.recent[:, 1:] == codes[:, None]) & (table.recent[:, :-1] >= 0)
         return torch.where(repeats.any(dim=1) & (again[:, 0] != 0), others, codes), finite
 
@@ -316,7 +316,7 @@ class CodeHead:
         embed: codes of codebook 0, int64 [B] -> [B, H], as the predictor takes them; they may be `end_code`.
         codebooks: K.
         rule: the sampler of the other codebooks.
-        kinds: the filters that steps of fixed shapes are recorded for.
+        graph_variants: the filters that steps of fixed shapes are recorded for.
         recent: R, on how many of the latest codes of codebook 0 the draw of the next one depends.
         draws: random numbers of a frame; None: K.
     """
@@ -336,13 +336,13 @@ class CodeHead:
         embed: Callable[[Tensor], Tensor] | None = None,
         codebooks: int = 1,
         rule: type[Sampler] = Sampler,
-        kinds: Sequence[Filters] = KINDS,
+        graph_variants: Sequence[Filters] = GRAPH_VARIANTS,
         recent: int = 0,
         draws: int | None = None,
     ) -> None:
         self.form = PayloadForm(codebooks)
         self.draws = codebooks if draws is None else draws
-        self.variants = tuple(CodeVariant(kind, kind) for kind in kinds)
+        self.variants = tuple(CodeVariant(filters, filters) for filters in graph_variants)
         self.end_code, self.vocabulary = end_code, vocabulary
         self.logits, self.first, self.predictor = logits, first, predictor
         self.embed, self._rule, self._recent = embed, rule, recent

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.kv_cache import KVCache, LineCache, Span, visible
+from voice_clone.autoregressive.stack.kv_cache import KVCache, PackedKVCache, Span, visible
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import fold, norm_tables, rotate, turn_in_place, widen
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
@@ -94,7 +94,7 @@ class Attention(nn.Module):
         self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, H, T, D], and all keys and values that they read, [B, G, S, D] each."""
-        if isinstance(cache, LineCache):
+        if isinstance(cache, PackedKVCache):
             lines = cache.project(x, self.qkv_proj, layer, span.length - x.shape[1])
             turn_in_place(lines, turn[0].unsqueeze(1), self.config, self.eps)
             return lines[:, :, : self.heads].permute(1, 2, 0, 3), *cache.read(layer, len(x), span.length)
@@ -202,7 +202,7 @@ class DecoderStack(nn.Module):
         return KVCache(self.config, slots, max_length, self.like)
 
     def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
-        kind = LineCache if self.like.is_cuda else KVCache
+        kind = PackedKVCache if self.like.is_cuda else KVCache
         return kind(self.config, slots, max_length, self.like)
 
     @torch.inference_mode()
@@ -305,7 +305,7 @@ class DecoderStack(nn.Module):
             return [(cache.cos[positions], cache.sin[positions])] * len(self.layers)
         if not self.config.qk_norm:
             return [(widen(cache.turns[positions]),)] * len(self.layers)
-        if isinstance(cache, LineCache):  # it is short: the tables of all its positions are kept
+        if isinstance(cache, PackedKVCache):  # it is short: the tables of all its positions are kept
             folded = cache.folded.get(self.like, lambda: fold(cache.turns, self._norm_tables()))[:, positions]
         else:
             folded = fold(cache.turns[positions], self._norm_tables())

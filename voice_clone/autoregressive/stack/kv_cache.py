@@ -149,7 +149,7 @@ def visible(length: int, offset: int, config: StackConfig, device: torch.device)
     return mask.repeat(config.num_attention_heads // config.num_key_value_heads, 1)
 
 
-class LineCache(KVCache):
+class PackedKVCache(KVCache):
     """Queries, keys and values of each layer, in the order of the projection; for extensions alone.
 
     A frame overwrites what it reads. So each number of streams B has the memory for itself in its frame: lines
