@@ -64,7 +64,7 @@ def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str
         "graphs": {
             "recorded": recorded,
             "load_seconds": loading,
-            "own_lengths": graphs.model.talker.stack.own_lengths,
+            "own_lengths": graphs.model.talker.stack.varlen,
         },
         "missing": missing,
         "times": times(engines, alone, batches, given, eager.model.form.frame_seconds) if timed else {},

@@ -97,7 +97,7 @@ def frame(family: type[Family], networks: Networks, batch: int, length: int, cou
     """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
     talker = on_gpu(networks.talker, torch.bfloat16)
     drawn = talker.head.variant_of(talker.head.columns(family.sampling(drawn=True))[None])
-    talker.stack.own_lengths = True  # as a server finds it where torch has that
+    talker.stack.varlen = True  # as a server finds it where torch has that
     counting.positions = length
     runner = GraphRunner()
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)

@@ -142,7 +142,7 @@ class StaticStep:
         self._batches = (slots,) if deterministic else powers_up_to(slots)
         # Under a mask every frame reads as many positions as its graph has, with powers of two alone a quarter of them
         # in vain. A prompt is read once, and has more shapes.
-        one = deterministic or model.talker.stack.own_lengths
+        one = deterministic or model.talker.stack.varlen
         self._lengths = (length,) if one else halves_up_to(length, LEAST_LENGTH)
         lengths = (length,) if one else powers_up_to(length, LEAST_LENGTH)
         self._prefill = StaticPrefill(model, runner, min(prefill_chunk, length), lengths, deterministic)

@@ -17,14 +17,20 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.kv_cache import KVCache, PackedKVCache, Span, visible
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.stack.rope import fold, norm_tables, rotate, turn_in_place, widen
+from voice_clone.autoregressive.stack.rope import (
+    fold_norms,
+    for_all_heads,
+    norm_and_rotate_in_place,
+    norm_tables,
+    rotate,
+)
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
 from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.kept import KeptOnGpu
 
-Turn = tuple[Tensor, ...]
-"""Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `turn_in_place`."""
+Rotation = tuple[Tensor, ...]
+"""Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `norm_and_rotate_in_place`."""
 
 
 class Attention(nn.Module):
@@ -46,13 +52,13 @@ class Attention(nn.Module):
         self._columns: KeptOnGpu[Tensor] = KeptOnGpu()  # of the output projection, for another order of heads
 
     def forward(
-        self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span
+        self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
     ) -> tuple[Tensor, Tensor]:
         """[B, T, C] -> the heads' results [B, T, H * D], and the weight [C, H * D] that they are projected by."""
         batch, length, _ = x.shape
-        if span.own is not None:
-            return self._attended_alone(x, turn, cache, layer, span), self.o_proj.weight
-        q, k, v = self._projected(x, turn, cache, layer, span)
+        if span.varlen is not None:
+            return self._attend_varlen(x, rotation, cache, layer, span), self.o_proj.weight
+        q, k, v = self._projected(x, rotation, cache, layer, span)
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
         q = q.reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
@@ -77,12 +83,12 @@ class Attention(nn.Module):
             return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
         return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
 
-    def _attended_alone(self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span) -> Tensor:
+    def _attend_varlen(self, x: Tensor, rotation: Rotation, cache: KVCache, layer: int, span: Span) -> Tensor:
         """[B, 1, C] -> the heads' results [B, 1, H * D]; each stream reads its own length alone."""
-        assert span.own is not None
-        qkv = self._projection(x, turn)
+        assert span.varlen is not None
+        qkv = self._projection(x, rotation)
         cache.write(layer, (qkv[:, :, self.heads :].transpose(1, 2),), span)
-        out = span.own.attend(qkv[:, 0], cache.of_layer(layer))
+        out = span.varlen.attend(qkv[:, 0], cache.of_layer(layer))
         return out[:, None, : self.heads].flatten(2)
 
     def _reordered(self) -> Tensor:
@@ -91,25 +97,25 @@ class Attention(nn.Module):
         return heads.transpose(1, 2).flatten(1)
 
     def _projected(
-        self, x: Tensor, turn: Turn, cache: KVCache, layer: int, span: Span
+        self, x: Tensor, rotation: Rotation, cache: KVCache, layer: int, span: Span
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, H, T, D], and all keys and values that they read, [B, G, S, D] each."""
         if isinstance(cache, PackedKVCache):
-            lines = cache.project(x, self.qkv_proj, layer, span.length - x.shape[1])
-            turn_in_place(lines, turn[0].unsqueeze(1), self.config, self.eps)
-            return lines[:, :, : self.heads].permute(1, 2, 0, 3), *cache.read(layer, len(x), span.length)
+            packed = cache.project(x, self.qkv_proj, layer, span.length - x.shape[1])
+            norm_and_rotate_in_place(packed, rotation[0].unsqueeze(1), self.config, self.eps)
+            return packed[:, :, : self.heads].permute(1, 2, 0, 3), *cache.read(layer, len(x), span.length)
         if x.is_cuda:
-            qkv = self._projection(x, turn)
+            qkv = self._projection(x, rotation)
             q, kv = torch.split(qkv.transpose(1, 2), [self.heads, 2 * self.kv_heads], dim=1)
             return q, *cache.update(layer, (kv,), span)
-        q, k, v = self._turned(self._projection(x), turn[0], turn[1])
+        q, k, v = self._turned(self._projection(x), rotation[0], rotation[1])
         return q, *cache.update(layer, (k, v), span)
 
-    def _projection(self, x: Tensor, turn: Turn | None = None) -> Tensor:
-        """[B, T, C] -> [B, T, H + 2 G, D]; with `turn` on a GPU its queries and keys are turned."""
+    def _projection(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
+        """[B, T, C] -> [B, T, H + 2 G, D]; with `rotation` on a GPU its queries and keys are turned."""
         qkv: Tensor = self.qkv_proj(x).view(*x.shape[:2], -1, self.head_dim)
-        if turn is not None:
-            turn_in_place(qkv, turn[0], self.config, self.eps)
+        if rotation is not None:
+            norm_and_rotate_in_place(qkv, rotation[0], self.config, self.eps)
         return qkv
 
     def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,11 +166,13 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span) -> Tensor:
+    def forward(
+        self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
+    ) -> Tensor:
         """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
         may look; None: everywhere.
         """
-        heads, weight = self.self_attn(self.input_layernorm(x), turn, mask, cache, layer, span)
+        heads, weight = self.self_attn(self.input_layernorm(x), rotation, mask, cache, layer, span)
         _add_product(x, heads, weight)
         return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
 
@@ -179,7 +187,7 @@ class DecoderStack(nn.Module):
     """Decoder layers and the norm behind them, in torch: a `Stack`."""
 
     repeatable = False
-    own_lengths = False  # until `prepare`
+    varlen = False  # until `prepare`
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -195,8 +203,8 @@ class DecoderStack(nn.Module):
         return self.norm.weight
 
     def prepare(self, graphs: bool) -> None:
-        """Set `own_lengths`, if graphs are used and attention over a stream's own length can be had on this device."""
-        self.own_lengths = graphs and varlen_works(self.config, self.like)
+        """Set `varlen`, if graphs are used and attention over a stream's own length can be had on this device."""
+        self.varlen = graphs and varlen_works(self.config, self.like)
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)
@@ -211,8 +219,8 @@ class DecoderStack(nn.Module):
         end = offset + length
         mask = visible(length, offset, self.config, embeds.device)
         row, positions = slice(slot, slot + 1), slice(offset, end)
-        turns = self._turns(cache, positions)
-        return self._run(embeds.clone()[None], turns, mask, cache, Span(row, positions, row, end))[0]
+        rotations = self._rotations(cache, positions)
+        return self._run(embeds.clone()[None], rotations, mask, cache, Span(row, positions, row, end))[0]
 
     @torch.inference_mode()
     def decode(
@@ -231,26 +239,26 @@ class DecoderStack(nn.Module):
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
         span = Span(where[0], where[1], read, length, seen)
-        return self._run(embeds[:, None], self._turns(cache, where[1, :, None]), mask, cache, span)
+        return self._run(embeds[:, None], self._rotations(cache, where[1, :, None]), mask, cache, span)
 
     @torch.inference_mode()
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         batch = embeds.shape[0]
-        if self.own_lengths:
-            return self._decode_alone(cache, positions, embeds, length)
+        if self.varlen:
+            return self._decode_varlen(cache, positions, embeds, length)
         places = torch.arange(max(batch, length), device=embeds.device)
         mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)[:, None, None]
         span = Span(places[:batch], positions, slice(0, batch), length)
-        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
+        return self._run(embeds[:, None], self._rotations(cache, positions[:, None]), mask, cache, span)
 
-    def _decode_alone(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+    def _decode_varlen(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         """`decode_first`, each stream over its own length."""
         batch, most = embeds.shape[0], cache.keys.shape[3]
         if (batch, most) not in self._starts:
             self._starts[batch, most] = Starts.of(batch, self.config, most, embeds.device)
-        own = VarlenDecode.of(self._starts[batch, most], positions, length)
-        span = Span(torch.arange(batch, device=embeds.device), positions, slice(0, batch), length, own=own)
-        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), None, cache, span)
+        varlen = VarlenDecode.of(self._starts[batch, most], positions, length)
+        span = Span(torch.arange(batch, device=embeds.device), positions, slice(0, batch), length, varlen=varlen)
+        return self._run(embeds[:, None], self._rotations(cache, positions[:, None]), None, cache, span)
 
     @torch.inference_mode()
     def prefill_together(
@@ -263,17 +271,17 @@ class DecoderStack(nn.Module):
         length: int,
         begins: Tensor | None = None,
     ) -> Tensor:
-        turns = self._turns(cache, positions[:, None])
-        if self.own_lengths and begins is not None:
-            own = VarlenPrefill.of(begins, slots, positions, cache.of_layer(0))
-            span = Span(slots[owner], positions, slots, length, own=own)
-            return self._run(embeds.clone()[:, None], turns, None, cache, span)
+        rotations = self._rotations(cache, positions[:, None])
+        if self.varlen and begins is not None:
+            varlen = VarlenPrefill.of(begins, slots, positions, cache.of_layer(0))
+            span = Span(slots[owner], positions, slots, length, varlen=varlen)
+            return self._run(embeds.clone()[:, None], rotations, None, cache, span)
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
         places = torch.arange(max(len(owner), length), device=embeds.device)
         mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)
         mask = mask.repeat_interleave(heads, 0)  # [N * H/G, S]
         span = Span(slots[owner], positions, slots, length, owner=(owner, places[: len(owner)]))
-        return self._run(embeds.clone()[:, None], turns, mask, cache, span)
+        return self._run(embeds.clone()[:, None], rotations, mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape
@@ -282,7 +290,7 @@ class DecoderStack(nn.Module):
         span = Span(slice(0, batch), positions, slice(0, batch), end)
         masked = length > 1 or self.config.window is not None
         mask = self._visible(length, start, x) if masked else None
-        return self._run(x, self._turns(cache, positions), mask, cache, span)
+        return self._run(x, self._rotations(cache, positions), mask, cache, span)
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
@@ -299,16 +307,16 @@ class DecoderStack(nn.Module):
             self._masks[key] = None if seen is None else additive_mask(seen, like.dtype)
         return self._masks[key]
 
-    def _turns(self, cache: KVCache, positions: Tensor | slice) -> list[Turn]:
-        """What turns queries and keys at these positions, [B, T] or T, of each layer."""
+    def _rotations(self, cache: KVCache, positions: Tensor | slice) -> list[Rotation]:
+        """The rotation of queries and keys at these positions, [B, T] or T, of each layer."""
         if not self.like.is_cuda:
             return [(cache.cos[positions], cache.sin[positions])] * len(self.layers)
         if not self.config.qk_norm:
-            return [(widen(cache.turns[positions]),)] * len(self.layers)
+            return [(for_all_heads(cache.rotations[positions]),)] * len(self.layers)
         if isinstance(cache, PackedKVCache):  # it is short: the tables of all its positions are kept
-            folded = cache.folded.get(self.like, lambda: fold(cache.turns, self._norm_tables()))[:, positions]
+            folded = cache.folded.get(self.like, lambda: fold_norms(cache.rotations, self._norm_tables()))[:, positions]
         else:
-            folded = fold(cache.turns[positions], self._norm_tables())
+            folded = fold_norms(cache.rotations[positions], self._norm_tables())
         return [(table,) for table in folded.unbind()]
 
     def _norm_tables(self) -> Tensor:
@@ -321,9 +329,9 @@ class DecoderStack(nn.Module):
 
         return self._norms.get(self.like, compute)
 
-    def _run(self, x: Tensor, turns: list[Turn], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+    def _run(self, x: Tensor, rotations: list[Rotation], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]. Overwrites x."""
-        for index, (layer, turn) in enumerate(zip(self.layers, turns, strict=True)):
-            x = layer(x, turn, mask, cache, index, span)
+        for index, (layer, rotation) in enumerate(zip(self.layers, rotations, strict=True)):
+            x = layer(x, rotation, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])
         return hidden

@@ -66,7 +66,7 @@ class NativeStack:
     """
 
     repeatable = True
-    own_lengths = False  # all streams read their own in any case
+    varlen = False  # all streams read their own in any case
 
     def __init__(
         self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None, part: Part = made

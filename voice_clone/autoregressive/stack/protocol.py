@@ -63,7 +63,7 @@ class Stack(Protocol):
         """A tensor of the dtype and on the device of hidden states."""
 
     @property
-    def own_lengths(self) -> bool:
+    def varlen(self) -> bool:
         """Whether each stream reads its own positions alone in `decode_first`, and in `prefill_together` with `begins`.
         Then `length` costs nothing.
         """

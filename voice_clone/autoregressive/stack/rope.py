@@ -36,7 +36,7 @@ def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Te
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:
-    """Turn queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
+    """Rotation queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
     if config.rope == "half":
         return apply_rotary(x, cos, sin)
     cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)
@@ -44,7 +44,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:
     return torch.addcmul(x * cos, partners, sin)
 
 
-def turn_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
+def rotation_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
     """fp32 [positions, 2, 2, D/2]: how much of a pair's two parts (third dimension) is in the turned ones (second)."""
     half = config.head_dim // 2
     # A CPU computes them: the last bit of a GPU's cosine may differ, and one that is rounded to bf16 then by far more.
@@ -61,18 +61,18 @@ def norm_tables(config: StackConfig, queries: Sequence[Tensor], keys: Sequence[T
     return _pairs(torch.stack(layers).float(), config)[:, :, None, None]
 
 
-def fold(tables: Tensor, norms: Tensor) -> Tensor:
+def fold_norms(tables: Tensor, norms: Tensor) -> Tensor:
     """Tables [..., 2, 2, D/2] of positions, times `norm_tables`: those of each layer, [L, ..., N, 1, 2, 2, D/2]."""
     layers, *factor = norms.shape
-    return widen(tables) * norms.view(layers, *[1] * (tables.dim() - 3), *factor)
+    return for_all_heads(tables) * norms.view(layers, *[1] * (tables.dim() - 3), *factor)
 
 
-def widen(tables: Tensor) -> Tensor:
+def for_all_heads(tables: Tensor) -> Tensor:
     """Tables [..., 2, 2, D/2] for all heads: [..., 1, 1, 2, 2, D/2]."""
     return tables[..., None, None, :, :, :]
 
 
-def turn_in_place(qkv: Tensor, table: Tensor, config: StackConfig, eps: float) -> None:
+def norm_and_rotate_in_place(qkv: Tensor, table: Tensor, config: StackConfig, eps: float) -> None:
     """Norm and turn the queries and keys in qkv [B, T, H + 2 G, D] by a table [..., T, N or 1, 1, 2, 2, D/2].
 
     The values are normed with them, because the norm's kernel would copy a part; the result of that is not used.

@@ -89,7 +89,7 @@ def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
         with pretend_gpu() as gpu, torch.inference_mode():
             stack = on_gpu(config, torch.bfloat16)
             assert varlen_works(config, stack.like)
-            stack.own_lengths = own
+            stack.varlen = own
             cache = stack.new_cache(6, length + 1)
             cache.keys[4:], cache.values[4:] = torch.nan, torch.nan
             states = []
