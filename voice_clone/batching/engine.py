@@ -178,7 +178,7 @@ class Engine(Generic[R]):
                 if not self._admit():
                     break
                 self._extend()
-                self._prompts.read(self._live, self._step_seconds, self._mark, self._leave)
+                self._prompts.read(self._live, self._step_seconds, self._note_starved, self._leave)
                 self._step()
             except Exception as error:
                 log_failure(log, error, "the engine failed; all its streams end")
@@ -229,21 +229,21 @@ class Engine(Generic[R]):
                 self._leave(slot, error)
                 continue
             stream.text_follows = not closed
-            self._mark(slot, stream)
+            self._note_starved(slot, stream)
 
-    def _mark(self, slot: int, stream: Stream[R]) -> None:
+    def _note_starved(self, slot: int, stream: Stream[R]) -> None:
         """Note whether a stream lacks text."""
         if stream.text_open:
             ready = not stream.text_follows or self._source.ready(slot, self._prompts.next_count(stream))
-            stream.mark(not ready, self._clock())
+            stream.set_starved(not ready, self._clock())
 
     def _step(self) -> None:
         now = self._clock()
         for slot, stream in list(self._live.items()):
             if error := stream.over(now):
                 self._leave(slot, error)
-        slots = [slot for slot, s in self._live.items() if not (s.unread or s.short) and s.unsent < MAX_UNSENT]
-        begun, frames = [], self._steps.run(slots, self._live, self._mark, self._leave)
+        slots = [slot for slot, s in self._live.items() if not (s.unread or s.starved) and s.unsent < MAX_UNSENT]
+        begun, frames = [], self._steps.run(slots, self._live, self._note_starved, self._leave)
         self._step_seconds = self._clock() - now
         for slot, stream, frame in frames:
             if frame.finish == "error":
@@ -253,13 +253,13 @@ class Engine(Generic[R]):
             if frame.finish is not None:
                 self._leave(slot)
             else:
-                self._mark(slot, stream)
+                self._note_starved(slot, stream)
             for chunk in chunks:
                 self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
         for stream in self._live.values():
-            if stream.short and stream.moves(self._clock()):
+            if stream.starved and stream.moves(self._clock()):
                 self._send(stream, stream.flush())
         if begun and not self._source.ahead:  # the next frame would hold the GIL: the outbox thread could not send
             with self._changed:
@@ -309,7 +309,7 @@ class Engine(Generic[R]):
 
     def _levels(self) -> Levels:
         with self._changed:
-            return Levels(len(self._live), len(self._waiting), sum(s.short for s in self._live.values()))
+            return Levels(len(self._live), len(self._waiting), sum(s.starved for s in self._live.values()))
 
 
 def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:

@@ -28,7 +28,7 @@ class Levels:
 
     live: int
     waiting: int
-    short: int
+    starved: int  # live streams that wait for text
 
 
 class Outbox:
@@ -146,7 +146,7 @@ class Outbox:
     def _show_levels(self) -> None:
         if self._statistics is not None:
             levels = self._levels()
-            self._statistics.levels(levels.live, levels.waiting, levels.short)
+            self._statistics.levels(levels.live, levels.waiting, levels.starved)
 
     def _poll(self) -> None:
         now = self._clock()

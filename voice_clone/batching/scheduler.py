@@ -99,7 +99,7 @@ class Prompts:
             if len(counts) == self._source.prompts_at_once:
                 break
             count = self.next_count(stream)
-            if not count or stream.short or stream.over(now):
+            if not count or stream.starved or stream.over(now):
                 continue
             if count > room:
                 break
@@ -133,7 +133,7 @@ def may_read(live: Collection[Stream[Any]], now: float, read_seconds: float, ste
         live: the streams in a slot.
         read_seconds, step_seconds: what the last piece and the last step took.
     """
-    able = [stream for stream in live if not stream.short]
+    able = [stream for stream in live if not stream.starved]
     waiting = [stream.resumed or stream.started or now for stream in able if stream.unread]
     if not waiting or now - min(waiting) > PATIENCE:
         return bool(waiting)

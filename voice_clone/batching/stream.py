@@ -74,7 +74,7 @@ class View:
 
     live: bool  # whether it has a slot
     frames: int  # that it has made
-    short_since: float | None  # it waits for text since then, on the engine's clock
+    starved_since: float | None  # it waits for text since then, on the engine's clock
 
 
 class Sink(Protocol):
@@ -124,7 +124,7 @@ class Stream(Generic[R]):
     last_frame: float | None = None
     last_chunk: float | None = None
     gap: float = 0.0  # seconds
-    short_since: float | None = None  # it waits for text
+    starved_since: float | None = None  # it waits for text
     resumed: float | None = None  # it has text again
     waited: float = 0.0  # seconds, for text, until then
     waited_first: float = 0.0  # of them, before the first frame
@@ -177,23 +177,23 @@ class Stream(Generic[R]):
         more, self.more = self.more, []
         return more, self.text_closed
 
-    def mark(self, short: bool, now: float) -> None:
+    def set_starved(self, starved: bool, now: float) -> None:
         """Whether it waits for text from now on."""
-        if short and self.short_since is None:
-            self.short_since = now
-        elif not short and self.short_since is not None:
-            self.waited += now - self.short_since
-            self.short_since, self.resumed = None, now
+        if starved and self.starved_since is None:
+            self.starved_since = now
+        elif not starved and self.starved_since is not None:
+            self.waited += now - self.starved_since
+            self.starved_since, self.resumed = None, now
 
     @property
-    def short(self) -> bool:
+    def starved(self) -> bool:
         """Whether it waits for text."""
-        return self.short_since is not None
+        return self.starved_since is not None
 
     @property
     def view(self) -> View:
         """What it does now."""
-        return View(self.started is not None, self.frames, self.short_since)
+        return View(self.started is not None, self.frames, self.starved_since)
 
     def wake_at(self) -> list[float]:
         """When there is something to do even if nothing else happens."""
@@ -203,13 +203,13 @@ class Stream(Generic[R]):
     @property
     def flush_at(self) -> float | None:
         """When a chunk that waits for text goes out half full. None: there is none, or chunks keep to the schedule."""
-        if self.short_since is None or not self.pending or not self.frame_seconds:
+        if self.starved_since is None or not self.pending or not self.frame_seconds:
             return None
-        return self.short_since if self._playback.until is None else self._playback.until - FLUSH_LEAD
+        return self.starved_since if self._playback.until is None else self._playback.until - FLUSH_LEAD
 
     def moves(self, now: float) -> bool:
         """Whether a stream in a slot can make something now."""
-        if self.short_since is None:
+        if self.starved_since is None:
             return bool(self.unread) or self.unsent < MAX_UNSENT
         return (at := self.flush_at) is not None and at <= now and self.unsent < MAX_UNSENT
 
@@ -233,7 +233,7 @@ class Stream(Generic[R]):
 
     def _waited(self, now: float) -> float:
         """Seconds for text so far."""
-        return self.waited + (0.0 if self.short_since is None else now - self.short_since)
+        return self.waited + (0.0 if self.starved_since is None else now - self.starved_since)
 
     def lead(self, now: float) -> float | None:
         """Seconds of sent audio that the listener has not heard yet.

@@ -199,8 +199,8 @@ class GraphedStreams:
         for begin in range(0, len(moving), self._batches[-1]):
             places = moving[begin : begin + self._batches[-1]]
             sources, targets = [self._row[streams[place]] for place in places], [rows[place] for place in places]
-            heard = self._decode_together(sources, targets, [frames[place] for place in places])
-            for place, waveform in zip(places, heard, strict=True):
+            decoded = self._decode_together(sources, targets, [frames[place] for place in places])
+            for place, waveform in zip(places, decoded, strict=True):
                 waveforms[place] = waveform
         del self._free[: len(moving)]
         for place, row in rows.items():
@@ -232,12 +232,12 @@ class GraphedStreams:
             self._codes.send(self._form.table(parts, batch, size).reshape(-1))
             self._runner.run(*self._step(batch, size))
             pieces.append((lengths, self._samples.start(batch * size * self._form.frame_samples)))
-        heard: list[list[NDArray[np.float32]]] = [[] for _ in frames]
+        decoded: list[list[NDArray[np.float32]]] = [[] for _ in frames]
         for lengths, wait in pieces:
             samples = wait().reshape(batch, -1)
-            for row, length, own in zip(samples, lengths, heard, strict=False):  # the other rows are padding
+            for row, length, own in zip(samples, lengths, decoded, strict=False):  # the other rows are padding
                 own.append(row[: length * self._form.frame_samples])
-        return [own[0] if len(own) == 1 else np.concatenate(own) for own in heard]
+        return [own[0] if len(own) == 1 else np.concatenate(own) for own in decoded]
 
     def _step(self, batch: int, frames: int) -> tuple[Hashable, Step]:
         """Up to the next `frames` frames of `batch` streams."""

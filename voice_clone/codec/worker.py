@@ -135,7 +135,7 @@ class ChunkQueue:
         self._playback.setdefault(stream_id, Playback(self._sample_seconds)).add(samples, self._clock())
 
     def forget(self, stream_id: str) -> Playback | None:
-        """A stream has ended; its chunks that wait stay. Returns how it was heard; None if nothing was."""
+        """A stream has ended; its chunks that wait stay. Returns how its listener heard it; None if nothing was sent."""
         return self._playback.pop(stream_id, None)
 
     def _due(self, entry: Entry) -> float:
@@ -159,7 +159,7 @@ class Report:
     primed_hits: int = 0
     primed_misses: int = 0
     endings: list[Ending] = field(default_factory=list)  # of streams
-    heard: list[Playback] = field(default_factory=list)  # of those of them that a listener has heard
+    playbacks: list[Playback] = field(default_factory=list)  # of those ended streams that were sent anything
 
 
 class Observer(Protocol):
@@ -218,7 +218,7 @@ class Code2WavWorker:
         self._alive: set[str] = set()  # streams that gave a sign of life since the last sweep
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
-        self._heard: list[Playback] = []  # of ended streams
+        self._playbacks: list[Playback] = []  # of ended streams
         self._swept = clock()
         self._closing = False
         self._changed = threading.Condition()
@@ -402,10 +402,10 @@ class Code2WavWorker:
     def _count(self, ending: Ending, stream_id: str) -> None:
         self._endings.append(ending)
         if (playback := self._waiting.forget(stream_id)) is not None:
-            self._heard.append(playback)
+            self._playbacks.append(playback)
 
     def _report(self, batch: int = 0, frames: int = 0, decode_ms: float = 0.0, hits: int = 0, misses: int = 0) -> None:
         endings, self._endings = self._endings, []
-        heard, self._heard = self._heard, []
+        playbacks, self._playbacks = self._playbacks, []
         levels = (self._code2wav.streams, self._code2wav.stream_bytes, self._code2wav.primed_bytes)
-        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings, heard))
+        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings, playbacks))

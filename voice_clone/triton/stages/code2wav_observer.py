@@ -119,10 +119,10 @@ class Code2WavObserver:
         for each in reports:
             primed.update(hit=each.primed_hits, miss=each.primed_misses)
             ended.update(each.endings)
-        heard = [playback for each in reports for playback in each.heard]
-        if underruns := sum(playback.underruns for playback in heard):
+        playbacks = [playback for each in reports for playback in each.playbacks]
+        if underruns := sum(playback.underruns for playback in playbacks):
             self._underruns.add(underruns)
-        for playback in heard:
+        for playback in playbacks:
             self._underrun_ms.observe(1e3 * playback.silence)
         for result, count in (+primed).items():  # without zeros
             self._primed[result].add(count)
