@@ -127,13 +127,13 @@ class NativeWindowedDecoder(StreamDecoder):
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
 
     Args:
-        latent, waveform: the chains; `memory`: as of `WindowedDecoder`.
+        latent, waveform: the chains; `receptive_field`: as of `WindowedDecoder`.
     """
 
     any_shape = True
 
-    def __init__(self, latent: Chain, waveform: Chain, memory: int) -> None:
-        self.memory = memory
+    def __init__(self, latent: Chain, waveform: Chain, receptive_field: int) -> None:
+        self.receptive_field = receptive_field
         self._latent, self._waveform = latent, waveform
 
     @abstractmethod
@@ -173,7 +173,7 @@ class NativeWindowedDecoder(StreamDecoder):
     @torch.inference_mode()
     def prime(self, codes: Tensor, state: StreamState) -> None:
         """Move fresh streams on over frames whose audio is not wanted; as `WindowedDecoder.prime`."""
-        self._decode(codes, state, self.memory)
+        self._decode(codes, state, self.receptive_field)
 
     def _decode(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:
         """The samples of the last `kept` frames."""

@@ -82,15 +82,16 @@ class WindowedDecoder(nn.Module, RaggedDecoder):
         """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1.
 
         The transformer must see them all, but the convolutions behind it remember few frames, and they are nearly
-        all of the work: they run over the last `memory` frames alone. The state equals that after `decode_chunk`.
+        all of the work: they run over the last `receptive_field` frames alone. The state equals that after
+        `decode_chunk`.
         """
         stream = ChunkPass(self.slots, state.buffers)
         latent = self.latent(codes, stream, state.position)
-        self.waveform(latent[..., -self.memory :], stream)
+        self.waveform(latent[..., -self.receptive_field :], stream)
         state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
 
     @cached_property
-    def memory(self) -> int:
+    def receptive_field(self) -> int:
         """How many frames back the convolutions behind the transformer look."""
         frames, rate = 0.0, 1.0  # rate: steps of the signal a frame
         for upsampled in (self.upsample, self.decoder):

@@ -135,7 +135,7 @@ class ChunkQueue:
         self._playback.setdefault(stream_id, Playback(self._sample_seconds)).add(samples, self._clock())
 
     def forget(self, stream_id: str) -> Playback | None:
-        """A stream has ended; its chunks that wait stay. Returns how its listener heard it; None if nothing was sent."""
+        """A stream has ended; its chunks that wait stay. Returns its playback; None if nothing was sent."""
         return self._playback.pop(stream_id, None)
 
     def _due(self, entry: Entry) -> float:

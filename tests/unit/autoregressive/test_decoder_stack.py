@@ -83,7 +83,7 @@ def test_prompts_and_steps_follow_the_formula(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_prompts_that_are_read_together_follow_the_formula(options: dict[str, Any]) -> None:
-    """Two streams' second pieces in one call, between positions that nobody wants; a third place that has no owner."""
+    """Two streams' second pieces in one call, between unused positions; a third place that has no owner."""
     stack = make(replace(PLAIN, **options))
     both = [inputs(), inputs(2)]
     cache = stack.new_cache(4, LENGTH + 1)

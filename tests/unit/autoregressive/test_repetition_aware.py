@@ -41,9 +41,9 @@ def probabilities(logits: Array, temperature: float, top_k: int, top_p: float) -
     if top_p < 1:
         kept &= reached <= top_p
     kept[0] = True
-    heated = np.where(kept, np.exp((logits[order] - logits.max()) / temperature), 0.0)
-    found = np.zeros_like(heated)
-    found[order] = heated / heated.sum()
+    scaled = np.where(kept, np.exp((logits[order] - logits.max()) / temperature), 0.0)
+    found = np.zeros_like(scaled)
+    found[order] = scaled / scaled.sum()
     return found
 
 

@@ -242,7 +242,7 @@ def test_a_step_that_cannot_be_recorded_fails_the_load(
 
 
 def void(_: object) -> None:
-    """For functions whose result nobody needs."""
+    """For functions whose result is not used."""
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

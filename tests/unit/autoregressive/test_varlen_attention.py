@@ -141,14 +141,14 @@ def missing(*args: Any, **named: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("operator", "told"),
+    ("operator", "warning"),
     [(wrong, r"off by \[0\.1"), (not_finite, r"off by \[nan"), (missing, "cannot be had.*seqused_k")],
 )
 def test_what_does_not_do_what_it_should_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, operator: Any, told: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, operator: Any, warning: str
 ) -> None:
     """An older torch, a GPU without such kernels, a wrong result: the log says so, and attention goes by masks."""
     monkeypatch.setattr(pretended, "flash_attention", operator)
     with pretend_gpu():
         assert not varlen_works(CONFIG, torch.zeros(1, dtype=torch.bfloat16, device="cuda"))
-    assert re.search(told, caplog.text) and caplog.records[0].levelname == "WARNING"
+    assert re.search(warning, caplog.text) and caplog.records[0].levelname == "WARNING"

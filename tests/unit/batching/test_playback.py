@@ -15,5 +15,5 @@ def test_a_late_chunk_is_an_underrun_and_an_early_one_is_not() -> None:
     playback.add(1, 10.54)  # 0.3 s late
     playback.add(1, 10.62 + 0.2)
     assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)
-    playback.add(0, 99.0)  # the last chunk may be empty: nobody waits for it
+    playback.add(0, 99.0)  # the last chunk may be empty: it is not late
     assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)

@@ -368,7 +368,7 @@ def test_a_talkers_stream_ends_with_a_wrong_chunk_and_its_error_waits_for_the_la
         assert isinstance(answers[3], InvalidArgument) and all(isinstance(each, Decoded) for each in answers[:at])
         assert not one.code2wav.is_open(name)
     one.worker.close()
-    assert one.lost_streams == [f"s{number}" for number in range(len(wrong))], "each talker is told, once"
+    assert one.lost_streams == [f"s{number}" for number in range(len(wrong))], "each talker hears of it, once"
     assert one.answered_streams == one.lost_streams and not one.worker._broken
 
 
@@ -510,5 +510,5 @@ def test_an_ended_stream_tells_how_it_was_heard(bench: Callable[..., Bench]) -> 
         [ticket] = it.submit(CodecChunk("late", index, codes[index : index + 1], NO_CODES, final))
         ticket.wait()
     until(lambda: sum(len(report.endings) for report in it.reports) == 1)
-    [heard] = [playback for report in it.reports for playback in report.heard]
+    [heard] = [playback for report in it.reports for playback in report.playbacks]
     assert heard.underruns == 1 and heard.silence == pytest.approx(1.0 - FRAME_SECONDS)

@@ -31,7 +31,7 @@ class NativeCodecDecoder(NativeWindowedDecoder):
         latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
         waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
         packed.keep()
-        super().__init__(latent, waveform, decoder.memory)
+        super().__init__(latent, waveform, decoder.receptive_field)
 
     def vectors(self, codes: Tensor) -> Tensor:
         """The codes' vectors side by side."""

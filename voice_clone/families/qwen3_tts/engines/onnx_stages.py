@@ -66,7 +66,7 @@ class OnnxCodecDecoder(StreamDecoder):
 
     def __init__(self, runtime: Runtime, fingerprint: str, decoder: CodecDecoder, codec: CodecConfig) -> None:
         self._session = Session(runtime, CODE2WAV_STEP, fingerprint)
-        self._memory = decoder.memory
+        self._memory = decoder.receptive_field
         self._frame = codec.decode_upsample_rate
         self._buffers = [
             name.removeprefix(STATE)
