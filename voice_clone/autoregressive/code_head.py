@@ -279,7 +279,7 @@ class CodeVariant:
     others: Filters
 
     def covers(self, other: CodeVariant) -> bool:
-        """Whether this does for all that `other` does for."""
+        """Whether this serves every row that `other` serves."""
         return self.first.covers(other.first) and self.others.covers(other.others)
 
 

@@ -163,7 +163,7 @@ class Variant(Protocol):
     """What rows need of a head. Steps of fixed shapes are recorded once for each variant of the head's list."""
 
     def covers(self, other: Any) -> bool:
-        """Whether this does for all rows that `other` does for."""
+        """Whether this serves every row that `other` serves."""
 
 
 class HeadMemory(Protocol):
@@ -205,7 +205,7 @@ class FrameHead(Protocol[M]):
 
     @property
     def variants(self) -> Sequence[Variant]:
-        """For each row one covers it; a step takes the first that covers all its rows. The last one covers all."""
+        """A step takes the first one that covers all its rows; the last one covers any."""
 
     @property
     def keeps_ending_frame(self) -> bool:

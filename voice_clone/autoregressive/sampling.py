@@ -93,14 +93,14 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Filters:
-    """What of the sampler some row of a batch needs, so that the rest is left out; it changes no row's result.
+    """The parts of a sampler that some row of a batch needs. Other parts are skipped; no row's result changes.
 
     Attributes:
         sampled: a draw. Without it every row takes its most likely code.
         top_k: the k most likely codes, for any k up to this; 0: no row keeps only some.
         top_p: the sort that top-p takes.
-        limited: every row of a stream draws, and among its k most likely codes alone. What the others would take is
-            left out.
+        limited: every row of a stream draws among its k most likely codes alone, so the work for other rows is
+            skipped.
     """
 
     sampled: bool
@@ -118,7 +118,7 @@ class Filters:
         return cls(True, int(sampled[:, 2].max()), bool((sampled[:, 3] < 1).any()), limited)
 
     def covers(self, other: Filters) -> bool:
-        """Whether this does for all that `other` does for."""
+        """Whether this serves every row that `other` serves."""
         enough = self.sampled >= other.sampled and self.top_k >= other.top_k and self.top_p >= other.top_p
         return enough and self.limited <= other.limited
 
@@ -133,7 +133,7 @@ class Sampler:
     """Draws one code for each of B streams, without a look at any value on the device."""
 
     def __init__(self, options: Tensor, filters: Filters) -> None:
-        """`options` fp32 [B, 4]: each stream's `first` or `others`. `filters` must do for all of them."""
+        """`options` fp32 [B, 4]: each stream's `first` or `others`. `filters` must serve all of them."""
         self.filters = filters
         self.options = options
         self.temperature = options[:, 1:2]

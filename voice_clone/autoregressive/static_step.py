@@ -140,8 +140,8 @@ class StaticStep:
         self._runner = runner
         slots, length, device = model.slots, model.idle_position, model.device
         self._batches = (slots,) if deterministic else powers_up_to(slots)
-        # Under a mask every frame reads as many positions as its graph has, with powers of two alone a quarter of them
-        # in vain. A prompt is read once, and has more shapes.
+        # Under a mask every frame reads as many positions as its graph has; with powers of two alone a quarter of them
+        # would be padding. A prompt is read once, and its graphs have more dimensions: powers of two are enough.
         one = deterministic or model.talker.stack.varlen
         self._lengths = (length,) if one else halves_up_to(length, LEAST_LENGTH)
         lengths = (length,) if one else powers_up_to(length, LEAST_LENGTH)

@@ -134,7 +134,7 @@ class FrameModel:
         out[:, :width] = made.payload
         out[:, width] = made.ended
         out[:, width + 1] = made.finite
-        # Last: what raised before may run again.
+        # Last, so that a step that failed before this line can run again.
         self.newest[batch.slots] = torch.where(batch.table.live[:, None], made.payload, self.newest[batch.slots])
 
     def move(self, source: int, target: int, length: int) -> None:

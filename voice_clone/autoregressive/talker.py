@@ -115,7 +115,7 @@ class TextFeed:
         return self._end is not None
 
     def covers(self, frames: int) -> bool:
-        """Whether the text is there that goes with the newest of so many frames."""
+        """Whether the text for the newest of so many frames has come."""
         return not self.open or frames - 1 < self._passed + len(self._trailing)
 
     def ended(self, frames: int) -> bool:

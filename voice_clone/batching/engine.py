@@ -123,7 +123,10 @@ class Engine(Generic[R]):
             raise
 
     def extend(self, stream_id: str, more: Any, last: bool) -> bool:
-        """Append what `FrameSource.extend` takes to the text of a stream; `last` closes it. Whether there is one."""
+        """Append what `FrameSource.extend` takes to the text of a stream; `last` closes it.
+
+        Returns: false if there is no such stream, or it has ended.
+        """
         with self._changed:
             stream = self._by_id.get(stream_id)
             if stream is None:

@@ -105,7 +105,7 @@ class Stream(Generic[R]):
     frame_seconds: float = 0.0  # how long a frame is heard; 0: chunks keep to the schedule
     deadline: float | None = None  # on `clock`
     clock: Callable[[], float] = time.monotonic
-    text_open: bool = False  # when it began
+    text_open: bool = False  # whether its text may be extended
     stopped: VoiceCloneError | None = None  # the error with which another thread ended it
     prompt_positions: int = 0  # to be prefilled
     unread: int = 0  # of them, still
@@ -136,7 +136,7 @@ class Stream(Generic[R]):
         self._playback = Playback(self.frame_seconds)
 
     def over(self, now: float) -> VoiceCloneError | None:
-        """Why the stream must end before its time, if it must."""
+        """The error with which the stream must end now; None: it may go on."""
         if self.stopped is not None:
             return self.stopped
         if self.deadline is not None and now >= self.deadline:
@@ -202,7 +202,7 @@ class Stream(Generic[R]):
 
     @property
     def flush_at(self) -> float | None:
-        """When a chunk that waits for text goes out half full. None: there is none, or chunks keep to the schedule."""
+        """When a chunk that waits for text goes out half full. None: none waits, or chunks are always full."""
         if self.starved_since is None or not self.pending or not self.frame_seconds:
             return None
         return self.starved_since if self._playback.until is None else self._playback.until - FLUSH_LEAD
@@ -214,7 +214,7 @@ class Stream(Generic[R]):
         return (at := self.flush_at) is not None and at <= now and self.unsent < MAX_UNSENT
 
     def flush(self) -> FrameChunk:
-        """The chunk as far as it is."""
+        """The next chunk, of the frames that are there."""
         return self._chunk(self.clock(), len(self.pending), None)
 
     def _chunk(self, now: float, frames: int, finish: str | None) -> FrameChunk:

@@ -26,7 +26,7 @@ LoadLayer = Callable[[nn.Module, int], None]
 
 
 class StackWork(Workspace):
-    """What a stack computes with, besides."""
+    """Scratch memory of a stack: that of its products, and of what is between them."""
 
     def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed, prompts: bool = False) -> None:
         super().__init__(*matrices, prompts=prompts)
