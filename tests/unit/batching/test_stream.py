@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voice_clone.batching.source import Frame, PayloadForm
-from voice_clone.batching.stream import FrameChunk, Sink, Stream
+from voice_clone.batching.stream import FrameChunk, Playback, Sink, Stream
 
 FRAME_SECONDS = 0.08
 RAMP = (1, 2, 4, 8, 12)
@@ -99,3 +99,15 @@ def test_a_run_of_frames_is_cut_as_single_frames_are(clock: list[float], sizes: 
     assert [chunk.finish for chunk in made] == [None] * 6 + ["stop"]
     joined = np.concatenate([chunk.payload for chunk in made])
     assert joined.dtype == np.float32 and np.array_equal(joined, frames)
+
+
+def test_a_late_chunk_is_an_underrun_and_an_early_one_is_not() -> None:
+    playback = Playback(0.08)
+    playback.add(1, 10.0)
+    playback.add(2, 10.05)  # in time: heard until 10.24
+    assert (playback.underruns, playback.silence) == (0, 0.0)
+    playback.add(1, 10.54)  # 0.3 s late
+    playback.add(1, 10.62 + 0.2)
+    assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)
+    playback.add(0, 99.0)  # the last chunk may be empty: it is not late
+    assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)
