@@ -170,6 +170,6 @@ def _ahead(generator: Generator[Any], streams: int) -> Callable[[], list[Frame]]
     def advance() -> list[Frame]:
         while not (made := steps.run(range(streams), live, lambda *begun: None, failed)):
             pass  # the first call begins a step and has no frames to give
-        return [cast(Frame, frame) for _, _, frame in made]
+        return [frame for _, _, frame in made]
 
     return advance

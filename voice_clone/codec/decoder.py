@@ -110,7 +110,7 @@ class StreamDecoder(Protocol):
 
         Called where `CodecFormat.needs_voice`.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} takes no voice; its format must not need one")
 
     @abstractmethod
     def decode_chunk(self, frames: torch.Tensor, state: StreamState) -> torch.Tensor:
@@ -121,8 +121,11 @@ class StreamDecoder(Protocol):
         """Move fresh streams on over frames whose samples are not wanted."""
 
     def flush(self, state: StreamState) -> torch.Tensor:
-        """The samples [B, m] that the last frames still lack; the streams end with it. Called after a look-ahead."""
-        raise NotImplementedError
+        """The samples [B, m] that the last frames still lack; the streams end with it.
+
+        Called where `CodecFormat.look_ahead`.
+        """
+        raise TypeError(f"{type(self).__name__} does not look ahead; its format must not say so")
 
 
 class RaggedDecoder(StreamDecoder, Protocol):
