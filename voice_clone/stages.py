@@ -253,7 +253,7 @@ class DecoderStage(Protocol):
     def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> DecoderStreams:
         """The decoder, on the engine that the settings ask for, with all its streams, whose chunks have so many frames.
 
-        Most families return `codec.loading.load_streams`; one whose decoder keeps something else brings its own.
+        Most families return `codec.decoder_streams.load_streams`; one whose decoder keeps other things brings its own.
         """
 
     @property

@@ -13,8 +13,7 @@ from tests.support.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, Prompt, read_op
 from tests.support.chirp.sampling import ChirpSampling
 from tests.support.chirp.talker import ChirpTalker
 from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported

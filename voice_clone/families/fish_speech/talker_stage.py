@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint

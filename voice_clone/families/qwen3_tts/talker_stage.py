@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint

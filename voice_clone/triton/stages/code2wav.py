@@ -22,9 +22,8 @@ from functools import partial
 from typing import Any
 
 from voice_clone import compute
-from voice_clone.codec.chunk import Chunk, Decoded, Reference
-from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.loading import load_code2wav
+from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
+from voice_clone.codec.code2wav import Code2Wav, load_code2wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.gpu_memory import memory_bounded_by
@@ -110,7 +109,7 @@ class Code2WavModel(Model):
             failure = error
         index = request.number("chunk_index")
         origin = Origin.from_json(info.pop("origin", None))
-        chunk = Chunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
+        chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
         self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate, self._open))
 
     def _prepare(self, request: Request, context: Array) -> None:
@@ -145,7 +144,12 @@ class _ChunkTicket:
     """Answers the request of one chunk; a `Ticket`."""
 
     def __init__(
-        self, responder: Responder, chunk: Chunk, info: Mapping[str, Any], sample_rate: int, open_requests: OpenRequests
+        self,
+        responder: Responder,
+        chunk: CodecChunk,
+        info: Mapping[str, Any],
+        sample_rate: int,
+        open_requests: OpenRequests,
     ) -> None:
         self._responder = responder
         self._open = open_requests

@@ -281,8 +281,8 @@ class TextStreams:
                     del self._streams[stream.id]
             elif not stream.closed:
                 view = self._engine.look(stream.id)
-                short = None if view is None else view.short_since
-                if short is not None and now - max(short, stream.written, self._went_on()) > self._idle_seconds:
+                starved = None if view is None else view.starved_since
+                if starved is not None and now - max(starved, stream.written, self._went_on()) > self._idle_seconds:
                     self._cut(stream, f"no text came for {self._idle_seconds:g} s")
                     answers += self._released(stream)
         self._refused.sweep()

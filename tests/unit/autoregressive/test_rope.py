@@ -11,11 +11,16 @@ from torch import Tensor
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.rotary import rotary_tables, rotate
-from voice_clone.autoregressive.stack.turns import fold, norm_tables, turn_in_place, turn_tables
+from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.stack.rope import (
+    fold_norms,
+    norm_and_rotate_in_place,
+    norm_tables,
+    rotary_tables,
+    rotate,
+    rotation_tables,
+)
 from voice_clone.layers.attention import normalise
 
 MORE: list[dict[str, Any]] = [{"num_attention_heads": 2}, {"num_attention_heads": 8}, {"num_key_value_heads": 1}]
@@ -107,8 +112,10 @@ def test_half_precision_is_no_worse_than_before(rope: Any) -> None:
     exact = rotated((qkv[:, :, :24].double(), weights.double()), places, config, torch.float64)
     before = rotated((qkv[:, :, :24], weights), places, config, torch.bfloat16)
     now = qkv.clone()
-    table = fold(turn_tables(config, 4096, torch.device("cpu"))[places], norm_tables(config, norms[:1], norms[1:]))[0]
-    turn_in_place(now, table, config, config.rms_norm_eps)
+    table = fold_norms(
+        rotation_tables(config, 4096, torch.device("cpu"))[places], norm_tables(config, norms[:1], norms[1:])
+    )[0]
+    norm_and_rotate_in_place(now, table, config, config.rms_norm_eps)
     assert torch.equal(now[:, :, 24:], qkv[:, :, 24:]), "the values stay"
     old, new = ((each.double() - exact).square().mean().sqrt() for each in (before, now[:, :, :24]))
     assert 0 < new < 0.8 * old
@@ -129,11 +136,11 @@ def test_what_is_not_finite_stays_in_its_row() -> None:
     random = torch.Generator().manual_seed(0)
     qkv = torch.randn(3, 1, 8, 8, generator=random)
     norms = [torch.ones(8)]
-    table = fold(
-        turn_tables(PLAIN, 4, torch.device("cpu"))[torch.tensor([[1], [2], [3]])], norm_tables(PLAIN, norms, norms)
+    table = fold_norms(
+        rotation_tables(PLAIN, 4, torch.device("cpu"))[torch.tensor([[1], [2], [3]])], norm_tables(PLAIN, norms, norms)
     )[0]
     broken = qkv.clone()
     broken[1] = torch.nan
     for each in (qkv, broken):
-        turn_in_place(each, table, PLAIN, 1e-6)
+        norm_and_rotate_in_place(each, table, PLAIN, 1e-6)
     assert torch.equal(broken[[0, 2]], qkv[[0, 2]]) and broken[1].isnan().all()

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from perf.on_gpu import pretend_gpu as pretended
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.small_stack import PLAIN, on_gpu
-from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
+from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
 
 CONFIG = replace(PLAIN, num_attention_heads=6)
 MOST = 21  # positions of the cache
@@ -37,7 +37,7 @@ def test_each_stream_reads_its_own_positions_alone(heads: int, groups: int) -> N
     cache[batch:] = torch.nan
     with pretend_gpu() as gpu, torch.inference_mode():
         device = torch.device("cuda")
-        own = OwnSteps.of(Starts.of(batch, config, MOST, device), positions.to(device), MOST)
+        own = VarlenDecode.of(Starts.of(batch, config, MOST, device), positions.to(device), MOST)
         on_gpu = projected.to(device), cache.to(device)
         gpu.launches.clear()
         got = own.attend(*on_gpu)[:, :heads].cpu()
@@ -66,7 +66,7 @@ def test_a_position_of_a_prompt_sees_those_up_to_itself(heads: int, groups: int)
             torch.tensor(each, device="cuda") for each in ([0, 6, 17, 17], [4, 1, 4], [*positions, MOST - 1, MOST - 1])
         )
         on_gpu = projected.to("cuda"), cache.to("cuda")
-        own = OwnPieces.of(begins, slots, places, on_gpu[1])
+        own = VarlenPrefill.of(begins, slots, places, on_gpu[1])
         gpu.launches.clear()
         got = own.attend(*on_gpu)[: len(positions)].cpu()
         assert gpu.launches == {str(pretended.FLASH): 1}
@@ -75,7 +75,7 @@ def test_a_position_of_a_prompt_sees_those_up_to_itself(heads: int, groups: int)
 
 def test_rows_without_a_stream_read_few() -> None:
     starts = Starts.of(4, CONFIG, MOST, torch.device("cpu"))
-    used = OwnSteps.of(starts, torch.tensor([0, 3, MOST - 1, MOST]), MOST).used
+    used = VarlenDecode.of(starts, torch.tensor([0, 3, MOST - 1, MOST]), MOST).used
     assert used.tolist() == [1, 1, 4, 4, MOST, MOST, 1, 1]
 
 
@@ -88,8 +88,8 @@ def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
     for own in (False, True):
         with pretend_gpu() as gpu, torch.inference_mode():
             stack = on_gpu(config, torch.bfloat16)
-            assert reads_own_lengths(config, stack.like)
-            stack.own_lengths = own
+            assert varlen_works(config, stack.like)
+            stack.varlen = own
             cache = stack.new_cache(6, length + 1)
             cache.keys[4:], cache.values[4:] = torch.nan, torch.nan
             states = []
@@ -119,8 +119,8 @@ def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
 def test_where_it_can_be_had(more: dict[str, Any], dtype: torch.dtype, can: bool) -> None:
     config = replace(CONFIG, **more)
     with pretend_gpu():
-        assert reads_own_lengths(config, torch.zeros(1, dtype=dtype, device="cuda")) == can
-    assert not reads_own_lengths(config, torch.zeros(1, dtype=dtype))
+        assert varlen_works(config, torch.zeros(1, dtype=dtype, device="cuda")) == can
+    assert not varlen_works(config, torch.zeros(1, dtype=dtype))
 
 
 flash_attention = pretended.flash_attention
@@ -141,14 +141,14 @@ def missing(*args: Any, **named: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("operator", "told"),
+    ("operator", "warning"),
     [(wrong, r"off by \[0\.1"), (not_finite, r"off by \[nan"), (missing, "cannot be had.*seqused_k")],
 )
 def test_what_does_not_do_what_it_should_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, operator: Any, told: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, operator: Any, warning: str
 ) -> None:
     """An older torch, a GPU without such kernels, a wrong result: the log says so, and attention goes by masks."""
     monkeypatch.setattr(pretended, "flash_attention", operator)
     with pretend_gpu():
-        assert not reads_own_lengths(CONFIG, torch.zeros(1, dtype=torch.bfloat16, device="cuda"))
-    assert re.search(told, caplog.text) and caplog.records[0].levelname == "WARNING"
+        assert not varlen_works(CONFIG, torch.zeros(1, dtype=torch.bfloat16, device="cuda"))
+    assert re.search(warning, caplog.text) and caplog.records[0].levelname == "WARNING"

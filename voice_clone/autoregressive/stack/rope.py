@@ -1,10 +1,14 @@
-"""Queries and keys normed and turned within the memory of their projection, in three kernels. Used on a GPU.
+"""Rotary position embedding (Su et al. 2021) in the kinds that decoder stacks have.
 
-A pair of dimensions (a, b) turns to (cos a - sin b, sin a + cos b). So one product of all pairs with a table, and one
-sum, turn all heads at once. The table also has the weights of the norms of queries and keys. All is fp32 until the sum
-is rounded.
+The half-split kind is that of `voice_clone.layers.attention`: dimension i turns together with i + D/2. In the
+interleaved kind dimension 2i turns together with 2i + 1.
 
-The heads are seen as H/G + 1 rows of G heads each: a table has one entry for each row, the last one for the keys.
+On a CPU `rotate` turns queries and keys by tables of cosines and sines. On a GPU their norm and RoPE are applied in
+place on the output of the fused projection, in three kernels. A pair of dimensions (a, b) becomes
+(cos a - sin b, sin a + cos b). So one product of all pairs with a table, and one sum, turn all heads at once. The table
+also has the weights of the norms of queries and keys. All is fp32 until the sum is rounded. The heads are seen as
+H/G + 1 rows of G heads each: a table has one entry for each row, the last one for the keys.
+
 Shapes: T new positions, L layers, H query heads, G key-value heads, N = H/G + 1, D head dimension.
 """
 
@@ -15,12 +19,32 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.layers.attention import normalise, rotary_cos_sin
+from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.layers.attention import apply_rotary, normalise, rotary_cos_sin
 from voice_clone.layers.graphs import to_device
 
 
-def turn_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
+def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of all positions, [positions, D], in the layout of the kind, of the dtype and device of `like`."""
+    places = torch.arange(positions, device=like.device)
+    cos, sin = rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype)
+    if config.rope == "interleaved":
+        half = config.head_dim // 2
+        cos, sin = cos[:, :half].repeat_interleave(2, dim=1), sin[:, half:].repeat_interleave(2, dim=1)
+        sin[:, ::2].neg_()
+    return cos.to(like.dtype), sin.to(like.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:
+    """Rotation queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
+    if config.rope == "half":
+        return apply_rotary(x, cos, sin)
+    cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)
+    partners = x.reshape(*x.shape[:-1], -1, 2).flip(-1).reshape(x.shape)  # dimension 2i + 1 at 2i, and 2i at 2i + 1
+    return torch.addcmul(x * cos, partners, sin)
+
+
+def rotation_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
     """fp32 [positions, 2, 2, D/2]: how much of a pair's two parts (third dimension) is in the turned ones (second)."""
     half = config.head_dim // 2
     # A CPU computes them: the last bit of a GPU's cosine may differ, and one that is rounded to bf16 then by far more.
@@ -37,18 +61,18 @@ def norm_tables(config: StackConfig, queries: Sequence[Tensor], keys: Sequence[T
     return _pairs(torch.stack(layers).float(), config)[:, :, None, None]
 
 
-def fold(tables: Tensor, norms: Tensor) -> Tensor:
+def fold_norms(tables: Tensor, norms: Tensor) -> Tensor:
     """Tables [..., 2, 2, D/2] of positions, times `norm_tables`: those of each layer, [L, ..., N, 1, 2, 2, D/2]."""
     layers, *factor = norms.shape
-    return widen(tables) * norms.view(layers, *[1] * (tables.dim() - 3), *factor)
+    return for_all_heads(tables) * norms.view(layers, *[1] * (tables.dim() - 3), *factor)
 
 
-def widen(tables: Tensor) -> Tensor:
+def for_all_heads(tables: Tensor) -> Tensor:
     """Tables [..., 2, 2, D/2] for all heads: [..., 1, 1, 2, 2, D/2]."""
     return tables[..., None, None, :, :, :]
 
 
-def turn_in_place(qkv: Tensor, table: Tensor, config: StackConfig, eps: float) -> None:
+def norm_and_rotate_in_place(qkv: Tensor, table: Tensor, config: StackConfig, eps: float) -> None:
     """Norm and turn the queries and keys in qkv [B, T, H + 2 G, D] by a table [..., T, N or 1, 1, 2, 2, D/2].
 
     The values are normed with them, because the norm's kernel would copy a part; the result of that is not used.

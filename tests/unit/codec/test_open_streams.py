@@ -15,9 +15,8 @@ from tests.support.random_weights import fill_random
 from tests.support.same_audio import assert_same_audio
 from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from voice_clone import compute
-from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
-from voice_clone.codec.open_streams import SeparateStreams
+from voice_clone.codec.chunk import CodecChunk, Decoded
+from voice_clone.codec.open_streams import GraphedStreams, Graphs, SeparateStreams
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner, Step
@@ -179,9 +178,11 @@ def test_one_step_for_a_batch_of_unequal_chunks(decoder: CodecDecoder) -> None:
     capture = Recorder()
     code2wav = make_code2wav(decoder, FORM, graphs=graphs(GraphRunner(capture)))
     codes = [random_codes(7, seed) for seed in range(4)]
-    chunks = [Chunk(str(row), 0, codes[row][:length], NO_CODES, final=False) for row, length in enumerate((7, 1, 4, 0))]
+    chunks = [
+        CodecChunk(str(row), 0, codes[row][:length], NO_CODES, final=False) for row, length in enumerate((7, 1, 4, 0))
+    ]
     decoded = code2wav.decode(chunks)
-    assert code2wav.takes_unequal and sum(capture.replays) == 1
+    assert code2wav.supports_ragged_batches and sum(capture.replays) == 1
     for row, (chunk, outcome) in enumerate(zip(chunks, decoded, strict=True)):
         assert isinstance(outcome, Decoded) and len(outcome.waveform) == len(chunk.payload) * SAMPLES
         if len(chunk.payload):
@@ -198,7 +199,7 @@ def test_through_code2wav(decoder: CodecDecoder) -> None:
         pieces = []
         for index, (begin, end) in enumerate([(20, 21), (21, 23), (23, 30)]):
             context = codes[:20] if index == 0 else codes[:0]
-            chunks = [Chunk(name, index, codes[begin:end], context, final=end == 30) for name in "ab"]
+            chunks = [CodecChunk(name, index, codes[begin:end], context, final=end == 30) for name in "ab"]
             for decoded in code2wav.decode(chunks):
                 assert isinstance(decoded, Decoded)
                 pieces.append(decoded.waveform)

@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from voice_clone.batching import admission
 from voice_clone.batching import engine as engine_module
-from voice_clone.batching.admission import MAX_STARTS, take_waiting
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.payload import PayloadForm
-from voice_clone.batching.prompts import PATIENCE
-from voice_clone.batching.stream import Chunk, Stream
+from voice_clone.batching.scheduler import MAX_STARTS, PATIENCE, take_waiting
+from voice_clone.batching.source import Frame, PayloadForm
+from voice_clone.batching.stream import FrameChunk, Stream
 
 FRAME_SECONDS = 0.08
 WAIT = 10.0
@@ -26,10 +23,10 @@ WAIT = 10.0
 
 @dataclass
 class Listener:
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[FrameChunk] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         self.chunks.append(chunk)
         if chunk.finish is not None:
             self.ended.set()
@@ -49,12 +46,6 @@ class Listener:
             found += made > heard_until + 1e-6
             heard_until = max(made, heard_until) + FRAME_SECONDS * len(chunk.payload)
         return found
-
-
-@dataclass
-class MadeFrame:
-    payload: NDArray[np.int32]
-    finish: str | None
 
 
 @dataclass
@@ -88,7 +79,7 @@ class Model:
     def prefill(self, counts: Mapping[int, int]) -> None:
         self.now += self.read_seconds * math.ceil(len(counts) / self.prompts_at_once)
 
-    def begin(self, slots: Sequence[int]) -> Callable[[], list[MadeFrame]]:
+    def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame]]:
         self.begun.append(self.now)
         self.now += self.step_seconds
         self.steps += 1
@@ -98,7 +89,7 @@ class Model:
         frames = []
         for slot in slots:
             self.left[slot] -= 1
-            frames.append(MadeFrame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
+            frames.append(Frame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
         return lambda: frames
 
     def free(self, slot: int) -> None:
@@ -196,7 +187,7 @@ def test_many_arrivals_at_an_idle_gpu(speak: Speak, monkeypatch: pytest.MonkeyPa
         return speak.together(model, 64)
 
     few = first_frames()
-    monkeypatch.setattr(admission, "MAX_STARTS", 64)
+    monkeypatch.setattr("voice_clone.batching.scheduler.MAX_STARTS", 64)
     all_at_once = first_frames()
     # Its frame is looked at behind the start of the next few.
     assert few[0] == pytest.approx(all_at_once[0] - 0.7 * (64 - 2 * MAX_STARTS))

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 
 TRIED_POSITIONS = 80  # of the caches in which it is tried
 LARGEST_DIFFERENCE = 0.02  # results are around 1, and bf16 rounds them by 0.004
@@ -55,7 +55,7 @@ class Starts:
 
 
 @dataclass(frozen=True)
-class OwnSteps:
+class VarlenDecode:
     """One new position of each stream. Each group of heads of each stream is one of the operator's batch: it would copy
     queries whose keys have fewer heads.
 
@@ -68,7 +68,7 @@ class OwnSteps:
     used: Tensor
 
     @classmethod
-    def of(cls, starts: Starts, positions: Tensor, most: int) -> OwnSteps:
+    def of(cls, starts: Starts, positions: Tensor, most: int) -> VarlenDecode:
         """`positions` int64 [B], of the newest; `most` or more where the result is not used: such a row reads few."""
         groups = (len(starts.keys) - 1) // len(positions)
         used = (positions % most + 1).to(torch.int32)
@@ -89,7 +89,7 @@ class OwnSteps:
 
 
 @dataclass(frozen=True)
-class OwnPieces:
+class VarlenPrefill:
     """Consecutive positions of each of R streams, one stream after the other; each sees those up to itself.
 
     Attributes:
@@ -103,7 +103,7 @@ class OwnPieces:
     used: Tensor
 
     @classmethod
-    def of(cls, begins: Tensor, slots: Tensor, positions: Tensor, cache: Tensor) -> OwnPieces:
+    def of(cls, begins: Tensor, slots: Tensor, positions: Tensor, cache: Tensor) -> VarlenPrefill:
         """`begins` int64 [R + 1] as above, `slots` int64 [R], `positions` int64 of all; a cache of any layer."""
         _, twice, most, _ = cache.shape
         keys = F.pad(slots * (twice * most), (0, 1)).to(torch.int32)
@@ -125,7 +125,7 @@ class OwnPieces:
         )
 
 
-OwnLengths = OwnSteps | OwnPieces
+VarlenAttention = VarlenDecode | VarlenPrefill
 
 
 def _flash(
@@ -146,7 +146,7 @@ def _flash(
     return out
 
 
-def reads_own_lengths(config: StackConfig, like: Tensor) -> bool:
+def varlen_works(config: StackConfig, like: Tensor) -> bool:
     """Whether this GPU's flash attention can be had for a stack, and does what it should: it is tried.
 
     It takes half precision, and stacks without a window.
@@ -171,7 +171,7 @@ def _try_steps(config: StackConfig, like: Tensor, newest: list[int]) -> float:
     projected, cache = _random(config, like, len(newest), len(newest))
     starts = Starts.of(len(newest), config, TRIED_POSITIONS, like.device)
     positions = torch.tensor(newest, device=like.device)
-    got = OwnSteps.of(starts, positions, TRIED_POSITIONS).attend(projected, cache)
+    got = VarlenDecode.of(starts, positions, TRIED_POSITIONS).attend(projected, cache)
     wanted = [_masked(config, row[None], cache[slot], [newest[slot]]) for slot, row in enumerate(projected)]
     return _largest(got[:, : config.num_attention_heads], torch.cat(wanted))
 
@@ -185,7 +185,7 @@ def _try_pieces(config: StackConfig, like: Tensor, pieces: list[tuple[int, int]]
     for begin, end in pieces:
         ends.append(ends[-1] + end - begin)
     begins, places, numbers = (torch.tensor(each, device=like.device) for each in (ends, slots, [*positions, 0, 0, 0]))
-    got = OwnPieces.of(begins, places, numbers, cache).attend(projected, cache)
+    got = VarlenPrefill.of(begins, places, numbers, cache).attend(projected, cache)
     wanted = [
         _masked(config, projected[first:last], cache[slot], positions[first:last])
         for first, last, slot in zip(ends, ends[1:], slots, strict=False)

@@ -15,11 +15,9 @@ from tests.support.same_audio import assert_same_audio
 from tests.support.small_codec import FORM, NO_CODES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from tests.support.waiting import until
 from voice_clone.codec import worker as code2wav_worker
-from voice_clone.codec.chunk import Chunk, Decoded, Reference
-from voice_clone.codec.chunk_queue import FIRST_CHUNK_LEAD
+from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.observer import Report
-from voice_clone.codec.worker import MAX_REFERENCES, Code2WavWorker
+from voice_clone.codec.worker import FIRST_CHUNK_LEAD, MAX_REFERENCES, Code2WavWorker, Report
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
@@ -30,7 +28,7 @@ FRAME_SECONDS = FORM.frame_seconds
 class Ticket:
     """Notes its answer, and in `order` when it came."""
 
-    def __init__(self, chunk: Chunk, order: list[tuple[str, int]]) -> None:
+    def __init__(self, chunk: CodecChunk, order: list[tuple[str, int]]) -> None:
         self._chunk = chunk
         self._order = order
         self._answered = threading.Event()
@@ -81,7 +79,7 @@ class Bench:
         code2wav.decode = self._held  # type: ignore[method-assign]
         self.worker = Code2WavWorker(code2wav, max_batch, max_queue, FORM.sample_rate, self)
 
-    def _held(self, chunks: Sequence[Chunk]) -> list[Any]:
+    def _held(self, chunks: Sequence[CodecChunk]) -> list[Any]:
         self.busy.set()
         assert self.go_on.wait(WAIT)
         if chunks:
@@ -97,7 +95,7 @@ class Bench:
     def report(self, report: Report) -> None:
         self.reports.append(report)
 
-    def submit(self, *chunks: Chunk) -> list[Ticket]:
+    def submit(self, *chunks: CodecChunk) -> list[Ticket]:
         tickets = [Ticket(chunk, self.order) for chunk in chunks]
         for chunk, ticket in zip(chunks, tickets, strict=True):
             self.worker.submit(chunk, ticket)
@@ -107,7 +105,7 @@ class Bench:
         """Keep the decoder busy with a stream of one chunk until `release`."""
         self.go_on.clear()
         self.busy.clear()
-        self.submit(Chunk("hold", 0, random_codes(1, 0), NO_CODES, True))
+        self.submit(CodecChunk("hold", 0, random_codes(1, 0), NO_CODES, True))
         assert self.busy.wait(WAIT)
 
     def release(self) -> None:
@@ -174,7 +172,7 @@ def test_many_streams_at_once_keep_their_order_and_their_audio(
 def test_chunks_of_as_many_frames_share_a_batch(bench: Callable[..., Bench]) -> None:
     one = bench(max_batch=3)
     one.hold()
-    tickets = one.submit(*(Chunk(f"s{i}", 0, random_codes(1 + i % 2, i), NO_CODES, True) for i in range(8)))
+    tickets = one.submit(*(CodecChunk(f"s{i}", 0, random_codes(1 + i % 2, i), NO_CODES, True) for i in range(8)))
     one.release()
     heard(tickets)
     assert one.batches[1:] == [
@@ -196,14 +194,14 @@ def test_a_streams_own_chunks_never_share_a_batch(bench: Callable[..., Bench]) -
 
 def test_first_chunks_go_ahead_but_no_stream_starves(bench: Callable[..., Bench]) -> None:
     one = bench(max_batch=1)
-    heard(one.submit(Chunk("old", 0, random_codes(1, 0), NO_CODES, False)))
+    heard(one.submit(CodecChunk("old", 0, random_codes(1, 0), NO_CODES, False)))
     one.hold()
-    now = Chunk("x", 0, NO_CODES, NO_CODES, True).arrived
+    now = CodecChunk("x", 0, NO_CODES, NO_CODES, True).arrived
     later = [
-        Chunk("old", 1, random_codes(1, 1), NO_CODES, True, arrived=now),
-        Chunk("new", 0, random_codes(1, 2), NO_CODES, False, arrived=now + 1),
-        Chunk("new", 1, random_codes(1, 2), NO_CODES, True, arrived=now + 1.5),
-        Chunk("newer", 0, random_codes(1, 3), NO_CODES, True, arrived=now + FIRST_CHUNK_LEAD + 1),
+        CodecChunk("old", 1, random_codes(1, 1), NO_CODES, True, arrived=now),
+        CodecChunk("new", 0, random_codes(1, 2), NO_CODES, False, arrived=now + 1),
+        CodecChunk("new", 1, random_codes(1, 2), NO_CODES, True, arrived=now + 1.5),
+        CodecChunk("newer", 0, random_codes(1, 3), NO_CODES, True, arrived=now + FIRST_CHUNK_LEAD + 1),
     ]
     tickets = one.submit(*later)
     one.release()
@@ -213,11 +211,11 @@ def test_first_chunks_go_ahead_but_no_stream_starves(bench: Callable[..., Bench]
 
 def test_the_stream_with_the_least_audio_left_comes_first(bench: Callable[..., Bench]) -> None:
     one = bench(max_batch=1)
-    heard(one.submit(Chunk("much", 0, random_codes(50, 0), NO_CODES, False)))
-    heard(one.submit(Chunk("little", 0, random_codes(5, 0), NO_CODES, False)))
+    heard(one.submit(CodecChunk("much", 0, random_codes(50, 0), NO_CODES, False)))
+    heard(one.submit(CodecChunk("little", 0, random_codes(5, 0), NO_CODES, False)))
     one.hold()
-    later = [Chunk(name, 1, random_codes(1, 1), NO_CODES, True) for name in ("much", "little")]
-    tickets = one.submit(*later, Chunk("new", 0, random_codes(1, 2), NO_CODES, True))
+    later = [CodecChunk(name, 1, random_codes(1, 1), NO_CODES, True) for name in ("much", "little")]
+    tickets = one.submit(*later, CodecChunk("new", 0, random_codes(1, 2), NO_CODES, True))
     one.release()
     heard(tickets)
     assert one.order[3:] == [("new", 0), ("little", 1), ("much", 1)]
@@ -276,7 +274,7 @@ def test_an_abandoned_stream_is_dropped_without_another_chunk(
 def test_an_idle_worker_drops_an_abandoned_stream(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code2wav_worker, "SWEEP_SECONDS", 3600.0)  # it does not just happen to wake up
     one = bench()
-    heard(one.submit(Chunk("s", 0, random_codes(1, 0), NO_CODES, False)))
+    heard(one.submit(CodecChunk("s", 0, random_codes(1, 0), NO_CODES, False)))
     one.worker.abandon("s")
     until(lambda: one.ended())
     assert one.ended() == ["cancelled"] and one.reports[-1].open_streams == 0
@@ -300,7 +298,7 @@ def test_a_failure_of_the_talker_ends_the_stream(
 ) -> None:
     one = bench()
     tickets = one.submit(
-        Chunk("s", 0, random_codes(2, 0), NO_CODES, False), Chunk("s", 1, NO_CODES, NO_CODES, True, error)
+        CodecChunk("s", 0, random_codes(2, 0), NO_CODES, False), CodecChunk("s", 1, NO_CODES, NO_CODES, True, error)
     )
     heard(tickets[:1])
     assert tickets[1].wait() is error
@@ -312,7 +310,7 @@ def test_a_failure_of_the_talker_ends_the_stream(
 def test_the_id_of_a_broken_stream_can_be_used_again(decoder: CodecDecoder, bench: Callable[..., Bench]) -> None:
     one = bench()
     codes = random_codes(6, 0)
-    [broken] = one.submit(Chunk("s", 0, codes, NO_CODES, False, Internal("broken")))
+    [broken] = one.submit(CodecChunk("s", 0, codes, NO_CODES, False, Internal("broken")))
     assert broken.wait() is None
     assert_same_audio(heard(one.submit(*chunks_of("s", codes, [2, 4]))), whole(decoder, codes))
 
@@ -320,7 +318,7 @@ def test_the_id_of_a_broken_stream_can_be_used_again(decoder: CodecDecoder, benc
 def test_the_memory_of_broken_streams_is_bounded(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code2wav_worker, "MAX_BROKEN", 3)
     one = bench()
-    late = [Chunk(f"s{i}", 0, NO_CODES, NO_CODES, False, Internal("broken")) for i in range(10)]
+    late = [CodecChunk(f"s{i}", 0, NO_CODES, NO_CODES, False, Internal("broken")) for i in range(10)]
     assert [ticket.wait() for ticket in one.submit(*late)] == [None] * 10
     one.worker.close()
     assert len(one.worker._broken) == 3
@@ -332,10 +330,10 @@ def test_an_intruder_is_refused_and_the_stream_goes_on(decoder: CodecDecoder, be
     chunks = chunks_of("s", codes, [2, 3, 4])
     tickets = one.submit(chunks[0])
     for intruder in (
-        Chunk("s", 0, random_codes(2, 1), NO_CODES, True),
-        Chunk("s", 2, random_codes(2, 1), NO_CODES, True),
-        Chunk("s", 1, np.full((2, 4), SMALL.codebook_size, np.int32), NO_CODES, True),
-        Chunk("s", 1, np.zeros((2, 5), np.int32), NO_CODES, True),
+        CodecChunk("s", 0, random_codes(2, 1), NO_CODES, True),
+        CodecChunk("s", 2, random_codes(2, 1), NO_CODES, True),
+        CodecChunk("s", 1, np.full((2, 4), SMALL.codebook_size, np.int32), NO_CODES, True),
+        CodecChunk("s", 1, np.zeros((2, 5), np.int32), NO_CODES, True),
     ):
         [refused] = one.submit(intruder)
         assert isinstance(refused.wait(), InvalidArgument)
@@ -362,21 +360,21 @@ def test_a_talkers_stream_ends_with_a_wrong_chunk_and_its_error_waits_for_the_la
     ]
     for number, (at, given) in enumerate(wrong):
         name = f"s{number}"
-        chunks = [Chunk(name, index, good, none, False, from_talker=True) for index in range(3)]
+        chunks = [CodecChunk(name, index, good, none, False, from_talker=True) for index in range(3)]
         chunks[at] = replace(chunks[at], **given)
-        tickets = one.submit(*chunks, Chunk(name, 3, none, none, True, from_talker=True))
+        tickets = one.submit(*chunks, CodecChunk(name, 3, none, none, True, from_talker=True))
         answers = [ticket.wait() for ticket in tickets]
         assert all(answer is None for answer in answers[at:3]), (given, answers)
         assert isinstance(answers[3], InvalidArgument) and all(isinstance(each, Decoded) for each in answers[:at])
         assert not one.code2wav.is_open(name)
     one.worker.close()
-    assert one.lost_streams == [f"s{number}" for number in range(len(wrong))], "each talker is told, once"
+    assert one.lost_streams == [f"s{number}" for number in range(len(wrong))], "each talker hears of it, once"
     assert one.answered_streams == one.lost_streams and not one.worker._broken
 
 
 def test_the_talker_of_a_stream_that_is_not_open_is_notified(bench: Callable[..., Bench]) -> None:
     one = bench()
-    [ticket] = one.submit(Chunk("lost", 3, random_codes(1, 0), NO_CODES, False))
+    [ticket] = one.submit(CodecChunk("lost", 3, random_codes(1, 0), NO_CODES, False))
     assert isinstance(ticket.wait(), InvalidArgument)
     one.worker.close()
     assert one.lost_streams == ["lost"]
@@ -405,9 +403,9 @@ def test_a_full_queue_ends_the_stream_that_finds_it_full(decoder: CodecDecoder, 
 def test_idle_streams_are_swept_without_a_request(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code2wav_worker, "SWEEP_SECONDS", 0.02)
     one = bench(idle_seconds=0.05)
-    heard(one.submit(Chunk("s", 0, random_codes(1, 0), NO_CODES, False)))
+    heard(one.submit(CodecChunk("s", 0, random_codes(1, 0), NO_CODES, False)))
     until(lambda: one.lost_streams)
-    [ticket] = one.submit(Chunk("s", 1, random_codes(1, 0), NO_CODES, True))
+    [ticket] = one.submit(CodecChunk("s", 1, random_codes(1, 0), NO_CODES, True))
     assert isinstance(ticket.wait(), DeadlineExceeded)
     one.worker.close()
     assert one.lost_streams == ["s"] and one.ended() == ["idle"]
@@ -417,12 +415,12 @@ def test_idle_streams_are_swept_without_a_request(bench: Callable[..., Bench], m
 def test_an_answer_that_cannot_be_sent_ends_its_stream_alone(bench: Callable[..., Bench]) -> None:
     one = bench()
     one.hold()
-    tickets = one.submit(*(Chunk(name, 0, random_codes(1, i), NO_CODES, False) for i, name in enumerate("abc")))
+    tickets = one.submit(*(CodecChunk(name, 0, random_codes(1, i), NO_CODES, False) for i, name in enumerate("abc")))
     tickets[1].broken = True
     one.release()
     heard([tickets[0], tickets[2]])
     assert tickets[1].wait() is None
-    [last] = one.submit(Chunk("b", 1, NO_CODES, NO_CODES, True))
+    [last] = one.submit(CodecChunk("b", 1, NO_CODES, NO_CODES, True))
     assert isinstance(last.wait(), Internal)
     one.worker.close()
     assert one.lost_streams == ["b"] and one.code2wav.is_open("a") and one.code2wav.is_open("c")
@@ -462,11 +460,11 @@ def test_a_reference_is_prepared_when_nothing_else_is_to_do(bench: Callable[...,
     one.hold()
     one.worker.prepare(Reference(context))
     one.worker.prepare(Reference(context + 1000))  # a bad chunk; the error comes with the last one
-    before = one.submit(Chunk("other", 0, codes, NO_CODES, True))
+    before = one.submit(CodecChunk("other", 0, codes, NO_CODES, True))
     one.release()
     assert isinstance(before[0].wait(), Decoded)
     until(lambda: one.code2wav.primed_bytes > 0)
-    [ticket] = one.submit(Chunk("a", 0, codes, context, True))
+    [ticket] = one.submit(CodecChunk("a", 0, codes, context, True))
     answer = ticket.wait()
     assert isinstance(answer, Decoded) and answer.primed == "miss"
 
@@ -481,11 +479,11 @@ def test_a_reference_that_breaks_the_decoder_costs_no_stream(
 
     monkeypatch.setattr(one.code2wav, "prepare", broken)
     one.hold()
-    [first] = one.submit(Chunk("a", 0, codes[:2], NO_CODES, False))
+    [first] = one.submit(CodecChunk("a", 0, codes[:2], NO_CODES, False))
     one.worker.prepare(Reference(random_codes(20, 1)))
     one.release()
     assert isinstance(first.wait(), Decoded)
-    [last] = one.submit(Chunk("a", 1, codes[2:], NO_CODES, True))
+    [last] = one.submit(CodecChunk("a", 1, codes[2:], NO_CODES, True))
     assert isinstance(last.wait(), Decoded)
     assert first.answers == [first.wait()] and one.lost_streams == []
 
@@ -509,8 +507,8 @@ def test_an_ended_stream_tells_how_it_was_heard(bench: Callable[..., Bench]) -> 
     codes = random_codes(3, 0)
     for index, (time, final) in enumerate(((0.0, False), (1.0, False), (1.0 + 0.5 * FRAME_SECONDS, True))):
         now[0] = time
-        [ticket] = it.submit(Chunk("late", index, codes[index : index + 1], NO_CODES, final))
+        [ticket] = it.submit(CodecChunk("late", index, codes[index : index + 1], NO_CODES, final))
         ticket.wait()
     until(lambda: sum(len(report.endings) for report in it.reports) == 1)
-    [heard] = [playback for report in it.reports for playback in report.heard]
+    [heard] = [playback for report in it.reports for playback in report.playbacks]
     assert heard.underruns == 1 and heard.silence == pytest.approx(1.0 - FRAME_SECONDS)

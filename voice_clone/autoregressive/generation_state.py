@@ -1,41 +1,54 @@
-"""One stream of frames: how it draws, how much text it has, and when it ends."""
+"""One stream of frames in the generator: how it draws, how much text it has, and when it ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.repetition import Repetition
-from voice_clone.autoregressive.steps.rows import Piece, Row
+from voice_clone.autoregressive.steps import PromptPiece
 from voice_clone.autoregressive.talker import Prefix, TextFeed
 from voice_clone.lru_cache import Origin
 
-Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
+LONGEST_CYCLE = 8  # frames
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """What one step brought for one stream.
+class Repetition:
+    """Notices a model that has read all its text and repeats itself.
 
-    Attributes:
-        payload: [W], of the dtype of the head's form; None if the stream ended without a frame (`stop`, `error`).
-        finish: why the stream ended with this frame, or None if it goes on. `stop`: the model said so; `length`:
-            it has the frames that its caller wanted; `budget`: it has all frames that its text is granted, and has
-            missed its end; `runaway`: its text is read and it repeats itself, so it has missed its end, too;
-            `text_timeout`: the model said so, but its text was closed without an end; `error`: the model's values were
-            not finite.
+    It counts for how long codebook 0 of a stream, which carries what is said, has repeated a cycle of a few frames.
+    Silence and held sounds are cycles of one frame; stuck phrases are longer ones.
     """
 
-    payload: npt.NDArray[Any] | None
-    finish: Finish | None
+    def __init__(self) -> None:
+        self._recent: list[int] = []  # newest last
+        self._runs = [0] * LONGEST_CYCLE  # frames in a row that equal the frame n + 1 before them
+
+    def add(self, code: int) -> int:
+        """Take the next frame's code; returns for how many frames the stream has repeated a cycle by now."""
+        for n in range(LONGEST_CYCLE):
+            repeats = n < len(self._recent) and self._recent[-1 - n] == code
+            self._runs[n] = self._runs[n] + 1 if repeats else 0
+        self._recent = [*self._recent[1 - LONGEST_CYCLE :], code]
+        return max(self._runs)
+
+
+Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
+"""Why a stream of a generator ends.
+
+`stop`: the model said so. `length`: it has the frames that its caller wanted. `budget`: it has all frames that its text
+is granted, and has missed its end. `runaway`: its text is read and it repeats itself, so it has missed its end, too.
+`text_timeout`: the model said so, but its text was closed without an end. `error`: the model's values were not finite.
+`stop` and `error` come without a frame, unless the head keeps the ending frame.
+"""
 
 
 @dataclass
-class Stream:
+class GenerationState:
     """A stream's state in the generator."""
 
     place: int  # the slot of its memory
@@ -74,9 +87,9 @@ class Stream:
         """Whether all that it has written is known to be finite."""
         return 0 < self.seen == self.begun and self.finish != "error"
 
-    def piece(self, count: int) -> Piece:
+    def piece(self, count: int) -> PromptPiece:
         """The next positions of its prompt."""
-        return Piece(self.place, self.read, self.text.embeds[self.read : self.read + count])
+        return PromptPiece(self.place, self.read, self.text.embeds[self.read : self.read + count])
 
     def row(self, min_frames: int) -> Row:
         """What a step needs of it."""

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from voice_clone.batching.payload import PayloadForm
-from voice_clone.batching.stream import Chunk, Sink, Stream
+from voice_clone.batching.source import Frame, PayloadForm
+from voice_clone.batching.stream import FrameChunk, Playback, Sink, Stream
 
 FRAME_SECONDS = 0.08
 RAMP = (1, 2, 4, 8, 12)
 
 
-@dataclass
-class MadeFrame:
-    payload: NDArray[np.int32] | None
-    finish: str | None = None
-
-
 class Nowhere:
-    def chunk(self, chunk: Chunk) -> None: ...
+    def chunk(self, chunk: FrameChunk) -> None: ...
 
     def fail(self, error: BaseException) -> None: ...
 
@@ -46,7 +38,7 @@ def chunks(clock: list[float], step: Callable[[], float], frames: int, frame_sec
     for number in range(frames):
         clock[0] += step()
         finish = "length" if number == frames - 1 else None
-        made += [(clock[0], len(chunk.payload)) for chunk in stream.add(MadeFrame(np.zeros(2, np.int32), finish))]
+        made += [(clock[0], len(chunk.payload)) for chunk in stream.add(Frame(np.zeros(2, np.int32), finish))]
     assert sum(count for _, count in made) == frames
     return made
 
@@ -99,7 +91,7 @@ def test_a_run_of_frames_is_cut_as_single_frames_are(clock: list[float], sizes: 
     for place, size in enumerate(sizes):
         finish = "stop" if place == len(sizes) - 1 else None
         payload = frames[begin : begin + size] if size else None
-        made += stream.add(MadeFrame(payload, finish))
+        made += stream.add(Frame(payload, finish))
         begin += size
     assert [len(chunk.payload) for chunk in made] == [1, 2, 4, 8, 12, 12, 1]
     assert [chunk.index for chunk in made] == list(range(7))
@@ -107,3 +99,15 @@ def test_a_run_of_frames_is_cut_as_single_frames_are(clock: list[float], sizes: 
     assert [chunk.finish for chunk in made] == [None] * 6 + ["stop"]
     joined = np.concatenate([chunk.payload for chunk in made])
     assert joined.dtype == np.float32 and np.array_equal(joined, frames)
+
+
+def test_a_late_chunk_is_an_underrun_and_an_early_one_is_not() -> None:
+    playback = Playback(0.08)
+    playback.add(1, 10.0)
+    playback.add(2, 10.05)  # in time: heard until 10.24
+    assert (playback.underruns, playback.silence) == (0, 0.0)
+    playback.add(1, 10.54)  # 0.3 s late
+    playback.add(1, 10.62 + 0.2)
+    assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)
+    playback.add(0, 99.0)  # the last chunk may be empty: it is not late
+    assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)
