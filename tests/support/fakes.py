@@ -17,8 +17,12 @@ import soundfile
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
-from voice_clone.speakers import CacheConfig, Extraction, FileStore, Reply, Request, SpeakerCache
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.files import Files
+from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.operations import Reply, parse
 from voice_clone.speakers.postgres.dsn import checked
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.store.protocol import Store
@@ -157,7 +161,7 @@ class Voices:
         self.cache = self._open(files)
 
     def call(self, operation: str, options: dict[str, Any] | None = None, **fields: Any) -> Reply:
-        return self.cache.call(operation, Request(options=options or {}, **fields))
+        return self.cache.call(parse(operation, fields, options or {}))
 
     def upload(self, name: str = "Ada", seed: int = 0, wait: bool = True, **fields: Any) -> dict[str, Any]:
         fields.setdefault("audio", clip(seed))

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -20,21 +20,55 @@ from safetensors.numpy import load
 
 from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
 from voice_clone.speakers.memory import Failure, Memory, inline_origin
 from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record
+from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.resolved import Resolved
 from voice_clone.speakers.store.protocol import Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done
 TRIES = 3  # of one generation, after which the store contradicts itself; one may end by a change just before it
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Artifacts and where they came from.
+
+    Attributes:
+        status: `hit` from memory, `restored` from the store, `miss` from the encoder, `none` from the caller.
+        artifact: the family and mode of the artifacts.
+        artifacts: safetensors bytes.
+        fingerprint: of the encoder that made them.
+        extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
+        origin: other processes file under it what they compute of the artifacts; "": they keep nothing.
+    """
+
+    status: Literal["hit", "restored", "miss", "none"]
+    artifact: ArtifactId
+    artifacts: bytes
+    fingerprint: str
+    extraction_ms: float = 0.0
+    origin: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedSpeaker(Resolved):
+    """Artifacts of a registered speaker.
+
+    Attributes:
+        record: in the generation served.
+        unsaved: why the store did not take them, if it did not; then they are in memory alone.
+    """
+
+    record: SpeakerRecord
+    unsaved: VoiceCloneError | None = None
 
 
 class Extractor:
@@ -55,8 +89,8 @@ class Extractor:
         self._patience = config.extraction_timeout / 2  # with an extraction of another server, which may be paused
 
     def registered(
-        self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
-    ) -> Resolved:
+        self, name: SpeakerName, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
+    ) -> ResolvedSpeaker:
         """Artifacts of a registered speaker.
 
         Args:
@@ -76,7 +110,7 @@ class Extractor:
             except Superseded:
                 self._registry.refresh()  # deleted or replaced meanwhile, here or by another server: find it again
 
-    def rebuild(self, name: str, model_type: str, mode: str | None, until: float) -> Resolved:
+    def rebuild(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> ResolvedSpeaker:
         """Extract anew, as a new generation of the speaker; the old one serves until that is done. Raises: as above."""
         tried: list[int] = []
         while True:
@@ -87,12 +121,12 @@ class Extractor:
             work = partial(self._rebuild, record, artifact)
             flight = self._memory.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
             try:
-                resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
+                resolved: ResolvedSpeaker = self._memory.flights.wait(flight, until - time.monotonic())
                 return resolved
             except Superseded:
                 self._registry.refresh()
 
-    def _found(self, name: str, tried: list[int]) -> SpeakerRecord:
+    def _found(self, name: SpeakerName, tried: list[int]) -> SpeakerRecord:
         """The speaker of that name, for another try; its generation is added to those that were tried.
 
         Raises:
@@ -120,7 +154,13 @@ class Extractor:
             key = CacheKey(artifact.model_type, digest, 0, fingerprint, artifact.mode)
             found = self._memory.artifacts.get("inline", key)
             if found is not None:
-                return Resolved("hit", None, artifact, found, key.fingerprint, origin=inline_origin(digest))
+                return Resolved(
+                    status="hit",
+                    artifact=artifact,
+                    artifacts=found,
+                    fingerprint=fingerprint,
+                    origin=inline_origin(digest),
+                )
         work = partial(self._extract_inline, clip, digest, artifact, use_cache)
         flight = self._memory.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
         resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
@@ -133,7 +173,7 @@ class Extractor:
         artifact = mode_of_embedding(self._describer.modes(model_type, until), model_type, mode)
         return artifact, *self._describer.of_embedding(artifact, embedding, until)
 
-    def refresh(self, name: str, model_type: str, mode: str | None, until: float) -> None:
+    def refresh(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> None:
         """Ask the encoder anew which modes it has, and for its fingerprint in the mode that serves this speaker."""
         modes = self._describer.modes(model_type, until, anew=True)
         artifact = mode_of_record(modes, model_type, self._registry.find(name), mode)
@@ -141,24 +181,24 @@ class Extractor:
 
     def _of_record(
         self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float, saved: bool
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         fingerprint = self._describer.fingerprint(artifact, until)
         if use_cache and (record.stored(artifact, fingerprint) is not None or not saved):
             found = self._memory.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
-                return Resolved("hit", record, artifact, found, fingerprint)
+                return _hit(record, artifact, found, fingerprint)
         work = partial(self._produce, record, artifact, use_cache, None)
         flight = self._memory.flights.start(record.key, (record.generation, artifact, "make"), work)
-        resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
+        resolved: ResolvedSpeaker = self._memory.flights.wait(flight, until - time.monotonic())
         return resolved
 
     def _produce(
         self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, clip: Clip | None, flight: Flight[Any]
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         fingerprint = self._describer.describe(artifact).fingerprint
         found = self._memory.artifacts.peek("registered", _key(record, artifact, fingerprint)) if use_cache else None
         if found is not None and self._registry.latest(record).stored(artifact, fingerprint) is not None:
-            return Resolved("hit", record, artifact, found, fingerprint)  # another flight has just ended
+            return _hit(record, artifact, found, fingerprint)  # another flight has just ended
         if found is not None:  # the store did not take them before
             info = ArtifactInfo(fingerprint, 0.0, time.time())
             return self._saved(record, artifact, load(found), info, use_cache, flight)
@@ -196,7 +236,7 @@ class Extractor:
         info: ArtifactInfo,
         use_cache: bool,
         flight: Flight[Any],
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         """New artifacts, stored if there is room: speech does not need it."""
         try:
             newer = self._registry.publish(record, artifact, tensors, info, guard=lambda: not flight.over)
@@ -216,7 +256,7 @@ class Extractor:
 
     def make_or_note(
         self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         """The work of a flight that makes the artifacts of a speaker which has none; a failure becomes their state."""
         try:
             return self._produce(record, artifact, True, clip, flight)
@@ -226,7 +266,7 @@ class Extractor:
             self._note(record, artifact, error)
             raise
 
-    def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
+    def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> ResolvedSpeaker:
         clip = self._stored_clip(record, artifact)
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
         newer = self._registry.publish(record, artifact, tensors, info, renew=True, guard=lambda: not flight.over)
@@ -241,8 +281,14 @@ class Extractor:
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
             self._memory.artifacts.put("inline", key, packed)
-        origin = inline_origin(digest)
-        return Resolved("miss", None, artifact, packed, info.fingerprint, info.extraction_ms, origin=origin)
+        return Resolved(
+            status="miss",
+            artifact=artifact,
+            artifacts=packed,
+            fingerprint=info.fingerprint,
+            extraction_ms=info.extraction_ms,
+            origin=inline_origin(digest),
+        )
 
     def _keep(
         self,
@@ -252,13 +298,20 @@ class Extractor:
         status: Literal["restored", "miss"],
         info: ArtifactInfo,
         use_cache: bool,
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         packed = pack_artifacts(tensors)
         if use_cache:
             with contextlib.suppress(Superseded), self._registry.holding(record):
                 self._memory.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
-        extraction_ms = info.extraction_ms if status == "miss" else 0.0
-        return Resolved(status, record, artifact, packed, info.fingerprint, extraction_ms)
+        return ResolvedSpeaker(
+            status=status,
+            record=record,
+            artifact=artifact,
+            artifacts=packed,
+            fingerprint=info.fingerprint,
+            extraction_ms=info.extraction_ms if status == "miss" else 0.0,
+            origin=record.origin.voice,
+        )
 
     def _from_store(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
@@ -290,6 +343,17 @@ class Extractor:
                 f"{artifact.mode} with this checkpoint; upload a clip of it"
             )
         return decode(audio, self._limits)
+
+
+def _hit(record: SpeakerRecord, artifact: ArtifactId, found: bytes, fingerprint: str) -> ResolvedSpeaker:
+    return ResolvedSpeaker(
+        status="hit",
+        record=record,
+        artifact=artifact,
+        artifacts=found,
+        fingerprint=fingerprint,
+        origin=record.origin.voice,
+    )
 
 
 def _key(record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> CacheKey:

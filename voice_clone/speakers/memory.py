@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Protocol
 
 from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.flight import Flights
 from voice_clone.speakers.lru import ArtifactCache
 from voice_clone.speakers.modes import NATURAL, mode_of_record
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
-from voice_clone.speakers.request import CacheConfig
 
 
 class Failure(NamedTuple):

@@ -13,8 +13,11 @@ import voice_clone.audio
 from tests.support.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.audio import decode
-from voice_clone.speakers import CacheConfig, FileStore, Request, SpeakerCache
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.memory import DecodedClips
+from voice_clone.speakers.operations import parse
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -82,9 +85,9 @@ def test_an_extraction_is_timed_once(tmp_path: Path) -> None:
         FileStore(tmp_path), FakeEncoder(), CacheConfig(), lambda: ["qwen3_tts"], on_extraction=seconds.append
     )
     try:
-        speaker = cache.call("upload", Request(name="Ada", audio=clip(0), options={"wait": True})).result
-        cache.call("resolve", Request(audio=clip(1)))
-        stats = cache.call("stats", Request()).result
+        speaker = cache.call(parse("upload", {"name": "Ada", "audio": clip(0)}, {"wait": True})).result
+        cache.call(parse("resolve", {"audio": clip(1)}, {}))
+        stats = cache.call(parse("stats", {}, {})).result
     finally:
         cache.close()
     assert len(seconds) == stats["extractions"] == stats["extraction_seconds"]["count"] == 2

@@ -15,7 +15,9 @@ from safetensors.numpy import load
 from tests.support.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
-from voice_clone.speakers import CacheConfig, Extraction, Request
+from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.operations import parse
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -263,18 +265,20 @@ def test_a_bad_name_is_refused_everywhere_and_nothing_is_written(voices: Voices,
 )
 def test_requests_that_are_refused(voices: Voices, operation: str, fields: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        voices.cache.call(operation, Request(**fields))
+        voices.call(operation, **fields)
 
 
 def test_a_request_is_never_changed(voices: Voices) -> None:  # A15, B20
     options = {"wait": True}
-    request = Request(name=" Ada ", audio=clip(0), reference_text="Hello.", options=options)
-    before = dict(vars(request))
-    voices.cache.call("upload", request)
-    asked = Request(name=" Ada ", options=(mode := {"mode": "icl"}))
-    first = voices.cache.call("resolve", asked)
-    second = voices.cache.call("resolve", asked)
-    assert vars(request) == before and options == {"wait": True} and mode == {"mode": "icl"}
+    inputs = {"name": " Ada ", "audio": clip(0), "reference_text": "Hello."}
+    before = dict(inputs)
+    upload = parse("upload", inputs, options)
+    parsed = dict(vars(upload))
+    voices.cache.call(upload)
+    asked = parse("resolve", {"name": " Ada "}, mode := {"mode": "icl"})
+    first = voices.cache.call(asked)
+    second = voices.cache.call(asked)
+    assert inputs == before and vars(upload) == parsed and options == {"wait": True} and mode == {"mode": "icl"}
     assert first == second and first.result is not second.result
 
 

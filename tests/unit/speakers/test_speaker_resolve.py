@@ -21,8 +21,7 @@ from tests.support.fakes import FakeEncoder, Voices, clip, together
 from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNotFound, Unsupported
-from voice_clone.speakers import Extraction
-from voice_clone.speakers.encoding import pack_artifacts
+from voice_clone.speakers.encoding import Extraction, pack_artifacts
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 
 STORES = ("files", "postgresql")  # all tests of this file run on both

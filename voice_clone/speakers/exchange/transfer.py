@@ -12,18 +12,20 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
 from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
-from voice_clone.speakers.draft import Draft, check_consent, check_texts
+from voice_clone.speakers.draft import Draft, check_consent
 from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
+from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record
+from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.operations import MAX_NOTE, MAX_TRANSCRIPT, Import, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.report import measure
-from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.resolved import Resolved
 from voice_clone.speakers.store.protocol import Store
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
@@ -95,37 +97,31 @@ class Transfer:
             )
         if not self._describer.matches(artifact, groups[artifact]):
             raise InvalidArgument(f"the artifacts in voice_prompt are not such as {model_type} makes")
-        return Resolved("none", None, artifact, pack_artifacts(groups[artifact]), fingerprint), record
+        artifacts = pack_artifacts(groups[artifact])
+        return Resolved(status="none", artifact=artifact, artifacts=artifacts, fingerprint=fingerprint), record
 
-    def unpack(
-        self,
-        bundle: bytes,
-        reextract: bool,
-        immutable: bool = False,
-        owner: str | None = None,
-        max_owned: int | None = None,
-    ) -> list[SpeakerRecord]:
+    def unpack(self, given: Import) -> list[SpeakerRecord]:
         """Register all speakers of a bundle, or none; nothing that the bundle says is believed.
 
-        Args:
-            reextract: drop artifacts of another checkpoint where there is audio to extract them again.
-            immutable: refuse to replace speakers, whatever the server's policy is.
-            owner: whose the speakers become; None leaves them their owners.
-            max_owned: how many speakers it may have.
+        The speakers become those of the owner of the operation; those of the operator keep the owners that they have.
 
         Raises:
             InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
             SpeakerExists, QuotaExceeded, Overloaded: as `Registry.add`.
         """
-        if len(bundle) > self._config.max_bundle_bytes:
+        if len(given.bundle) > self._config.max_bundle_bytes:
             raise InvalidArgument(
-                f"the bundle has {len(bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
+                f"the bundle has {len(given.bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
             )
-        drafts = self._drafts(bundle, reextract)
-        if owner is not None:
-            drafts = [replace(draft, record=_given_to(owner, draft.record)) for draft in drafts]
-        whose: dict[str, Any] = {"immutable": immutable, "owner": owner, "max_owned": max_owned}
-        self._registry.check_free(*(draft.record.name for draft in drafts), **whose)
+        drafts = self._drafts(given.bundle, given.reextract)
+        if given.owner is not None:
+            drafts = [replace(draft, record=_given_to(given.owner, draft.record)) for draft in drafts]
+        whose: dict[str, Any] = {
+            "immutable": given.immutable,
+            "owner": given.owner,
+            "max_owned": given.max_owned,
+        }
+        self._registry.check_free(*(parse_name(draft.record.name) for draft in drafts), **whose)
         return self._registry.add_all(drafts, **whose)
 
     def preload(self, bundle: bytes) -> list[SpeakerRecord]:
@@ -138,11 +134,11 @@ class Transfer:
         drafts = [replace(draft, record=replace(draft.record, owner=None, shared=True))
                   for draft in self._drafts(bundle, True)]  # fmt: skip
         while True:
-            free = [draft for draft in drafts if self._registry.is_free(draft.record.name)]
+            free = [draft for draft in drafts if self._registry.is_free(draft.record.key)]
             try:
                 return self._registry.add_all(free, immutable=True)
             except SpeakerExists:  # another server of the fleet was quicker
-                if all(self._registry.is_free(draft.record.name) for draft in free):
+                if all(self._registry.is_free(draft.record.key) for draft in free):
                     raise
 
     def _drafts(self, bundle: bytes, reextract: bool) -> list[Draft]:
@@ -190,7 +186,9 @@ class Transfer:
 
     def _check_record(self, record: SpeakerRecord) -> None:
         """Check texts, consent, and what a record tells of its clip, which need not be in the bundle."""
-        check_texts(record)
+        check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
+        check_text("consent", record.consent, MAX_NOTE)
+        check_text("description", record.description, MAX_NOTE)
         check_consent(record.consent, self._config)
         limits, now = self._config.clip, time.time()
         numbers = (

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.settings import Settings
-from voice_clone.speakers import CacheConfig, SpeakerCache
-from voice_clone.speakers import Request as CacheRequest
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
+from voice_clone.speakers.operations import parse
 from voice_clone.speakers.store.opening import open_store
 from voice_clone.triton.calls import call
 from voice_clone.triton.erasure.forgetting import Forgetting
@@ -68,18 +69,17 @@ class SpeakerCacheModel(Model):
         self._encoders.server_is_ready()
         operation, options = request.text("operation") or "", request.json_object("options")
         self._write_token.check(operation, options, request.parameter(PARAMETER))
-        asked = CacheRequest(
-            name=request.text("name"),
-            model_type=request.text("model_type"),
-            audio=request.raw("audio"),
-            reference_text=request.text("reference_text"),
-            consent=request.text("consent"),
-            description=request.text("description"),
-            speaker_embedding=request.array("speaker_embedding"),
-            voice_prompt=request.raw("voice_prompt"),
-            options=options,
-        )
-        reply = self._cache.call(operation, asked)
+        inputs = {
+            "name": request.text("name"),
+            "model_type": request.text("model_type"),
+            "audio": request.raw("audio"),
+            "reference_text": request.text("reference_text"),
+            "consent": request.text("consent"),
+            "description": request.text("description"),
+            "speaker_embedding": request.array("speaker_embedding"),
+            "voice_prompt": request.raw("voice_prompt"),
+        }
+        reply = self._cache.call(parse(operation, inputs, options))
         return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
 
     def close(self) -> None:
