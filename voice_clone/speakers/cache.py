@@ -11,6 +11,7 @@ from typing import Any
 from voice_clone.audio import check_audible, decode
 from voice_clone.errors import Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.background import Background
+from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.draft import Draft, check_consent, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
@@ -40,7 +41,6 @@ from voice_clone.speakers.operations import (
 )
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.report import of_file
 from voice_clone.speakers.store.protocol import Store
 
 log = logging.getLogger(__name__)

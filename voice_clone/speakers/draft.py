@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from voice_clone.audio import Clip, ClipLimits, check_audible, decode
 from voice_clone.errors import InvalidArgument
+from voice_clone.speakers.clip_report import measure, trim_silence
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.voice_file import Tensors
 from voice_clone.speakers.operations import UploadClip, UploadEmbedding
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
-from voice_clone.speakers.report import measure, trim_silence
 
 _NO_GENERATION = 0  # until the registry assigns one
 

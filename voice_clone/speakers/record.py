@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 from voice_clone.audio import Clip
 from voice_clone.lru_cache import Origin
+from voice_clone.speakers.clip_report import ClipReport
+from voice_clone.speakers.clip_warnings import ClipWarning, speaking_rate, warnings_of
 from voice_clone.speakers.name import check_word, parse_name
-from voice_clone.speakers.report import ClipReport, ClipWarning, speaking_rate, warnings_of
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
 MAX_GENERATION = 2**53  # what every JSON reader can tell from its neighbours

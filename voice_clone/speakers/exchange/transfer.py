@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
 from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported
+from voice_clone.speakers.clip_report import measure
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk import voice_file
 from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
@@ -25,7 +26,6 @@ from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.operations import MAX_NOTE, MAX_TRANSCRIPT, Import, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.report import measure
 from voice_clone.speakers.store.protocol import Store
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
