@@ -13,9 +13,7 @@ import psycopg
 
 from voice_clone.errors import VoiceCloneError
 from voice_clone.settings import Settings
-from voice_clone.speakers.disk.bundle import group_artifacts
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, verify
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
@@ -23,6 +21,7 @@ from voice_clone.speakers.postgres.dsn import checked
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, verify
 
 
 def main() -> int:

@@ -10,9 +10,9 @@ from voice_clone.audio import Clip, ClipLimits, check_audible, decode
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.clip_report import measure, trim_silence
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.disk.voice_file import Tensors
 from voice_clone.speakers.operations import UploadClip, UploadEmbedding
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
+from voice_clone.speakers.voice_file import Tensors
 
 _NO_GENERATION = 0  # until the registry assigns one
 

@@ -21,7 +21,6 @@ from safetensors.numpy import load
 from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
@@ -31,6 +30,7 @@ from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.voice_file import Damaged
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done
 TRIES = 3  # of one generation, after which the store contradicts itself; one may end by a change just before it

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers import voice_file
 from voice_clone.speakers.disk.store import VOICES
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 

@@ -23,17 +23,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.errors import Overloaded, VoiceCloneError
-from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers import voice_file
 from voice_clone.speakers.disk.directory_lock import LOCK, own, owned
 from voice_clone.speakers.disk.errors import disk_errors
 from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, make_path, replace_file
 from voice_clone.speakers.disk.generations import Generations
 from voice_clone.speakers.disk.quarantine import Quarantine
 from voice_clone.speakers.disk.together import LIST, Together
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Tensors
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.store.protocol import Change, Listener, NotDurable
+from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
 VOICES = "voices"  # the folder of the speakers' files

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
 from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported
+from voice_clone.speakers import voice_file
 from voice_clone.speakers.clip_report import measure
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.disk import voice_file
-from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
 from voice_clone.speakers.draft import Draft, check_consent
 from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
 from voice_clone.speakers.extraction import Resolved
@@ -27,6 +25,7 @@ from voice_clone.speakers.operations import MAX_NOTE, MAX_TRANSCRIPT, Import, ch
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, pack_bundle, unpack_bundle
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
 MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number

@@ -15,9 +15,9 @@ from uuid import UUID
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from voice_clone.speakers.disk.voice_file import Damaged, Tensors
 from voice_clone.speakers.postgres.sessions import Connection
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.voice_file import Damaged, Tensors
 
 _INSERT = """
     INSERT INTO voice_clone.blob (token, model_type, mode, fingerprint, data, digest) VALUES (%s, %s, %s, %s, %s, %s)

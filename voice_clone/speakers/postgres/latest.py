@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import VoiceCloneError
 from voice_clone.speakers.disk.latest import MAX_VOICES
-from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.postgres import blobs
 from voice_clone.speakers.postgres.row import COLUMNS, Row, read
 from voice_clone.speakers.postgres.sessions import Session, Watchdog
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.voice_file import Damaged
 
 SECONDS = 10.0  # for which the database is waited for
 _IDS = "SELECT id FROM voice_clone.voice WHERE record IS NOT NULL ORDER BY change DESC LIMIT %s"

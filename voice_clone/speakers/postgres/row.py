@@ -18,8 +18,8 @@ import json
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from voice_clone.speakers.disk.voice_file import Damaged
 from voice_clone.speakers.record import SpeakerRecord
+from voice_clone.speakers.voice_file import Damaged
 
 COLUMNS = "v.id, v.change, v.generation, v.token, v.record::text"
 AMENDED = ("generation", "artifacts", "beside", "generated_at")  # fields that a change of artifacts replaces

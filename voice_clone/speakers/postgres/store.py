@@ -12,8 +12,6 @@ from uuid import UUID, uuid4
 from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, Overloaded
-from voice_clone.speakers.disk.voice_file import Damaged, Header, Tensors, file_tensors
-from voice_clone.speakers.disk.voice_file import digest as tensor_digest
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import blobs, schema
@@ -27,6 +25,8 @@ from voice_clone.speakers.postgres.sessions import Connection, Session, Sessions
 from voice_clone.speakers.postgres.transaction import Transaction, settle
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.store.protocol import InDoubt, Listener
+from voice_clone.speakers.voice_file import Damaged, Header, Tensors, file_tensors
+from voice_clone.speakers.voice_file import digest as tensor_digest
 
 SESSIONS = 4  # connections for reading and writing, besides one for looks and one for locks
 START_SECONDS = 300.0  # to read all records

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from voice_clone.errors import Internal, Overloaded
-from voice_clone.speakers.disk.voice_file import Tensors
 from voice_clone.speakers.postgres import blobs
 from voice_clone.speakers.postgres.blobs import BlobName
 from voice_clone.speakers.postgres.history import counter_of
@@ -16,6 +15,7 @@ from voice_clone.speakers.postgres.row import AMENDED, Row, id_of, written
 from voice_clone.speakers.postgres.sessions import Connection, Sessions
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.store.protocol import InDoubt
+from voice_clone.speakers.voice_file import Tensors
 
 DOUBT_SECONDS = 10.0  # for which the database is asked whether it committed
 _KEPT = 10_000  # changes whose tokens are remembered

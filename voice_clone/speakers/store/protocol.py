@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from voice_clone.errors import DeadlineExceeded, Internal
-from voice_clone.speakers.disk.voice_file import Header, Tensors
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.voice_file import Header, Tensors
 
 
 class NotDurable(Internal):
