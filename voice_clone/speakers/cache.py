@@ -15,8 +15,6 @@ from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.draft import Draft, check_consent, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
-from voice_clone.speakers.exchange.preloaded import preload
-from voice_clone.speakers.exchange.transfer import Transfer
 from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.memory import Elsewhere, Memory, Nowhere, States
 from voice_clone.speakers.metrics import Metrics
@@ -42,6 +40,7 @@ from voice_clone.speakers.operations import (
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.transfer import Transfer, preload
 
 log = logging.getLogger(__name__)
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together

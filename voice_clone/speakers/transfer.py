@@ -1,17 +1,19 @@
-"""Export and import: speakers with their artifacts, from one server to another."""
+"""Voices that come and go: export and import of speakers with their artifacts, and voices that come with the server."""
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
-from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported
+from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported, VoiceCloneError
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.clip_report import measure
 from voice_clone.speakers.config import CacheConfig
@@ -236,3 +238,31 @@ class Transfer:
 def _given_to(owner: str, record: SpeakerRecord) -> SpeakerRecord:
     """The record as this owner's; shared only if it was the owner's before."""
     return replace(record, owner=owner, shared=record.shared and record.owner == owner)
+
+
+log = logging.getLogger(__name__)
+
+
+def preload(folder: Path, transfer: Transfer, most: int) -> None:
+    """Register the voices of the bundles in a folder under names that are free; they are the operator's, and shared.
+
+    The folder is only read, so it may be part of an image or a volume mounted read-only. A name that is taken stays
+    with the voice that has it. A file that is no bundle of at most `most` bytes is logged and left out. Hidden files
+    are not read.
+
+    Raises:
+        InvalidArgument: there is no such folder.
+    """
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    except OSError:
+        raise InvalidArgument("the setting preloaded_voices names no folder that can be read") from None
+    registered = 0
+    for path in paths:
+        try:
+            if path.stat().st_size > most:
+                raise InvalidArgument(f"it is larger than {most} bytes")
+            registered += len(transfer.preload(path.read_bytes()))
+        except (VoiceCloneError, OSError) as error:
+            log.error("the voices in %r are not loaded: %s", path.name, error)
+    log.info("registered %d voices that come with this server", registered)
