@@ -20,7 +20,7 @@ from voice_clone.speakers.postgres import schema
 from voice_clone.speakers.postgres.dsn import checked
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
 from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, verify
 
 

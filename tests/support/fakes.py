@@ -25,7 +25,7 @@ from voice_clone.speakers.encoding import Extraction
 from voice_clone.speakers.operations import Reply, parse
 from voice_clone.speakers.postgres.dsn import checked
 from voice_clone.speakers.postgres.store import PostgresStore
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
 
 RATE = 16_000
 Array = NDArray[Any]

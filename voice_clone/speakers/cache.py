@@ -39,7 +39,7 @@ from voice_clone.speakers.operations import (
 )
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
 from voice_clone.speakers.transfer import Transfer, preload
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_
 from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
 from voice_clone.speakers.voice_file import Damaged
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done

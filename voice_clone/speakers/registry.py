@@ -21,7 +21,7 @@ from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName, parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import Change, Store
+from voice_clone.speakers.store import Change, Store
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.operations import MAX_NOTE, MAX_TRANSCRIPT, Import, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
 from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, pack_bundle, unpack_bundle
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits

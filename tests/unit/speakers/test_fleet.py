@@ -19,12 +19,12 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.settings import Settings
+from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speakers.postgres.dsn import checked
 from voice_clone.speakers.postgres.history import _NEWER
 from voice_clone.speakers.postgres.latest import KnownInDatabase
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import ArtifactId
-from voice_clone.speakers.store.opening import open_known_voices
 
 STORES = ("postgresql",)
 Make = Callable[..., Voices]

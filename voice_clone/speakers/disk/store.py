@@ -32,7 +32,7 @@ from voice_clone.speakers.disk.quarantine import Quarantine
 from voice_clone.speakers.disk.together import LIST, Together
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import Change, Listener, NotDurable
+from voice_clone.speakers.store import Change, Listener, NotDurable
 from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from voice_clone.errors import Internal
 from voice_clone.speakers.postgres.row import COLUMNS, Row, read
 from voice_clone.speakers.postgres.sessions import Connection
 from voice_clone.speakers.record import MAX_GENERATION, SpeakerRecord
-from voice_clone.speakers.store.protocol import Change, Listener
+from voice_clone.speakers.store import Change, Listener
 from voice_clone.speakers.voice_file import Damaged
 
 # A number that no counter can have reached is damaged, and counts for nothing.

@@ -24,7 +24,7 @@ from voice_clone.speakers.postgres.row import COLUMNS, Row, id_of, read
 from voice_clone.speakers.postgres.sessions import Connection, Session, Sessions, Watchdog
 from voice_clone.speakers.postgres.transaction import Transaction, settle
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import InDoubt, Listener
+from voice_clone.speakers.store import InDoubt, Listener
 from voice_clone.speakers.voice_file import Damaged, Header, Tensors, file_tensors
 from voice_clone.speakers.voice_file import digest as tensor_digest
 

@@ -14,7 +14,7 @@ from voice_clone.speakers.postgres.history import counter_of
 from voice_clone.speakers.postgres.row import AMENDED, Row, id_of, written
 from voice_clone.speakers.postgres.sessions import Connection, Sessions
 from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.store.protocol import InDoubt
+from voice_clone.speakers.store import InDoubt
 from voice_clone.speakers.voice_file import Tensors
 
 DOUBT_SECONDS = 10.0  # for which the database is asked whether it committed

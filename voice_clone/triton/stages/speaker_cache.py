@@ -11,8 +11,8 @@ from voice_clone.settings import Settings
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
+from voice_clone.speakers.opening import open_store
 from voice_clone.speakers.operations import parse
-from voice_clone.speakers.store.opening import open_store
 from voice_clone.triton.calls import call
 from voice_clone.triton.erasure.forgetting import Forgetting
 from voice_clone.triton.model import Model

@@ -1,4 +1,4 @@
-"""Opens the store that the settings name: a directory, or the database of a fleet."""
+"""Opens the store that the settings name: a directory, or the database of a fleet. Only this file knows both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings
 from voice_clone.speakers.disk.latest import KnownInDirectory
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.store.protocol import KnownVoices, Store
+from voice_clone.speakers.store import KnownVoices, Store
 
 
 def open_store(settings: Settings) -> Store:
