@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings
-from voice_clone.speakers.disk.latest import KnownInDirectory
-from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.disk.store import FileStore, KnownInDirectory
 from voice_clone.speakers.store import KnownVoices, Store
 
 

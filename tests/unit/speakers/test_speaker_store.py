@@ -27,7 +27,7 @@ from tests.support.waiting import until
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import KnownInDirectory
 from voice_clone.speakers.record import ArtifactId
 
 Make = Callable[..., Voices]

@@ -15,7 +15,7 @@ from tests.support.fakes import Voices
 from tests.support.waiting import until
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.lru_cache import LRUCache, Origin
-from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import KnownInDirectory
 from voice_clone.triton.erasure import forgetting, kept_voices
 from voice_clone.triton.erasure.forgetting import Forgetting
 from voice_clone.triton.erasure.kept_voices import KeptVoices

@@ -2,7 +2,7 @@
 
 <directory>/lock          locked while a process owns the directory; names that process
 <directory>/generation    a number not below any generation in use
-<directory>/import        while an import is being finished: the names of its files (see `together`)
+<directory>/import        while an import is being finished: the names of its files (see `files`)
 <directory>/voices/       <SHA-256 of the speaker's key>.safetensors: names never become paths
 <directory>/quarantine/   files that could not be read, kept until a voice of that name is deleted
 """
@@ -24,18 +24,24 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Overloaded, VoiceCloneError
 from voice_clone.speakers import voice_file
-from voice_clone.speakers.disk.directory_lock import LOCK, own, owned
-from voice_clone.speakers.disk.errors import disk_errors
-from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, make_path, replace_file
-from voice_clone.speakers.disk.generations import Generations
-from voice_clone.speakers.disk.quarantine import Quarantine
-from voice_clone.speakers.disk.together import LIST, Together
+from voice_clone.speakers.disk.directory import LOCK, Generations, Quarantine, own, owned
+from voice_clone.speakers.disk.files import (
+    LIST,
+    TEMPORARY,
+    Files,
+    Together,
+    disk_errors,
+    make_folder,
+    make_path,
+    replace_file,
+)
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.store import Change, Listener, NotDurable
 from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
+
 VOICES = "voices"  # the folder of the speakers' files
 _FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 GENERATION = "generation"
@@ -302,3 +308,42 @@ class FileStore:
 def _check_generation(header: voice_file.Header, record: SpeakerRecord) -> None:
     if header.record.generation != record.generation:
         raise Damaged("the file belongs to another generation")
+
+
+MAX_VOICES = 1024  # that are looked at, whatever lies there
+
+
+class KnownInDirectory:
+    """The `KnownVoices` of a directory. The owner replaces files as a whole and may do so meanwhile."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def latest(self, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
+        """As `KnownVoices.latest`."""
+        for path in _latest_first(self._directory / VOICES)[:MAX_VOICES]:
+            try:
+                header, tensors = voice_file.read_artifacts(path, artifact)
+            except (OSError, voice_file.Damaged) as error:
+                log.debug("skipped a voice on disk: %s", error)
+                continue
+            if tensors:
+                yield header.record, tensors
+
+    def origins(self) -> set[str]:
+        """As `KnownVoices.origins`."""
+        found = set()
+        for path in _latest_first(self._directory / VOICES):
+            with contextlib.suppress(OSError, voice_file.Damaged):
+                found.add(voice_file.read_header(path).record.origin.voice)
+        return found
+
+
+def _latest_first(folder: Path) -> list[Path]:
+    found: list[tuple[int, str]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # there may be none yet
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has just gone
+                if entry.name.endswith(".safetensors") and entry.is_file(follow_symlinks=False):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
+    return [Path(path) for _, path in sorted(found, reverse=True)]

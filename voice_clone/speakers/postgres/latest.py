@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.errors import VoiceCloneError
-from voice_clone.speakers.disk.latest import MAX_VOICES
+from voice_clone.speakers.disk.store import MAX_VOICES
 from voice_clone.speakers.postgres import blobs
 from voice_clone.speakers.postgres.row import COLUMNS, Row, read
 from voice_clone.speakers.postgres.sessions import Session, Watchdog
