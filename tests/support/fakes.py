@@ -23,7 +23,7 @@ from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.encoding import Extraction
 from voice_clone.speakers.operations import Reply, parse
-from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.store import Store
 
@@ -151,7 +151,8 @@ class Voices:
         if self.dsn is None:
             store = FileStore(self.directory, files, **self._of_store)
         else:
-            store = PostgresStore(checked(self.dsn), **{"timeout": 20.0, **self._of_store})  # the machine may be busy
+            given = {"timeout": 20.0, **self._of_store}  # the machine may be busy
+            store = PostgresStore(checked_address(self.dsn), **given)
         return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self._defaults)
 
     def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:

@@ -33,7 +33,7 @@ def open_known_voices(settings: Settings) -> KnownVoices:
     conninfo = _database(settings, settings.secret("voice_store_reader") or settings.secret("voice_store"))
     if conninfo is None:
         return KnownInDirectory(settings.voice_dir)
-    from voice_clone.speakers.postgres.latest import KnownInDatabase
+    from voice_clone.speakers.postgres.store import KnownInDatabase
 
     return KnownInDatabase(conninfo)
 
@@ -43,7 +43,7 @@ def _database(settings: Settings, address: str) -> str | None:
     if not address:
         return None
     try:
-        from voice_clone.speakers.postgres.dsn import checked
+        from voice_clone.speakers.postgres.sessions import checked_address
     except ImportError:
         raise Unsupported("voices in a database need psycopg: pip install 'psycopg[binary]'") from None
-    return checked(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
+    return checked_address(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")

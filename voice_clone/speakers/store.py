@@ -20,6 +20,8 @@ from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.voice_file import Header, Tensors
 
+MAX_KNOWN_VOICES = 1024  # that `KnownVoices.latest` looks at, whatever the store holds
+
 
 class NotDurable(Internal):
     """The change is made, but the disk did not confirm it: a crash of the machine may undo it."""

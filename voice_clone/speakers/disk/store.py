@@ -37,7 +37,7 @@ from voice_clone.speakers.disk.files import (
 )
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store import Change, Listener, NotDurable
+from voice_clone.speakers.store import MAX_KNOWN_VOICES, Change, Listener, NotDurable
 from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
@@ -310,9 +310,6 @@ def _check_generation(header: voice_file.Header, record: SpeakerRecord) -> None:
         raise Damaged("the file belongs to another generation")
 
 
-MAX_VOICES = 1024  # that are looked at, whatever lies there
-
-
 class KnownInDirectory:
     """The `KnownVoices` of a directory. The owner replaces files as a whole and may do so meanwhile."""
 
@@ -321,7 +318,7 @@ class KnownInDirectory:
 
     def latest(self, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
         """As `KnownVoices.latest`."""
-        for path in _latest_first(self._directory / VOICES)[:MAX_VOICES]:
+        for path in _latest_first(self._directory / VOICES)[:MAX_KNOWN_VOICES]:
             try:
                 header, tensors = voice_file.read_artifacts(path, artifact)
             except (OSError, voice_file.Damaged) as error:

@@ -1,12 +1,17 @@
-"""The changes that memory knows: all up to a number.
+"""What memory knows of the database, and how old that is.
 
-Rows come from several connections at once, each with all that was newer than what was known when it was asked for. They
-may be told late, but never wrong: what a row tells is dropped if memory knows a later change already.
+Memory knows all changes up to a number. Rows come from several connections at once, each with all that was newer than
+what was known when it was asked for. They may lag, but are never wrong: a row is dropped if memory knows a later change
+already.
 
-A database that was restored from a backup, or a standby that took over without having heard of everything, has an older
-counter, or another history (PostgreSQL counts them as timelines). Then nothing that memory knows counts: all is read
-anew, and who notices first raises the counter above every number that was given, under a new epoch, so that others
-notice, too, and no generation is given twice.
+A database that was restored from a backup, or a standby that took over without all changes, has an older counter, or
+another history (PostgreSQL counts them as timelines). Then nothing that memory knows counts: all is read again. The
+first server that notices raises the counter above every number that was given, under a new epoch. So the others notice,
+too, and no generation is given twice.
+
+One look at the changes serves all requests that wait for one. A request must see every change acknowledged before it
+began. So a look that began after it did is enough, and all that wait meanwhile share the next one. When the store does
+not answer, requests stop waiting for it: memory serves until it is too old, while a thread looks again and again.
 """
 
 from __future__ import annotations
@@ -14,15 +19,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from voice_clone.errors import Internal
-from voice_clone.speakers.postgres.row import COLUMNS, Row, read
-from voice_clone.speakers.postgres.sessions import Connection
+from voice_clone.errors import Internal, Overloaded, VoiceCloneError
+from voice_clone.speakers.postgres.rows import COLUMNS, Row, read
+from voice_clone.speakers.postgres.sessions import CLOSED, Connection
 from voice_clone.speakers.record import MAX_GENERATION, SpeakerRecord
 from voice_clone.speakers.store import Change, Listener
 from voice_clone.speakers.voice_file import Damaged
+
+log = logging.getLogger(__name__)
 
 # A number that no counter can have reached is damaged, and counts for nothing.
 _NEWER = f"""
@@ -38,8 +46,6 @@ _ORIGIN = """
     SELECT system_identifier::text || ' ' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()
 """
 _BATCH = 2000  # records on their way at once
-
-log = logging.getLogger(__name__)
 
 
 def origin(connection: Connection) -> str:
@@ -196,3 +202,107 @@ class History:
             log.error("the voice in the store with the id %s is left out: %s", row.id.hex()[:16], error)
             self.unreadable.add(row.id)
             return None
+
+
+IDLE_PERIOD, AWAY_PERIOD = 1.0, 0.25  # seconds between looks that nobody asks for
+
+
+class Freshness:
+    """Looks when it is asked to, and once a second.
+
+    Args:
+        look: brings memory up to what the store was when it was called; one call at a time.
+        bound: seconds for which memory serves without the store; 0: not at all.
+    """
+
+    def __init__(self, look: Callable[[], None], bound: float) -> None:
+        self._look = look
+        self._bound = bound
+        self._turn = threading.Condition()
+        self._looking = False
+        self._begun = self._ended = 0  # looks
+        self._fresh_at = time.monotonic()
+        self._away = False
+        self.failures = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-changes", daemon=True)
+        self._thread.start()
+
+    @property
+    def away(self) -> bool:
+        """Whether the store did not answer the last look."""
+        return self._away
+
+    @property
+    def age(self) -> float:
+        """Seconds since memory was exact."""
+        return time.monotonic() - self._fresh_at
+
+    @property
+    def looks(self) -> int:
+        """Their number."""
+        return self._ended
+
+    def ensure(self) -> None:
+        """Return when memory has all changes that were made before this call, or may serve without.
+
+        Raises:
+            Overloaded: the store does not answer, and memory is older than it may be; or it is closed.
+        """
+        if not self._away:
+            self._take_part()
+        if self._away and self.age >= self._bound:
+            raise Overloaded("the voice store cannot be reached; try again later")
+
+    def close(self) -> None:
+        """Stop looking. Returns when no look is under way: its connection may then be closed."""
+        self._closing.set()
+        self._thread.join()
+        with self._turn:
+            while self._looking:
+                self._turn.wait()
+
+    def _take_part(self) -> None:
+        """Look, or wait for a look that began after this call did."""
+        with self._turn:
+            wanted, waited = self._begun + 1, self._looking
+            while self._looking and self._ended < wanted:
+                self._turn.wait()
+            if self._ended >= wanted or (waited and self._away):  # a look has just waited for it in vain
+                return
+            if self._closing.is_set():
+                raise Overloaded(CLOSED)
+            self._looking = True
+            self._begun += 1
+        began, away = time.monotonic(), True
+        try:
+            self._look()
+            away = False
+        except Exception as error:  # whatever a damaged database makes of a look
+            if not self._away:
+                unknown = not isinstance(error, VoiceCloneError)
+                log.warning(
+                    "the voice store is away, memory serves for %g s at most: %s", self._bound, error, exc_info=unknown
+                )
+        finally:
+            with self._turn:
+                if away:
+                    self.failures += 1
+                else:
+                    self._fresh_at = began
+                    if self._away:
+                        log.info("the voice store is back")
+                self._away = away
+                self._looking = False
+                self._ended = self._begun
+                self._turn.notify_all()
+
+    def _run(self) -> None:
+        while not self._closing.wait(AWAY_PERIOD if self._away else IDLE_PERIOD):
+            if self._away or self.age > IDLE_PERIOD:
+                try:
+                    self._take_part()
+                except Overloaded:  # it is closed
+                    return
+                except Exception:
+                    log.exception("the changes of the voice store could not be read")

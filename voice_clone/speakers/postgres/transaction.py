@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from voice_clone.errors import Internal, Overloaded
-from voice_clone.speakers.postgres import blobs
-from voice_clone.speakers.postgres.blobs import BlobName
 from voice_clone.speakers.postgres.history import counter_of
-from voice_clone.speakers.postgres.row import AMENDED, Row, id_of, written
+from voice_clone.speakers.postgres.rows import AMENDED, BlobName, Row, id_of, insert_blobs, packed_artifacts, written
 from voice_clone.speakers.postgres.sessions import Connection, Sessions
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.store import InDoubt
@@ -78,7 +76,7 @@ class Transaction:
             raise Internal(f"the stored voice {record.name!r} is damaged; upload it again")
         [(token, text)] = rows
         assert isinstance(token, UUID) and isinstance(text, str)
-        blobs.insert(self._connection, token, {name: blobs.packed(token, name, tensors)})
+        insert_blobs(self._connection, token, {name: packed_artifacts(token, name, tensors)})
         self._connection.execute(_DELETE_OTHERS, (token, name.model_type, name.mode, list(kept)), prepare=True)
         self._count(Row(key, change, record.generation, token, text))
 
