@@ -26,10 +26,9 @@ from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages import PromptStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
-from voice_clone.triton.packing import pack
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
-from voice_clone.triton.tensors import Value
+from voice_clone.triton.tensors import Value, pack
 
 
 class PromptModel(Model):

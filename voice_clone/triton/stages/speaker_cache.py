@@ -14,7 +14,7 @@ from voice_clone.speakers.name import check_word
 from voice_clone.speakers.opening import open_store
 from voice_clone.speakers.operations import parse
 from voice_clone.triton.calls import call
-from voice_clone.triton.erasure.forgetting import Forgetting
+from voice_clone.triton.forgetting import ForgetRequests
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
@@ -51,14 +51,14 @@ class SpeakerCacheModel(Model):
         self._encoders = TritonVoiceEncoders(
             self._repository, [check_word("model_types", name) for name in names if name]
         )
-        self._forgetting = Forgetting(self._repository, tell)
+        self._forget_requests = ForgetRequests(self._repository, request_forget)
         self._cache = SpeakerCache(
             open_store(settings),
             self._encoders,
             config,
             self._encoders.model_types,
             on_extraction=lambda seconds: self._metrics.extracted(seconds),
-            elsewhere=self._forgetting,
+            elsewhere=self._forget_requests,
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
         if folder := settings.text("preloaded_voices"):
@@ -86,10 +86,10 @@ class SpeakerCacheModel(Model):
         """Publish the last figures and release the voices."""
         self._metrics.close()
         self._cache.close()
-        self._forgetting.close()
+        self._forget_requests.close()
 
 
-def tell(model: str, voices: Collection[str]) -> Mapping[str, Any]:
+def request_forget(model: str, voices: Collection[str]) -> Mapping[str, Any]:
     """Make a model forget voices; answers what it keeps.
 
     Raises:

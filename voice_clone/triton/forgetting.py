@@ -1,7 +1,15 @@
-"""speaker_cache tells the talkers and code2wavs of all families that a voice is gone."""
+"""Making the talkers and code2wavs of all families forget a voice that is gone: who asks, and who answers.
+
+in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty
+out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}
+
+speaker_cache sends this request before it answers a delete (`ForgetRequests`). A model that loads gets no requests yet,
+and has read the voices of the store already: so it looks at the store once more when it serves (`ForgetHandler`).
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import threading
@@ -10,15 +18,20 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotDone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from voice_clone.errors import Unsupported
+from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.lru_cache import Kept
+
+if TYPE_CHECKING:
+    from voice_clone.triton.request import Request
+    from voice_clone.triton.responder import Responder
+
+log = logging.getLogger(__name__)
 
 STAGES = ("talker", "code2wav")
 PATIENCE = 1.0  # seconds that a delete waits for them; who takes longer is told nevertheless
 PAUSE = 1.0  # seconds before one that failed is told again
-
-log = logging.getLogger(__name__)
 
 
 class _Order(NamedTuple):
@@ -26,10 +39,10 @@ class _Order(NamedTuple):
     done: Future[Mapping[str, Any] | None]
 
 
-class Forgetting:
+class ForgetRequests:
     """An `Elsewhere`: each model is told by a thread of its own, so that none waits for another one.
 
-    A model that is not loaded keeps nothing, and one that is loading looks for itself (`kept_voices`).
+    A model that is not loaded keeps nothing, and one that is loading looks for itself (`ForgetHandler`).
 
     Args:
         repository: the folder of the models.
@@ -104,3 +117,57 @@ class Forgetting:
                     continue
                 order.done.set_result(answer)
                 break
+
+
+LOOK_AGAIN = 1.0  # seconds after the load: by then Triton sends requests to this process
+
+
+class ForgetHandler:
+    """What one model keeps of voices.
+
+    Args:
+        forget: drops what was computed of voices, and answers what is left; thread-safe.
+        living: the origins of all voices that there are (`SpeakerRecord.origin`).
+    """
+
+    def __init__(self, forget: Callable[[Collection[str]], Kept], living: Callable[[], Collection[str]]) -> None:
+        self._forget = forget
+        self._living = living
+        self._timer = threading.Timer(LOOK_AGAIN, self._look_again)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def answer(self, request: Request, responder: Responder) -> bool:
+        """Answer a request that is to forget voices; whether it is one.
+
+        Raises:
+            InvalidArgument: it does not list voices.
+        """
+        text = request.text("forget")
+        if text is None:
+            return False
+        try:
+            voices = json.loads(text)
+        except (ValueError, RecursionError):
+            voices = None
+        if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
+            raise InvalidArgument("forget must be a list of texts in JSON")
+        kept = self._forget(voices)
+        told = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
+        responder.send({"info": json.dumps(told)}, final=True)
+        return True
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._timer.cancel()
+        self._timer.join()
+
+    def _look_again(self) -> None:
+        gone = {voice for voice in self._forget(()).voices if voice.isdigit()}
+        if not gone:
+            return
+        try:
+            gone.difference_update(self._living())
+        except Exception:
+            log.exception("the voices that there are could not be asked for: all that were restored are dropped")
+        self._forget(gone)
