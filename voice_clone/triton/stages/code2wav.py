@@ -37,8 +37,7 @@ from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
-from voice_clone.triton.stages.open_requests import OpenRequests
-from voice_clone.triton.stages.stream_id import of_talker
+from voice_clone.triton.stages.streams import OpenRequests, of_talker
 from voice_clone.triton.tensors import Array, Value, unpack
 
 log = logging.getLogger("voice_clone.code2wav")

@@ -38,8 +38,7 @@ from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.server_stop import HttpEndpoint, ServerStop
-from voice_clone.triton.stages.last_chunks import LastChunks
-from voice_clone.triton.stages.stream_id import public_id
+from voice_clone.triton.stages.streams import LastChunks, public_id
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import TalkerSink
 from voice_clone.triton.stages.text_pieces import Piece

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from voice_clone.batching.stream import Chunk
 from voice_clone.errors import Internal, VoiceCloneError
-from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
 
 HEARTBEAT_SECONDS = 0.04
