@@ -105,9 +105,7 @@ class OpenRequests:
             each.end()
 
 
-ANSWER_PATIENCE = (
-    5.0  # seconds; a last chunk without an answer by then went to a caller of the talker itself, or is lost
-)
+ANSWER_PATIENCE = 5.0  # seconds; by then a last chunk without an answer is lost, or went to a caller of the talker itself
 
 
 class LastChunks:

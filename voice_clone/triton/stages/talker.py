@@ -41,8 +41,7 @@ from voice_clone.triton.server_stop import HttpEndpoint, ServerStop
 from voice_clone.triton.stages.streams import LastChunks, public_id
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import TalkerSink
-from voice_clone.triton.stages.text_pieces import Piece
-from voice_clone.triton.stages.text_streams import TextStreams
+from voice_clone.triton.stages.text_streams import Piece, TextStreams
 from voice_clone.triton.telemetry import of_family
 
 log = logging.getLogger("voice_clone.talker")
