@@ -1,4 +1,5 @@
-"""The operations of the speaker cache: one frozen dataclass for each, made by `parse` where a request comes in.
+"""The operations of the speaker cache: one frozen dataclass for each, made by `parse` where a request comes in, and
+the token that a caller needs for those that change voices or take them away.
 
 A request is the name of an operation, inputs and options. All checks that need neither the limits of the server nor its
 speakers are made by `parse`. In a dataclass, None stands for a choice that the caller left open, never for an input
@@ -36,6 +37,7 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
 
 from __future__ import annotations
 
+import hmac
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -44,8 +46,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import InvalidArgument, PermissionDenied
 from voice_clone.speakers.name import SpeakerName, check_word, parse_name
+
+TOKEN_PARAMETER = "x-voice-token"
+"""The request parameter that carries the write token: a header that Triton forwards."""
+_READING = frozenset({"get", "list", "stats", "resolve"})  # operations without a token: speech needs these
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
@@ -257,6 +263,37 @@ def parse(operation: str, inputs: Mapping[str, Any], options: Given) -> Operatio
         if name in given and name not in form.inputs:  # an operation refuses an input that it would ignore
             raise InvalidArgument(f"{name} has no meaning in this operation; leave it out")
     return form.read(given, options)
+
+
+class WriteToken:
+    """Allows operations that only read, and requests that carry the token; without a token, every operation.
+
+    Args:
+        token: printable ASCII; "" for none.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def check(self, operation: str | None, options: Mapping[str, Any], given: Any) -> None:
+        """Check that the operation is allowed.
+
+        Args:
+            operation: of the speaker cache.
+            options: its options; `prepare` writes where it has `force`.
+            given: the parameter of the request; None if there is none.
+
+        Raises:
+            PermissionDenied: the token is missing or wrong.
+        """
+        if not self._token or operation in _READING or (operation == "prepare" and not options.get("force")):
+            return
+        sent = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else b""
+        if not hmac.compare_digest(sent, self._token):
+            raise PermissionDenied(
+                f"{operation} needs the server's write token, and this request carries "
+                f"{'another one' if sent else 'none'}; send it in the header {TOKEN_PARAMETER}"
+            )
 
 
 def check_text(field_name: str, text: str | None, most: int) -> str | None:

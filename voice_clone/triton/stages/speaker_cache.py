@@ -12,7 +12,7 @@ from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.opening import open_store
-from voice_clone.speakers.operations import parse
+from voice_clone.speakers.operations import TOKEN_PARAMETER, WriteToken, parse
 from voice_clone.triton.calls import call
 from voice_clone.triton.forgetting import ForgetRequests
 from voice_clone.triton.model import Model
@@ -21,7 +21,6 @@ from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.speaker_metrics import SpeakerMetrics
 from voice_clone.triton.stages.voice_encoders import TritonVoiceEncoders
 from voice_clone.triton.tensors import Value
-from voice_clone.triton.write_token import PARAMETER, WriteToken
 
 
 class SpeakerCacheModel(Model):
@@ -68,7 +67,7 @@ class SpeakerCacheModel(Model):
         """Do the operation that a request asks for."""
         self._encoders.server_is_ready()
         operation, options = request.text("operation") or "", request.json_object("options")
-        self._write_token.check(operation, options, request.parameter(PARAMETER))
+        self._write_token.check(operation, options, request.parameter(TOKEN_PARAMETER))
         inputs = {
             "name": request.text("name"),
             "model_type": request.text("model_type"),

@@ -105,7 +105,9 @@ class OpenRequests:
             each.end()
 
 
-ANSWER_PATIENCE = 5.0  # seconds; by then a last chunk without an answer is lost, or went to a caller of the talker itself
+ANSWER_PATIENCE = (
+    5.0  # seconds; by then a last chunk without an answer is lost, or went to a caller of the talker itself
+)
 
 
 class LastChunks:
