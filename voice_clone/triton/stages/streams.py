@@ -105,9 +105,7 @@ class OpenRequests:
             each.end()
 
 
-ANSWER_PATIENCE = (
-    5.0  # seconds; by then a last chunk without an answer is lost, or went to a caller of the talker itself
-)
+ANSWER_PATIENCE = 5.0  # seconds; later, a last chunk without an answer is lost, or went to a caller of the talker
 
 
 class LastChunks:
