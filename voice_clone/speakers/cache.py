@@ -16,7 +16,6 @@ from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.draft import Draft, check_consent, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Resolved
-from voice_clone.speakers.memory import Elsewhere, Memory, Nowhere, States
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.operations import (
@@ -41,6 +40,7 @@ from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.transfer import Transfer, preload
+from voice_clone.speakers.voice_states import ArtifactStates, NoOtherProcesses, OtherProcesses, VoiceStates
 
 log = logging.getLogger(__name__)
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together
@@ -57,7 +57,7 @@ class SpeakerCache:
         model_types: answers the families whose artifacts are made at upload; called at each use. The first is the
             default of a request that names no family.
         on_extraction: called with the seconds of each extraction.
-        elsewhere: the other processes that keep what they computed of voices.
+        other_processes: the other processes that keep what they computed of voices.
 
     Raises:
         Overloaded, Internal: the store cannot be read; it is closed.
@@ -70,24 +70,26 @@ class SpeakerCache:
         config: CacheConfig | None = None,
         model_types: Callable[[], Iterable[str]] = tuple,
         on_extraction: Callable[[float], None] = lambda seconds: None,
-        elsewhere: Elsewhere | None = None,
+        other_processes: OtherProcesses | None = None,
     ) -> None:
-        self._elsewhere = elsewhere or Nowhere()
+        self._other_processes = other_processes or NoOtherProcesses()
         self._config = config = config or CacheConfig()
         self._model_types = model_types
         self._metrics = Metrics(on_extraction)
-        self._memory = Memory(config, self._elsewhere)
+        self._voice_states = VoiceStates(config, self._other_processes)
         self._store = store
         try:
-            self._registry = Registry(store, config.max_speakers, config.policy == "immutable", self._memory.forget)
+            self._registry = Registry(
+                store, config.max_speakers, config.policy == "immutable", self._voice_states.forget
+            )
         except BaseException:
             self._store.close()
             raise
-        describer = Describer(encoder, self._metrics, self._memory.flights)
-        self._states = States(self._memory, describer)
-        self._extractor = Extractor(self._registry, self._store, self._memory, describer, config)
+        describer = Describer(encoder, self._metrics, self._voice_states.flights)
+        self._artifact_states = ArtifactStates(self._voice_states, describer)
+        self._extractor = Extractor(self._registry, self._store, self._voice_states, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
-        parts = self._registry, self._extractor, self._memory, describer
+        parts = self._registry, self._extractor, self._voice_states, describer
         self._background = Background(*parts, model_types, config.finish_seconds)
         log.info("restored %d voices", len(self._registry.records()))
         self._handlers: dict[type[Operation], Callable[[Any], Reply]] = {
@@ -130,18 +132,18 @@ class SpeakerCache:
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""
         self._background.close()
-        self._memory.flights.close()
+        self._voice_states.flights.close()
         self._store.close()
 
     def counters(self) -> dict[str, Any]:
         """What `stats` answers except the families; calls nothing outside this cache."""
-        pools = self._memory.artifacts.stats()
+        pools = self._voice_states.artifacts.stats()
         return {
             **self._metrics.stats(),
             **{name: sum(pool[name] for pool in pools.values()) for name in _TOTALS},
             "pools": pools,
             "speakers": self._registry.count,
-            "in_flight": len(self._memory.flights),
+            "in_flight": len(self._voice_states.flights),
             "store": self._store.counters(),
         }
 
@@ -165,7 +167,7 @@ class SpeakerCache:
     def _register(self, upload: Upload, draft: Draft, until: float) -> Reply:
         defaults = tuple(self._model_types())
         wanted = defaults if upload.model_type is None else (upload.model_type,)
-        if self._registry.speaks(draft.record):  # the old voice goes when the new one can speak
+        if self._registry.has_artifacts(draft.record):  # keep the old voice until the new one is ready
             draft = self._background.with_artifacts(draft, wanted, until)
         record = self._registry.add(draft, upload.immutable, upload.owner, upload.max_owned)
         self._metrics.count("uploads")
@@ -253,7 +255,7 @@ class SpeakerCache:
         }
 
     def _stats(self, stats: Stats) -> Reply:
-        return Reply(self.counters() | {"model_types": list(self._model_types()), "kept": self._elsewhere.kept()})
+        return Reply(self.counters() | {"model_types": list(self._model_types()), "kept": self._other_processes.kept()})
 
     def _export(self, export: Export) -> Reply:
         owner, name = export.owner, export.name
@@ -275,7 +277,7 @@ class SpeakerCache:
 
     def _show(self, record: SpeakerRecord, model_types: Iterable[str], owner: str | None) -> dict[str, Any]:
         """A speaker as this owner sees it, with the states of the artifacts that these families want."""
-        return record.public(self._states.of(record, model_types), owner)
+        return record.public(self._artifact_states.of(record, model_types), owner)
 
     def _check_owner(self, record: SpeakerRecord, name: SpeakerName, owner: str | None, *, shared: bool) -> None:
         """Check whose speaker was taken in the end: it may have been replaced since it was found."""

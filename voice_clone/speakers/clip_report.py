@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from voice_clone.audio import Clip, ClipLimits, encode_wav
 from voice_clone.errors import InvalidArgument
 
-_LARGEST = 1e9  # of any figure in a report: a bundle may come from anybody
+_LARGEST = 1e9  # of any figure in a report: a bundle may come from any server
 MOST_SNR = 60.0  # dB: a recording that is cleaner than this has silence made by a computer between its words
 
 
@@ -194,7 +194,7 @@ _GAP = 20  # frames: a shorter gap belongs to the speech around it
 
 @dataclass(frozen=True, eq=False)
 class Activity:
-    """The frames of a clip, told apart.
+    """Which frames of a clip have sound.
 
     Attributes:
         active: bool [frames], whether the frame holds sound that stands out of the noise.
@@ -208,7 +208,7 @@ class Activity:
 
 
 def activity(frames: Spectrum) -> Activity:
-    """Tell the frames of a clip apart."""
+    """Find the frames of a clip that have sound, and the noise."""
     smooth = _smoothed(frames.bands)
     noise = _BIAS * np.quantile(smooth, _QUANTILE, axis=0)  # [bands]
     loud = float(np.quantile(frames.bands.sum(axis=1), _LOUD))
@@ -271,8 +271,8 @@ BEFORE, AFTER = 0.3, 0.5  # seconds of silence that stay. In context, a talker b
 def trim_silence(clip: Clip, limits: ClipLimits) -> tuple[Clip, float, float]:
     """The clip without the silence at its ends, and the seconds cut at its start and at its end.
 
-    The samples that stay are those of the clip, and the new clip's file is a WAV of exactly these: whoever decodes it,
-    now or later, here or with another program, gets the same. If there is nothing to cut, the clip itself.
+    The samples that stay are those of the clip, and the new clip's file is a WAV of exactly these: every program that
+    decodes it gets the same. If there is nothing to cut, the clip itself is returned.
 
     Raises:
         InvalidArgument: what remains is too short, or its file would be too big.

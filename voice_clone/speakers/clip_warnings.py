@@ -1,7 +1,7 @@
 """What is wrong with a clip, by its report: warnings with a code for programs and a sentence for people.
 
-The thresholds are such that a good recording has no warning, whoever speaks and in whatever language: a false alarm is
-worse than a fault that goes unnoticed. perf/records/EXPERIMENTS.md has the measurements they come from.
+The thresholds give no warning for a good recording, whatever the speaker and the language: a false alarm is worse than
+a fault that goes unnoticed. perf/records/EXPERIMENTS.md has the measurements they come from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The limits of the speaker cache. A file of its own: every part of the cache reads them, and they need none of it."""
+"""The limits of the speaker cache; every part of it reads them."""
 
 from __future__ import annotations
 

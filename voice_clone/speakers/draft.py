@@ -23,7 +23,7 @@ class Draft:
 
     Attributes:
         record: without a generation.
-        audio: the bytes of the clip's file, if there is one.
+        audio: the bytes of the clip's file; None for an embedding.
         artifacts: those that are ready.
         clip: the decoded clip, where it may serve the first extraction.
     """

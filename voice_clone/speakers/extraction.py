@@ -1,7 +1,7 @@
 """Artifacts of a speaker or a clip: from memory, else from the store, else from the encoder.
 
-The states of artifacts are derived, never stored (see `memory.States`). So a state can neither go stale nor outlive a
-crash, and work that fails, runs too long or is killed leaves the state that was there before.
+The states of artifacts are derived, never stored (see `voice_states.ArtifactStates`). So a state can neither go stale
+nor outlive a crash, and work that fails, runs too long or is killed leaves the state that was there before.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
-from voice_clone.speakers.memory import Failure, Memory, inline_origin
 from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record
 from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.voice_file import Damaged
+from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done
-TRIES = 3  # of one generation, after which the store contradicts itself; one may end by a change just before it
+FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two checks whether another server is done
+TRIES = 3  # of one generation; after them the store contradicts itself. A change just before may end one try
 log = logging.getLogger(__name__)
 
 
@@ -79,14 +79,14 @@ class Extractor:
     """
 
     def __init__(
-        self, registry: Registry, store: Store, memory: Memory, describer: Describer, config: CacheConfig
+        self, registry: Registry, store: Store, voice_states: VoiceStates, describer: Describer, config: CacheConfig
     ) -> None:
         self._registry = registry
         self._store = store
-        self._memory = memory
+        self._voice_states = voice_states
         self._describer = describer
         self._limits = config.clip
-        self._patience = config.extraction_timeout / 2  # with an extraction of another server, which may be paused
+        self._patience = config.extraction_timeout / 2  # seconds to wait for another server, which may be paused
 
     def registered(
         self, name: SpeakerName, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
@@ -111,7 +111,7 @@ class Extractor:
                 self._registry.refresh()  # deleted or replaced meanwhile, here or by another server: find it again
 
     def rebuild(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> ResolvedSpeaker:
-        """Extract anew, as a new generation of the speaker; the old one serves until that is done. Raises: as above."""
+        """Extract again, as a new generation of the speaker; the old one serves until then. Raises: as above."""
         tried: list[int] = []
         while True:
             record = self._found(name, tried)
@@ -119,9 +119,9 @@ class Extractor:
                 raise InvalidArgument("this voice was uploaded as a speaker_embedding: there is nothing to rebuild")
             artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             work = partial(self._rebuild, record, artifact)
-            flight = self._memory.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
+            flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
             try:
-                resolved: ResolvedSpeaker = self._memory.flights.wait(flight, until - time.monotonic())
+                resolved: ResolvedSpeaker = self._voice_states.flights.wait(flight, until - time.monotonic())
                 return resolved
             except Superseded:
                 self._registry.refresh()
@@ -152,7 +152,7 @@ class Extractor:
         if use_cache:
             fingerprint = self._describer.fingerprint(artifact, until)
             key = CacheKey(artifact.model_type, digest, 0, fingerprint, artifact.mode)
-            found = self._memory.artifacts.get("inline", key)
+            found = self._voice_states.artifacts.get("inline", key)
             if found is not None:
                 return Resolved(
                     status="hit",
@@ -162,8 +162,8 @@ class Extractor:
                     origin=inline_origin(digest),
                 )
         work = partial(self._extract_inline, clip, digest, artifact, use_cache)
-        flight = self._memory.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
-        resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
+        flight = self._voice_states.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
+        resolved: Resolved = self._voice_states.flights.wait(flight, until - time.monotonic())
         return resolved
 
     def of_embedding(
@@ -174,29 +174,30 @@ class Extractor:
         return artifact, *self._describer.of_embedding(artifact, embedding, until)
 
     def refresh(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> None:
-        """Ask the encoder anew which modes it has, and for its fingerprint in the mode that serves this speaker."""
-        modes = self._describer.modes(model_type, until, anew=True)
+        """Ask the encoder again for its modes, and for its fingerprint in the mode that serves this speaker."""
+        modes = self._describer.modes(model_type, until, again=True)
         artifact = mode_of_record(modes, model_type, self._registry.find(name), mode)
-        self._describer.fingerprint(artifact, until, anew=True)
+        self._describer.fingerprint(artifact, until, again=True)
 
     def _of_record(
         self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float, saved: bool
     ) -> ResolvedSpeaker:
         fingerprint = self._describer.fingerprint(artifact, until)
         if use_cache and (record.stored(artifact, fingerprint) is not None or not saved):
-            found = self._memory.artifacts.get("registered", _key(record, artifact, fingerprint))
+            found = self._voice_states.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
                 return _hit(record, artifact, found, fingerprint)
         work = partial(self._produce, record, artifact, use_cache, None)
-        flight = self._memory.flights.start(record.key, (record.generation, artifact, "make"), work)
-        resolved: ResolvedSpeaker = self._memory.flights.wait(flight, until - time.monotonic())
+        flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "make"), work)
+        resolved: ResolvedSpeaker = self._voice_states.flights.wait(flight, until - time.monotonic())
         return resolved
 
     def _produce(
         self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, clip: Clip | None, flight: Flight[Any]
     ) -> ResolvedSpeaker:
         fingerprint = self._describer.describe(artifact).fingerprint
-        found = self._memory.artifacts.peek("registered", _key(record, artifact, fingerprint)) if use_cache else None
+        key = _key(record, artifact, fingerprint)
+        found = self._voice_states.artifacts.peek("registered", key) if use_cache else None
         if found is not None and self._registry.latest(record).stored(artifact, fingerprint) is not None:
             return _hit(record, artifact, found, fingerprint)  # another flight has just ended
         if found is not None:  # the store did not take them before
@@ -209,16 +210,16 @@ class Extractor:
             if stored is not None:
                 return self._keep(now, artifact, stored, "restored", ArtifactInfo(fingerprint, 0.0), use_cache)
             with self._store.claim(now, artifact, fingerprint) as granted:
-                if granted and self._news(now, artifact, fingerprint):
+                if granted and self._changed_by_another(now, artifact, fingerprint):
                     continue  # another server has just made them
                 if granted or time.monotonic() >= until:
                     clip = clip or self._stored_clip(now, artifact)
                     tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
                     return self._saved(now, artifact, tensors, info, use_cache, flight)
             time.sleep(pause := min(2.0 * pause, LONGEST_PAUSE))
-            self._news(now, artifact, fingerprint)
+            self._changed_by_another(now, artifact, fingerprint)
 
-    def _news(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> bool:
+    def _changed_by_another(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> bool:
         """Whether another server has stored such artifacts since.
 
         Raises:
@@ -243,7 +244,7 @@ class Extractor:
         except VoiceCloneError as error:
             self._note(record, artifact, error)
             return replace(self._keep(record, artifact, tensors, "miss", info, use_cache), unsaved=error)
-        self._memory.failures.get(record.key, {}).pop(artifact, None)
+        self._voice_states.failures.get(record.key, {}).pop(artifact, None)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache)
 
     def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
@@ -252,7 +253,7 @@ class Extractor:
         again = not isinstance(error, (InvalidArgument, Unsupported)) and known
         reason = str(error) if known else "the voice could not be extracted"
         with self._registry.holding(record):
-            self._memory.failures.setdefault(record.key, {})[artifact] = Failure(reason, again)
+            self._voice_states.failures.setdefault(record.key, {})[artifact] = Failure(reason, again)
 
     def make_or_note(
         self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
@@ -270,7 +271,7 @@ class Extractor:
         clip = self._stored_clip(record, artifact)
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
         newer = self._registry.publish(record, artifact, tensors, info, renew=True, guard=lambda: not flight.over)
-        self._memory.drop(record)
+        self._voice_states.drop(record)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache=True)
 
     def _extract_inline(
@@ -280,7 +281,7 @@ class Extractor:
         packed = pack_artifacts(tensors)
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
-            self._memory.artifacts.put("inline", key, packed)
+            self._voice_states.artifacts.put("inline", key, packed)
         return Resolved(
             status="miss",
             artifact=artifact,
@@ -302,7 +303,7 @@ class Extractor:
         packed = pack_artifacts(tensors)
         if use_cache:
             with contextlib.suppress(Superseded), self._registry.holding(record):
-                self._memory.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
+                self._voice_states.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
         return ResolvedSpeaker(
             status=status,
             record=record,
@@ -335,7 +336,7 @@ class Extractor:
         except Damaged as error:
             if not set(record.artifacts) - {artifact}:  # the file holds nothing else of use
                 self._registry.set_aside(record, str(error))
-                self._memory.drop(record)
+                self._voice_states.drop(record)
             raise Internal(f"the stored clip of the voice {record.name!r} is damaged; upload it again") from None
         if audio is None:
             raise Unsupported(

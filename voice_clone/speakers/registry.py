@@ -1,8 +1,8 @@
 """The registered speakers: records in memory, kept in step with those in the store.
 
 Readers take no lock: records are immutable and the map changes by single assignments. Changes of one speaker are
-serialised; changes of different speakers are not. The store makes a change first, then tells; if it fails, nothing
-changes.
+serialised; changes of different speakers are not. The store makes a change first, then reports it; if it fails,
+nothing changes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Registry:
         """Whether no speaker has a name of that key."""
         return key not in self._records
 
-    def speaks(self, record: SpeakerRecord) -> bool:
+    def has_artifacts(self, record: SpeakerRecord) -> bool:
         """Whether there is a speaker of that name, with artifacts."""
         older = self._records.get(record.key)
         return older is not None and bool(older.artifacts)
@@ -257,7 +257,7 @@ class Registry:
             self._store.set_aside(lambda: self.current(record), reason)
 
     def _apply(self, changes: Sequence[Change]) -> None:
-        """Follow the store. It tells of the changes of one speaker in their order."""
+        """Follow the store, which reports the changes of one speaker in their order."""
         replaced = []
         for key, record, by_flight in changes:
             older = self._records.get(key)

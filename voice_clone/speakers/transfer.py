@@ -66,7 +66,7 @@ class Transfer:
         return list(files), pack_bundle(list(files.values()))
 
     def resolve(self, bundle: bytes, model_type: str, mode: str | None, until: float) -> tuple[Resolved, SpeakerRecord]:
-        """The artifacts in a bundle of one speaker, who is not registered; nothing that the bundle says is believed.
+        """The artifacts in a bundle of one speaker, which is not registered; everything in the bundle is checked.
 
         Raises:
             InvalidArgument: it is too large, damaged, or made with another checkpoint; or holds more than one speaker.
@@ -102,7 +102,7 @@ class Transfer:
         return Resolved(status="none", artifact=artifact, artifacts=artifacts, fingerprint=fingerprint), record
 
     def unpack(self, given: Import) -> list[SpeakerRecord]:
-        """Register all speakers of a bundle, or none; nothing that the bundle says is believed.
+        """Register all speakers of a bundle, or none; everything in the bundle is checked.
 
         The speakers become those of the owner of the operation; those of the operator keep the owners that they have.
 
@@ -138,7 +138,7 @@ class Transfer:
             free = [draft for draft in drafts if self._registry.is_free(draft.record.key)]
             try:
                 return self._registry.add_all(free, immutable=True)
-            except SpeakerExists:  # another server of the fleet was quicker
+            except SpeakerExists:  # another server of the fleet registered one meanwhile
                 if all(self._registry.is_free(draft.record.key) for draft in free):
                     raise
 
@@ -186,7 +186,7 @@ class Transfer:
         return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
 
     def _check_record(self, record: SpeakerRecord) -> None:
-        """Check texts, consent, and what a record tells of its clip, which need not be in the bundle."""
+        """Check texts, consent, and the figures of a clip that need not be in the bundle."""
         check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
         check_text("consent", record.consent, MAX_NOTE)
         check_text("description", record.description, MAX_NOTE)

@@ -155,7 +155,7 @@ def digest(tensor: NDArray[Any]) -> str:
 
 
 def _open(path: Path) -> Any:
-    """The file, once it is known to be one of a sane size: what is not must cost neither time nor memory."""
+    """The file, if it is a regular one and its size is sane: others must cost neither time nor memory."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status, head = os.fstat(handle), b""
@@ -164,7 +164,7 @@ def _open(path: Path) -> Any:
     finally:
         os.close(handle)
     if len(head) < 8 or status.st_size > MAX_FILE_BYTES or int.from_bytes(head, "little") > MAX_HEADER_BYTES:
-        raise Damaged("its size, or that of its header, is none of a speaker's file")
+        raise Damaged("wrong size for a voice file, or for its header")
     try:
         return safe_open(path, framework="numpy")
     except OSError:

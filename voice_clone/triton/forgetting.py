@@ -1,4 +1,4 @@
-"""Making the talkers and code2wavs of all families forget a voice that is gone: who asks, and who answers.
+"""Talkers and code2wavs of all families forget a voice that is gone: the requests, and their handler.
 
 in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty
 out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STAGES = ("talker", "code2wav")
-PATIENCE = 1.0  # seconds that a delete waits for them; who takes longer is told nevertheless
-PAUSE = 1.0  # seconds before one that failed is told again
+PATIENCE = 1.0  # seconds that a delete waits for the models; slower ones get the request all the same
+PAUSE = 1.0  # seconds before the request is repeated to a model that failed
 
 
 class _Order(NamedTuple):
@@ -40,13 +40,14 @@ class _Order(NamedTuple):
 
 
 class ForgetRequests:
-    """An `Elsewhere`: each model is told by a thread of its own, so that none waits for another one.
+    """The `OtherProcesses` of speaker_cache: the talkers and code2wavs that keep what they computed of voices.
 
-    A model that is not loaded keeps nothing, and one that is loading looks for itself (`ForgetHandler`).
+    Each model gets its requests from a thread of its own, so that none waits for another one. A model that is not
+    loaded keeps nothing, and one that is loading checks the store itself (`ForgetHandler`).
 
     Args:
         repository: the folder of the models.
-        ask: tells a model of these voices, and answers what it keeps; raises Unsupported if it is not loaded.
+        ask: makes a model forget these voices, and returns what it keeps; raises Unsupported if it is not loaded.
     """
 
     def __init__(self, repository: Path, ask: Callable[[str, Collection[str]], Mapping[str, Any]]) -> None:
@@ -57,28 +58,28 @@ class ForgetRequests:
         self._closing = threading.Event()
 
     def forget(self, voices: Collection[str]) -> None:
-        """See `Elsewhere`."""
-        for model, kept in self._tell(voices).items():
+        """See `OtherProcesses`."""
+        for model, kept in self._ask_all(voices).items():
             if kept is None:
                 log.warning("%s has not said yet that it dropped what it kept of a voice", model)
 
     def kept(self) -> Mapping[str, Mapping[str, Any] | None]:
-        """See `Elsewhere`. For each model that is loaded; None if it did not answer in time."""
-        told = self._tell(())
+        """See `OtherProcesses`. For each model that is loaded; None if it did not answer in time."""
+        answers = self._ask_all(())
         return {
             model: None if kept is None else {**kept, "voices": len(kept["voices"])}
-            for model, kept in told.items()
+            for model, kept in answers.items()
             if kept is None or kept
         }
 
     def close(self) -> None:
-        """Stop telling."""
+        """Stop the threads."""
         self._closing.set()
         with self._lock:
             for orders in self._models.values():
                 orders.put(None)
 
-    def _tell(self, voices: Collection[str]) -> dict[str, Mapping[str, Any] | None]:
+    def _ask_all(self, voices: Collection[str]) -> dict[str, Mapping[str, Any] | None]:
         """The answers of all models, empty for one that is not loaded; None: there was none in time."""
         done: dict[str, Future[Mapping[str, Any] | None]] = {}
         for path in sorted(path for stage in STAGES for path in self._repository.glob(f"*_{stage}")):
@@ -97,7 +98,7 @@ class ForgetRequests:
         with self._lock:
             if model not in self._models:
                 self._models[model] = queue.SimpleQueue()
-                threading.Thread(target=self._run, args=(model,), name=f"tell {model}", daemon=True).start()
+                threading.Thread(target=self._run, args=(model,), name=f"forget {model}", daemon=True).start()
             return self._models[model]
 
     def _run(self, model: str) -> None:
@@ -110,7 +111,7 @@ class ForgetRequests:
                     answer = {}
                 except Exception as error:
                     log.error("%s could not be told that a voice is gone: %s", model, error)
-                    if not order.voices:  # nothing to forget: it was only asked
+                    if not order.voices:  # nothing to forget: only a question
                         order.done.set_result(None)
                         break
                     self._closing.wait(PAUSE)
@@ -119,7 +120,7 @@ class ForgetRequests:
                 break
 
 
-LOOK_AGAIN = 1.0  # seconds after the load: by then Triton sends requests to this process
+CHECK_AFTER = 1.0  # seconds after the load: by then Triton sends requests to this process
 
 
 class ForgetHandler:
@@ -133,12 +134,12 @@ class ForgetHandler:
     def __init__(self, forget: Callable[[Collection[str]], Kept], living: Callable[[], Collection[str]]) -> None:
         self._forget = forget
         self._living = living
-        self._timer = threading.Timer(LOOK_AGAIN, self._look_again)
+        self._timer = threading.Timer(CHECK_AFTER, self._check_store)
         self._timer.daemon = True
         self._timer.start()
 
     def answer(self, request: Request, responder: Responder) -> bool:
-        """Answer a request that is to forget voices; whether it is one.
+        """Answer the request if it is one to forget voices; return whether it is.
 
         Raises:
             InvalidArgument: it does not list voices.
@@ -153,16 +154,16 @@ class ForgetHandler:
         if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
             raise InvalidArgument("forget must be a list of texts in JSON")
         kept = self._forget(voices)
-        told = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
-        responder.send({"info": json.dumps(told)}, final=True)
+        left = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
+        responder.send({"info": json.dumps(left)}, final=True)
         return True
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the check after the load."""
         self._timer.cancel()
         self._timer.join()
 
-    def _look_again(self) -> None:
+    def _check_store(self) -> None:
         gone = {voice for voice in self._forget(()).voices if voice.isdigit()}
         if not gone:
             return

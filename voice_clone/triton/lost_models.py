@@ -1,4 +1,4 @@
-"""What Triton does not bear: a model whose process dies, or stands still. The models watch each other's processes.
+"""Models watch each other's processes: Triton 2.51 handles neither one that dies nor one that is stopped.
 
 Death. Triton 2.51 does not start the process of a model again and does not answer its requests: their clients wait for
 ever, and the server still reports that it is ready (seen with the talker and with code2wav after a SIGKILL, which the
@@ -75,7 +75,7 @@ class LostModels:
         self._worked = float("-inf")  # when another family than that of a dead model was last seen at work
         self._told = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
-        self._speaks = False  # whether this process has said so
+        self._speaks = False  # whether this process logged that
         self._held = self._seen = 0.0  # when that began, and when it was last seen
         self._went_on = 0.0
         self._looked = time.monotonic()  # when the states were last looked at
@@ -212,8 +212,8 @@ class ModelProcess:
 
     Attributes:
         pid: its number.
-        model: its model, such as "speaker_cache"; `UNKNOWN` if it died before anybody looked.
-        busy: whether it works on a request, as it says itself.
+        model: its model, such as "speaker_cache"; `UNKNOWN` if it died before it was first seen.
+        busy: whether it works on a request, by its own name.
         dead: whether it has died, and the server has not noticed.
         still: whether a signal or a debugger has stopped it.
     """
@@ -237,7 +237,7 @@ class ModelProcesses:
         self._models: dict[int, str] = {}  # of the server's children that are models
 
     def find(self) -> bool:
-        """Find those that there are by now; False if this system does not tell a process' children."""
+        """Find the models that are loaded by now; False if this system does not list the children of a process."""
         children: set[int] = set()
         for path in Path(f"/proc/{self._server}/task").glob("*/children"):  # the children of each thread
             with contextlib.suppress(OSError):  # the thread has just ended

@@ -43,7 +43,7 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.others = Others()
         self.cache = SpeakerCache(
-            FileStore(directory), FakeEncoder(), model_types=lambda: ["qwen3_tts"], elsewhere=self.others
+            FileStore(directory), FakeEncoder(), model_types=lambda: ["qwen3_tts"], other_processes=self.others
         )
 
     def __call__(self, operation: str, options: dict[str, Any] | None = None, **fields: Any) -> Reply:

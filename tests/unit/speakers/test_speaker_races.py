@@ -122,7 +122,7 @@ def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> Non
         assert voices.stats()["entries"] == 0
     until(lambda: voices.stats()["in_flight"] == 0)
     until(lambda: voices.cache._registry._changes == {})  # B9: no lock is left behind
-    assert voices.cache._memory.failures == {}
+    assert voices.cache._voice_states.failures == {}
 
 
 def test_uploads_at_once_never_exceed_the_limit(make_voices: Make) -> None:  # A5

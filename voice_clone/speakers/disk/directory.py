@@ -27,7 +27,7 @@ LOCK = "lock"  # the file
 
 
 def holder(directory: Path) -> str | None:
-    """Who owns a directory of voices; None: nobody. Changes nothing."""
+    """The process that owns a directory of voices; None: no process. Changes nothing."""
     try:
         # O_NONBLOCK: what has this name may be a FIFO
         handle = os.open(directory / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -72,7 +72,7 @@ def own(path: Path, wait: float) -> int:
 
 
 def owned(path: Path, handle: int) -> int:
-    """The file by which this process owns the directory: `handle`, or another one if somebody removed or replaced that.
+    """The lock file by which this process owns the directory: `handle`, or a new one if that was removed or replaced.
 
     Raises:
         Overloaded: another process owns the directory by now.
@@ -98,7 +98,7 @@ def _opened(path: Path) -> int:
 
 
 def _clear(path: Path) -> None:
-    """Rename what is no file: no process can own the directory by it."""
+    """Rename what is no regular file: no process can own the directory by it."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
             path.rename(path.with_name(f"{path.name}.{time.time_ns()}"))

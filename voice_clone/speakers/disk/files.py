@@ -94,7 +94,7 @@ def make_path(files: Files, directory: Path) -> None:
         except OSError:
             if made:
                 raise
-            # It is not ours to read. Else it was synced for the case that an earlier process died before it did that.
+            # An older folder may be unreadable for us. It is synced in case the process that made it died before.
 
 
 def make_folder(files: Files, path: Path) -> None:
@@ -110,7 +110,7 @@ def make_folder(files: Files, path: Path) -> None:
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_FOR_NOW = {errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # of the machine, which may get over it
+_FOR_NOW = {errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # states of the machine that may pass
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ LIST = "import"  # the name of the list
 _NAME = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
-class Together:
+class BatchWriter:
     """Replaces files of one folder together. Not thread-safe.
 
     Args:
@@ -188,16 +188,16 @@ class Together:
         """Give the files of the list their names, and remove it.
 
         Raises:
-            OSError: call it again; what was replaced counts nevertheless.
+            OSError: call it again; the files count as replaced all the same.
         """
         while self._unnamed:
             with contextlib.suppress(FileNotFoundError):  # it got its name before a crash
                 self._files.rename(self._temporary(self._unnamed[-1]), self._folder / self._unnamed[-1])
             self._unnamed.pop()
-        self._files.sync_directory(self._folder)  # the list must not go before the names are there,
+        self._files.sync_directory(self._folder)  # the list must not go before the names are durable,
         with contextlib.suppress(FileNotFoundError):
             self._files.remove(self._list)
-        self._files.sync_directory(self._directory)  # nor come back beside the files of another import
+        self._files.sync_directory(self._directory)  # and must not reappear next to the files of another batch
         self._listed = False
 
     def restore(self) -> None:
@@ -209,8 +209,8 @@ class Together:
                 names = json.loads(file.read(1 << 24))
             if not isinstance(names, list) or not all(isinstance(n, str) and _NAME.fullmatch(n) for n in names):
                 raise ValueError("it lists other things")
-        except (ValueError, RecursionError) as error:  # none of ours: ours is written whole or not at all
-            log.warning("a list of imported voices is damaged and counts for nothing: %s", error)
+        except (ValueError, RecursionError) as error:  # not ours: our writes are atomic
+            log.warning("a list of imported voices is damaged and is ignored: %s", error)
             return
         finally:
             self._listed = True

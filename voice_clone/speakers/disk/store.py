@@ -28,8 +28,8 @@ from voice_clone.speakers.disk.directory import LOCK, Generations, Quarantine, o
 from voice_clone.speakers.disk.files import (
     LIST,
     TEMPORARY,
+    BatchWriter,
     Files,
-    Together,
     disk_errors,
     make_folder,
     make_path,
@@ -74,8 +74,8 @@ class FileStore:
                 os.close(self._lock_handle)
                 raise
         self._quarantined = Quarantine(self._quarantine, self._files)
-        self._together = Together(directory, self._voices, self._files)
-        self._together_lock = threading.Lock()
+        self._batch = BatchWriter(directory, self._voices, self._files)
+        self._batch_lock = threading.Lock()
         self._users = threading.Condition()
         self._active, self._closed = 0, False
         self._failures = 0
@@ -93,22 +93,22 @@ class FileStore:
             for entry in list(os.scandir(self._voices)):
                 if not entry.is_file(follow_symlinks=False):
                     self._quarantined.try_to_take(Path(entry.path), "it is no file")
-            own = [self._directory / name for name in (GENERATION, LIST)]
-            for path in (*own, *map(self._temporary, (GENERATION, LIST))):
+            kept_files = [self._directory / name for name in (GENERATION, LIST)]
+            for path in (*kept_files, *map(self._temporary, (GENERATION, LIST))):
                 if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
                     self._quarantined.try_to_take(path, "it is no file")
-            self._together.restore()
-            if self._together.unfinished:
-                self._together.finish()
+            self._batch.restore()
+            if self._batch.unfinished:
+                self._batch.finish()
             for leftover in (*self._voices.glob(TEMPORARY + "*"), *map(self._temporary, (GENERATION, LIST))):
                 with contextlib.suppress(OSError):
                     self._files.remove(leftover)
             found = [self._restore_one(Path(entry.path)) for entry in list(os.scandir(self._voices))]
             records = [record for record in found if record is not None]
             self._generations.start(records)
-            # Callers are told of what is found: it must be durable, also if an earlier owner died before it made it so.
+            # Callers will see what is found: it must be durable, also if an earlier owner died before it synced.
             for folder in (self._quarantine, self._voices, self._directory):
-                with contextlib.suppress(OSError):  # the next change tells
+                with contextlib.suppress(OSError):  # the next change reports it
                     self._files.sync_directory(folder)
         return records
 
@@ -153,7 +153,7 @@ class FileStore:
         with self._changing(), disk_errors("changed"):
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self._path(record.key))
-            with self._told(Change(record.key, None)):
+            with self._announced(Change(record.key, None)):
                 self._confirm(self._voices)
         return record
 
@@ -162,7 +162,7 @@ class FileStore:
         record = approve()
         with self._changing(), disk_errors("changed"):
             self._quarantined.take(self._path(record.key), reason)
-            with self._told(Change(record.key, None, by_flight=True)):
+            with self._announced(Change(record.key, None, by_flight=True)):
                 self._confirm(self._quarantine)
                 self._confirm(self._voices)
 
@@ -223,31 +223,31 @@ class FileStore:
         """Write the speaker's file; it replaces an older one. `known`: see `voice_file.pack`."""
         with self._changing(), disk_errors("written"):
             replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
-            with self._told(Change(record.key, record, by_flight)):
+            with self._announced(Change(record.key, record, by_flight)):
                 self._confirm(self._voices)
 
     def _write_all(self, speakers: Sequence[tuple[SpeakerRecord, Tensors]]) -> None:
         """Write the files of several speakers: all or none, whatever happens."""
-        with self._changing(), disk_errors("written"), self._together_lock:
+        with self._changing(), disk_errors("written"), self._batch_lock:
             contents = [(self._path(record.key), partial(voice_file.pack, record, each)) for record, each in speakers]
-            self._together.replace(contents)
-            with self._told(*(Change(record.key, record) for record, _ in speakers)):
+            self._batch.replace(contents)
+            with self._announced(*(Change(record.key, record) for record, _ in speakers)):
                 try:
                     self._confirm(self._directory)
                 finally:
                     with contextlib.suppress(OSError):  # the next change, or the next start, finishes it
-                        self._together.finish()
+                        self._batch.finish()
 
     @contextlib.contextmanager
-    def _told(self, *changes: Change) -> Iterator[None]:
-        """Confirm changes in the body, then tell of them, even if they are not durable."""
+    def _announced(self, *changes: Change) -> Iterator[None]:
+        """Confirm changes in the body, then report them, even if they are not durable."""
         try:
             yield
         finally:
             self._listener(changes)
 
     def _path(self, key: str) -> Path:
-        return self._together.path_of(self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors")
+        return self._batch.path_of(self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors")
 
     def _temporary(self, name: str) -> Path:
         return self._directory / f"{TEMPORARY}{name}"
@@ -291,10 +291,10 @@ class FileStore:
         try:
             with self._users, disk_errors("changed"):
                 self._lock_handle = owned(self._directory / LOCK, self._lock_handle)
-            if self._together.unfinished:
-                with self._together_lock, disk_errors("changed"):
-                    if self._together.unfinished:
-                        self._together.finish()
+            if self._batch.unfinished:
+                with self._batch_lock, disk_errors("changed"):
+                    if self._batch.unfinished:
+                        self._batch.finish()
             yield
         except VoiceCloneError:
             self._failures += 1

@@ -49,7 +49,7 @@ _BATCH = 2000  # records on their way at once
 
 
 def origin(connection: Connection) -> str:
-    """What tells one history from another: the cluster and its timeline."""
+    """The identity of a history: the cluster and its timeline."""
     [(found,)] = connection.execute(_ORIGIN).fetchall()
     return str(found)
 
@@ -70,7 +70,7 @@ class History:
     """What memory knows of the database. Thread-safe.
 
     Attributes:
-        resets: how often all was read anew because the database had another history.
+        resets: how often all was read again because the database had another history.
         unreadable: the speakers, by the ids of their rows, that are left out because their rows are damaged.
     """
 
@@ -85,7 +85,7 @@ class History:
         self.unreadable: set[bytes] = set()
 
     def start(self, connection: Connection, listener: Listener) -> list[SpeakerRecord]:
-        """Read all records; `listener` hears of what changes later."""
+        """Read all records; `listener` gets what changes later."""
         with self._lock:
             self._origin = origin(connection)
             self._raise_counter(connection)
@@ -96,10 +96,10 @@ class History:
     def look(self, connection: Connection, found_origin: str) -> None:
         """Bring memory up to what the database is now."""
         if found_origin != self._origin or not self.absorb(connection):
-            self._begin_anew(connection, found_origin)
+            self._start_over(connection, found_origin)
 
     def absorb(self, connection: Connection) -> bool:
-        """Tell the listener what is newer; False if the database has another history: then nothing is told."""
+        """Report what is newer to the listener; False, and no report, if the database has another history."""
         known, epoch = self._known, self._epoch
         rows: list[Any] = connection.execute(_NEWER, (known,), prepare=True, binary=True).fetchall()
         number, now = counter_of(rows)
@@ -107,8 +107,8 @@ class History:
             return False
         if rows[0][2] is not None:
             with self._lock:
-                if self._epoch == epoch:  # else all was read anew meanwhile, and these are of the past
-                    self._tell([Row(*row[2:]) for row in rows])
+                if self._epoch == epoch:  # else all was read again meanwhile, and these are outdated
+                    self._report([Row(*row[2:]) for row in rows])
         return True
 
     @contextlib.contextmanager
@@ -124,12 +124,12 @@ class History:
                     self._own.pop(number, None)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Changes that this server is committing, and has committed, unless a look has told of them already."""
+        """Report changes that this server is committing, or has committed, unless a look has reported them already."""
         with self._lock:
             if rows and self._known == rows[0].change - 1:
-                self._tell(rows)
+                self._report(rows)
 
-    def _tell(self, rows: Sequence[Row]) -> None:
+    def _report(self, rows: Sequence[Row]) -> None:
         changes = []
         for row in rows:
             if row.change > self._known:
@@ -139,7 +139,7 @@ class History:
             self._listener(changes)
 
     def _change(self, row: Row) -> list[Change]:
-        """What a row tells; nothing if the speaker came and went unseen."""
+        """The change that a row stands for; none if the speaker came and went between two looks."""
         record = self._record(row)
         key = self._keys.pop(row.id, None) if record is None else record.key
         if key is None:
@@ -148,7 +148,7 @@ class History:
             self._keys[row.id] = key
         return [Change(key, record, self._own.get(row.change, False))]
 
-    def _begin_anew(self, connection: Connection, found_origin: str) -> None:
+    def _start_over(self, connection: Connection, found_origin: str) -> None:
         with self._lock:
             log.error("the voice store has another history than before: all voices are read anew")
             self.resets += 1
@@ -161,7 +161,7 @@ class History:
             self._listener([*gone, *(Change(key, record) for key, record in records.items())])
 
     def _raise_counter(self, connection: Connection) -> None:
-        """Raise the counter above every number that was given, as far as memory and the rows know."""
+        """Raise the counter above every number that is known to have been given."""
         [(highest,)] = connection.execute(_HIGHEST).fetchall()
         assert isinstance(highest, int)
         least = max(self._known, highest)
@@ -204,7 +204,7 @@ class History:
             return None
 
 
-IDLE_PERIOD, AWAY_PERIOD = 1.0, 0.25  # seconds between looks that nobody asks for
+IDLE_PERIOD, AWAY_PERIOD = 1.0, 0.25  # seconds between looks without a request
 
 
 class Freshness:

@@ -1,8 +1,8 @@
 """A speaker in the database: its row, and its clip and artifacts as bytes, with what shows that they belong together.
 
-PostgreSQL believes what its disk says, and an index that is damaged leads to the row of another speaker. So a row is
-served only if its record has the name whose SHA-256 the row has, and the row's generation. What is added to the record
-when a speaker is written shows the rest:
+PostgreSQL does not check what it reads from the disk, and a damaged index leads to the row of another speaker. So a row
+is served only if its record has the name whose SHA-256 the row has, and the row's generation. The rest is shown by an
+entry that is added to the record when a speaker is written:
 
     row   token   the token of the speaker's bytes
           clip    SHA-256 of the clip; null if there is none
@@ -67,7 +67,7 @@ def read(row: Row) -> SpeakerRecord:
     """The record of a row.
 
     Raises:
-        Damaged: it is none, or not that of this row.
+        Damaged: it is no record, or not that of this row.
     """
     try:
         record = SpeakerRecord.from_json(row.record or "")

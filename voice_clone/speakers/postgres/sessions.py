@@ -27,9 +27,9 @@ from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceClone
 
 log = logging.getLogger(__name__)
 
-VERIFIED = "verify-full"  # the one sslmode that checks whose server answers
-# Found where the address does not say otherwise. A primary that was degraded to a standby is left for the new one; a
-# machine that is gone is noticed after 11 s, by both sides (see `sessions`).
+VERIFIED = "verify-full"  # the only sslmode that checks the identity of the server
+# Defaults of the address. The client leaves a primary that became a standby for the new one; both sides notice after
+# 11 s that a machine is gone (see `_GREETING`).
 _DEFAULTS = {
     "target_session_attrs": "read-write",
     "connect_timeout": "2",
@@ -45,7 +45,7 @@ def checked_address(dsn: str, tls: bool = True) -> str:
 
     Args:
         dsn: postgresql://user:password@host:port/database?sslmode=verify-full
-        tls: whether another machine must prove who it is.
+        tls: whether another machine must prove its identity.
 
     Raises:
         InvalidArgument: it is no such address, or lets another machine pass as the database. Hides the address.
@@ -173,7 +173,7 @@ class Watchdog:
 
 
 class Session:
-    """One connection, made anew after a failure. For one thread at a time.
+    """One connection, made again after a failure. For one thread at a time.
 
     Args:
         conninfo: the address.
@@ -188,7 +188,7 @@ class Session:
         self._watchdog = watchdog
         self._greet = greet
         self._connection: Connection | None = None
-        self._line: socket.socket | None = None  # the connection's socket, under a number that nobody else gets
+        self._line: socket.socket | None = None  # the connection's socket, under a number of its own
         self._ended = False
 
     @contextlib.contextmanager
@@ -224,7 +224,7 @@ class Session:
         """Close the connection; the next use makes another one."""
         connection, line, self._connection, self._line = self._connection, self._line, None, None
         if connection is not None and line is not None:
-            with contextlib.suppress(OSError):  # so that no farewell is waited for
+            with contextlib.suppress(OSError):  # so that closing does not wait for the server
                 line.shutdown(socket.SHUT_RDWR)
             line.close()
             connection.close()
@@ -233,7 +233,7 @@ class Session:
         if self._ended:
             raise Overloaded(CLOSED)
         if self._line is not None and select.select([self._line], [], [], 0.0)[0]:
-            self.close()  # an idle connection has nothing to say but its end
+            self.close()  # data on an idle connection can only be its end
         if self._connection is None or self._line is None:
             self._connection = psycopg.connect(self._conninfo)
             self._line = socket.socket(fileno=os.dup(self._connection.fileno()))
@@ -307,7 +307,7 @@ class Claims:
 
     @contextlib.contextmanager
     def claim(self, *what: object) -> Iterator[bool]:
-        """Whether no other server is at this work, or nobody can tell."""
+        """Whether no other server does this work, or the owner is unknown."""
         number = int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8], "big", signed=True)
         granted = self._ask("SELECT pg_try_advisory_lock(%s)", number)
         self.refused += not granted

@@ -37,7 +37,7 @@ _DELETE_OTHERS = """
 
 
 class Transaction:
-    """Changes of speakers. While it is open, nobody else changes any; the connection must be in a transaction.
+    """Changes of speakers. While it is open, no other server changes any; the connection must be in a transaction.
 
     Attributes:
         rows: the changes.
@@ -107,7 +107,7 @@ def settle(sessions: Sessions, token: UUID) -> bool:
     A transaction whose connection is lost may still be on its way. It holds the counter until it is over.
 
     Raises:
-        InDoubt: the database does not tell in time.
+        InDoubt: the database does not answer in time.
     """
     until = time.monotonic() + DOUBT_SECONDS
     while time.monotonic() < until:

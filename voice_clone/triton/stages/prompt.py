@@ -5,7 +5,7 @@ in    text, voice, reference_audio, reference_text, voice_prompt, language, text
       `SpeechRequest`. The request parameter `owner` says for whom the caller acts.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
-                               deleted), and what the first and the last chunk tell of the voice and the text
+                               deleted), and what the first and the last chunk report on voice and text
 
 It keeps nothing of a voice.
 """

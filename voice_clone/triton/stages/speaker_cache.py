@@ -57,7 +57,7 @@ class SpeakerCacheModel(Model):
             config,
             self._encoders.model_types,
             on_extraction=lambda seconds: self._metrics.extracted(seconds),
-            elsewhere=self._forget_requests,
+            other_processes=self._forget_requests,
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
         if folder := settings.text("preloaded_voices"):

@@ -15,7 +15,7 @@ last piece that was taken), `text_tokens`, `read` of them, `characters` of the t
 (`pending`: waits for a slot, `open`, `closed`, `ended`) and, of an ended stream, `finish_reason`.
 
 The request parameter `deadline_ms` bounds the time of a whole stream. Metrics: see voice_clone/batching/statistics.py;
-their names begin with `voice_clone_talker_`, and the label `family` tells families apart.
+their names begin with `voice_clone_talker_`, with a label `family`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TalkerModel(Model):
         self._forget_handler = ForgetHandler(source.forget, open_known_voices(settings).origins)
         self._texts = TextStreams(
             self._engine,
-            most_open=max(1, source.slots - 1),  # one slot is left to those who have their whole text
+            most_open=max(1, source.slots - 1),  # one slot is left for streams that have their whole text
             idle_seconds=settings.number("text_idle_seconds", 10.0),
             went_on=self.went_on,
         )

@@ -26,9 +26,9 @@ class TalkerStream:
 
     Attributes:
         stream_id: names it; a caller knows it.
-        secret_id: names it between talker and code2wav; nobody else knows it.
+        secret_id: names it between talker and code2wav; a secret of these two.
         context: reference frames [n, width] that go with the first chunk.
-        info: what the stages so far tell of it.
+        info: what the stages so far report of it.
         voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
         origin: of the context.
     """

@@ -62,7 +62,7 @@ class TalkerSink:
         responder: of its request.
         last_chunks: counts the last chunks that are on their way.
         clock: seconds, monotonic.
-        texts: knows the stream's text, if it is open: every chunk then tells what of it was read.
+        texts: knows the stream's text, if it is open: every chunk then reports what of it was read.
     """
 
     def __init__(

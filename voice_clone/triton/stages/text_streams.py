@@ -1,4 +1,4 @@
-"""The streams whose text is still written: their pieces in order, who waits for what, and when a text is closed.
+"""The streams whose text is still written: their pieces in order, the answers to them, and when a text is closed.
 
 A piece has an index. It is taken when all before it are; one that comes twice is taken once. Each is answered when it
 is taken or refused, or its stream has ended. A piece may come before its stream, whose voice can take seconds, and
