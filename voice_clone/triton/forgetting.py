@@ -61,7 +61,7 @@ class ForgetRequests:
         """See `OtherProcesses`."""
         for model, kept in self._ask_all(voices).items():
             if kept is None:
-                log.warning("%s has not said yet that it dropped what it kept of a voice", model)
+                log.warning("%s has not confirmed yet that it forgot a voice", model)
 
     def kept(self) -> Mapping[str, Mapping[str, Any] | None]:
         """See `OtherProcesses`. For each model that is loaded; None if it did not answer in time."""
@@ -110,7 +110,7 @@ class ForgetRequests:
                 except Unsupported:
                     answer = {}
                 except Exception as error:
-                    log.error("%s could not be told that a voice is gone: %s", model, error)
+                    log.error("%s did not take the request to forget a voice: %s", model, error)
                     if not order.voices:  # nothing to forget: only a question
                         order.done.set_result(None)
                         break
@@ -128,7 +128,7 @@ class ForgetHandler:
 
     Args:
         forget: drops what was computed of voices, and answers what is left; thread-safe.
-        living: the origins of all voices that there are (`SpeakerRecord.origin`).
+        living: the origins of all voices in the store (`SpeakerRecord.origin`).
     """
 
     def __init__(self, forget: Callable[[Collection[str]], Kept], living: Callable[[], Collection[str]]) -> None:
@@ -170,5 +170,5 @@ class ForgetHandler:
         try:
             gone.difference_update(self._living())
         except Exception:
-            log.exception("the voices that there are could not be asked for: all that were restored are dropped")
+            log.exception("the voice store could not be read: all that was restored from it is dropped")
         self._forget(gone)

@@ -73,7 +73,7 @@ class LostModels:
         self._models = ModelProcesses(server)
         self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
         self._worked = float("-inf")  # when another family than that of a dead model was last seen at work
-        self._told = self._answered = False  # the log and this model's callers know that a model has died
+        self._logged = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
         self._speaks = False  # whether this process logged that
         self._held = self._seen = 0.0  # when that began, and when it was last seen
@@ -161,8 +161,8 @@ class LostModels:
         if at_work:
             self._worked = now
         waits = bool(family) and now - self._worked < PAUSE and spent < self._patience
-        if speaks and not self._told:  # now, for at the end this process may be gone before it speaks
-            self._told = True
+        if speaks and not self._logged:  # now, for at the end this process may be gone before it speaks
+            self._logged = True
             when = f" when no other family is at work, in {self._patience:g} s at the latest" if waits else ""
             _say(
                 f"the process of the model {dead.model} has died; the server ends{when}, for only a new one can load it"

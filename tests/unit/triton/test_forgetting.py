@@ -67,7 +67,7 @@ def test_who_fails_is_told_again_and_holds_up_nobody_else(
     told = ForgetRequests(repository, models.ask)
     told.forget(["7"])
     assert {model for model, _ in models.told} == {"a_code2wav", "b_talker"}
-    assert "a_talker has not said yet" in caplog.text and "slow_talker has not said yet" in caplog.text
+    assert "a_talker has not confirmed yet" in caplog.text and "slow_talker has not confirmed yet" in caplog.text
     models.faults.clear()
     models.hanging.set()
     until(lambda: {("a_talker", ("7",)), ("slow_talker", ("7",))} <= {(m, tuple(v)) for m, v in models.told})

@@ -32,7 +32,7 @@ from voice_clone.speakers.voice_file import Damaged
 
 log = logging.getLogger(__name__)
 
-# A number that no counter can have reached is damaged, and counts for nothing.
+# A number that no counter can have reached is damaged, and is ignored.
 _NEWER = f"""
     SELECT c.change, c.epoch, {COLUMNS} FROM voice_clone.counter c
     LEFT JOIN voice_clone.voice v ON v.change > %s AND v.change < {MAX_GENERATION} WHERE c.one ORDER BY v.change
@@ -150,7 +150,7 @@ class History:
 
     def _start_over(self, connection: Connection, found_origin: str) -> None:
         with self._lock:
-            log.error("the voice store has another history than before: all voices are read anew")
+            log.error("the voice store has another history than before: all voices are read again")
             self.resets += 1
             self._raise_counter(connection)
             before = set(self._keys.values())
