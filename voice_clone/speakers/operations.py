@@ -416,19 +416,14 @@ class _Form(NamedTuple):
 
 
 INPUTS = (
-    "name",
-    "model_type",
-    "audio",
-    "reference_text",
-    "consent",
-    "description",
-    "speaker_embedding",
-    "voice_prompt",
-)
+    "name", "model_type", "audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt",
+)  # fmt: skip
 _FORMS = {
     "upload": _Form(
-        _upload, INPUTS, ("wait", "policy", "timeout", "strict", "trim_silence", "shared", "max_owned")
-    ),  # an upload ignores voice_prompt, as servers always did
+        _upload,
+        INPUTS,  # voice_prompt, too: an upload has always ignored it
+        ("wait", "policy", "timeout", "strict", "trim_silence", "shared", "max_owned"),
+    ),
     "get": _Form(_get, ("name",)),
     "list": _Form(_list, (), ("limit", "after")),
     "delete": _Form(_delete, ("name",)),
@@ -445,21 +440,10 @@ _FORMS = {
 OPERATIONS = tuple(_FORMS)
 
 _OPTIONS: dict[str, type] = {
-    "wait": bool,
-    "force": bool,
-    "cache": bool,
-    "reextract": bool,
-    "strict": bool,
-    "trim_silence": bool,
-    "include_audio": bool,
-    "mode": str,
-    "policy": str,
+    **dict.fromkeys(("wait", "force", "cache", "reextract", "strict", "trim_silence", "include_audio", "shared"), bool),
+    **dict.fromkeys(("mode", "policy", "owner", "after"), str),
+    **dict.fromkeys(("max_owned", "limit"), int),
     "timeout": float,
-    "owner": str,
-    "shared": bool,
-    "max_owned": int,
-    "limit": int,
-    "after": str,
 }
 
 
