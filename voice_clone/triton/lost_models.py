@@ -75,7 +75,7 @@ class LostModels:
         self._worked = float("-inf")  # when another family than that of a dead model was last seen at work
         self._logged = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
-        self._speaks = False  # whether this process logged that
+        self._logs_standstill = False  # whether this process logged that
         self._held = self._seen = 0.0  # when that began, and when it was last seen
         self._went_on = 0.0
         self._looked = time.monotonic()  # when the states were last looked at
@@ -124,35 +124,37 @@ class LostModels:
         self._looked = now = time.monotonic()
         seen = {(each.pid, "dead" if each.dead else "still") for each in models if each.dead or each.still}
         self._since = {key: self._since.get(key, now) for key in seen}
-        speaks = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)
+        logs = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)
         still = [each for each in models if each.still and self._since[each.pid, "still"] < now]  # at the second look
-        if self._hold(still, now, speaks):
+        if self._hold(still, now, logs):
             return self._end(models)
         for each in models:
             if each.dead and now - self._since[each.pid, "dead"] >= SURE:
-                return self._bury(each, models, now, speaks)
+                return self._handle_death(each, models, now, logs)
         return False
 
-    def _hold(self, still: Collection[ModelProcess], now: float, speaks: bool) -> bool:
+    def _hold(self, still: Collection[ModelProcess], now: float, logs: bool) -> bool:
         """Stop the server with models that stand still, let it go on after them; whether they do so for too long."""
         if still:
             if not self._holds:
                 self._signal(self._server, signal.SIGSTOP)
                 self._holds, self._held = next(iter(still)).model, now
-                self._speaks = speaks
-                if speaks:
+                self._logs_standstill = logs
+                if logs:
                     limit = f"for {self._standstill:g} s at most, then it ends"
-                    _say(f"the process of the model {self._holds} stands still; the server waits for it {limit}")
+                    _log_directly(
+                        f"the process of the model {self._holds} stands still; the server waits for it {limit}"
+                    )
             self._seen = now
             return now - self._held > self._standstill
         if self._holds and now - self._seen > CHECKED:
             self._signal(self._server, signal.SIGCONT)
-            if self._speaks:  # now the model itself may speak, which knows of nothing
-                _say(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
+            if self._logs_standstill:  # the model itself may log by now, but does not know of it
+                _log_directly(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
             self._holds = ""
         return False
 
-    def _bury(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, speaks: bool) -> bool:
+    def _handle_death(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, logs: bool) -> bool:
         """Answer the callers of a dead model, and end the server unless another family is at work."""
         families = {each.model.removesuffix(TALKER) for each in models if each.model.endswith(TALKER)}
         family = max((each for each in families if _is_of(dead, each)), key=len, default="")
@@ -161,10 +163,10 @@ class LostModels:
         if at_work:
             self._worked = now
         waits = bool(family) and now - self._worked < PAUSE and spent < self._patience
-        if speaks and not self._logged:  # now, for at the end this process may be gone before it speaks
+        if logs and not self._logged:  # now, because this process may be gone before the end
             self._logged = True
             when = f" when no other family is at work, in {self._patience:g} s at the latest" if waits else ""
-            _say(
+            _log_directly(
                 f"the process of the model {dead.model} has died; the server ends{when}, for only a new one can load it"
             )
         if not self._answered and (not waits or family == self._family):
@@ -195,7 +197,7 @@ def _is_of(process: ModelProcess, family: str) -> bool:
     return process.model.startswith(f"{family}_")
 
 
-def _say(text: str) -> None:
+def _log_directly(text: str) -> None:
     """Into the server's log, without the server, which may stand still or hang."""
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())
