@@ -126,7 +126,7 @@ class SpeakerCache:
             raise Internal("the speaker cache failed to handle the request") from None
 
     def preload(self, folder: Path) -> None:
-        """Register the voices that come with the server. Raises: as `preloaded.preload`."""
+        """Register the voices that come with the server. Raises: as `transfer.preload`."""
         preload(folder, self._transfer, self._config.max_bundle_bytes)
 
     def close(self) -> None:

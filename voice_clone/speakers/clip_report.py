@@ -208,7 +208,12 @@ class Activity:
 
 
 def activity(frames: Spectrum) -> Activity:
-    """Find the frames of a clip that have sound, and the noise."""
+    """Find the frames of a clip whose sound stands out of the noise, and the noise.
+
+    The noise is estimated in each band: between its sounds, speech leaves every band quiet for moments, even where the
+    speaker makes no pause. So the power of the noise is a low quantile of the band's power over time, times a constant.
+    (The idea is that of minimum statistics: R. Martin, IEEE Trans. Speech and Audio Processing 9(5), 2001.)
+    """
     smooth = _smoothed(frames.bands)
     noise = _BIAS * np.quantile(smooth, _QUANTILE, axis=0)  # [bands]
     loud = float(np.quantile(frames.bands.sum(axis=1), _LOUD))
@@ -270,6 +275,8 @@ BEFORE, AFTER = 0.3, 0.5  # seconds of silence that stay. In context, a talker b
 
 def trim_silence(clip: Clip, limits: ClipLimits) -> tuple[Clip, float, float]:
     """The clip without the silence at its ends, and the seconds cut at its start and at its end.
+
+    A margin stays, so that no faint sound of the speech is lost.
 
     The samples that stay are those of the clip, and the new clip's file is a WAV of exactly these: every program that
     decodes it gets the same. If there is nothing to cut, the clip itself is returned.

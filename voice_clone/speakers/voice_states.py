@@ -122,7 +122,7 @@ class ArtifactStates:
         self._describer = describer
 
     def of(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[ArtifactId, ArtifactState]:
-        """ArtifactStates of the artifacts that these families want, and of all others that are known.
+        """States of the artifacts that these families want, and of all others that are known.
 
         Until the modes of a family are known, they count as natural; its encoder is asked in the background.
         """

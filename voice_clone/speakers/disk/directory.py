@@ -40,7 +40,9 @@ def holder(directory: Path) -> str | None:
 
 
 def own(path: Path, wait: float) -> int:
-    """Lock the directory of this file for this process while the returned file stays open.
+    """Lock a directory of voices for this process while the returned file stays open; the file names the process.
+
+    A directory belongs to one process, and this file is locked while that process lives.
 
     Args:
         wait: seconds to wait for another process to release it.
@@ -125,7 +127,9 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Quarantine:
-    """The folder of such things. Each gets a plain name of its own, whatever its name was."""
+    """The folder of files that cannot be read, and of other things in their place, kept for inspection.
+
+    Each gets a plain name of its own, whatever its name was."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self._folder = folder
@@ -179,7 +183,7 @@ _NUMBER = re.compile(rb"[0-9]{1,18}")
 
 
 class Generations:
-    """Numbers, each larger than all before it, across processes. Thread-safe.
+    """Numbers, each larger than all before it, across processes: a file holds one not below any in use. Thread-safe.
 
     Args:
         path: the file.

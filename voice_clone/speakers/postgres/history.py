@@ -208,7 +208,7 @@ IDLE_PERIOD, AWAY_PERIOD = 1.0, 0.25  # seconds between looks without a request
 
 
 class Freshness:
-    """Looks when it is asked to, and once a second.
+    """Looks at the changes of the store on request, and once a second.
 
     Args:
         look: brings memory up to what the store was when it was called; one call at a time.

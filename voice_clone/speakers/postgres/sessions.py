@@ -43,6 +43,8 @@ _DEFAULTS = {
 def checked_address(dsn: str, tls: bool = True) -> str:
     """The address as libpq takes it, with our defaults.
 
+    A password must not cross a network that others can read.
+
     Args:
         dsn: postgresql://user:password@host:port/database?sslmode=verify-full
         tls: whether another machine must prove its identity.
@@ -287,7 +289,11 @@ class Sessions:
 
 
 class Claims:
-    """The locks that this server holds. Thread-safe.
+    """Locks for work that one server of a fleet does for all. Thread-safe.
+
+    A lock is an advisory one of the database, on a connection of its own. It goes when the server's process dies, and
+    11 s after its machine is lost. It only saves work: what comes of the work is checked when it is written, so a lost
+    lock does no harm.
 
     Args:
         session: of the locks, and of nothing else.

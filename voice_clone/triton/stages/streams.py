@@ -41,7 +41,7 @@ REQUEST_PATIENCE = 5.0  # seconds; a talker sends something every 0.04 s
 
 
 class Ends(Protocol):
-    """What is needed of a `Responder`."""
+    """What `OpenRequests` needs of a `Responder`."""
 
     def end(self) -> None:
         """End the request without a response, if it has not ended yet."""
@@ -109,7 +109,7 @@ ANSWER_PATIENCE = 5.0  # seconds; later, a last chunk without an answer is lost,
 
 
 class LastChunks:
-    """Counts last chunks that were sent and not yet answered. Thread-safe.
+    """Counts last chunks that were sent and not yet answered; a server that stops waits for them. Thread-safe.
 
     Args:
         clock: seconds, monotonic.

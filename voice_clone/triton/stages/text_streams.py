@@ -64,7 +64,7 @@ class Piece:
 
     @property
     def digest(self) -> bytes:
-        """Of all but the index."""
+        """Of the text, and whether it is the last one."""
         return hashlib.blake2b(self.text.encode() + bytes([self.last]), digest_size=16).digest()
 
 
@@ -86,7 +86,9 @@ MAX_REFUSED = 1024  # streams; the oldest one goes
 
 
 class Refusals:
-    """The errors of refused streams, by id. Not thread-safe.
+    """The errors of refused streams, by id, kept for a minute. Not thread-safe.
+
+    An append to the text of a refused stream gets that error at once.
 
     Args:
         clock: seconds, monotonic.
@@ -157,7 +159,7 @@ class _Stream:
 
 
 class TextStreams:
-    """All of one talker. Thread-safe.
+    """The streams of one talker whose text is still written. Thread-safe.
 
     Args:
         engine: runs the streams.
