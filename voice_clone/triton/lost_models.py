@@ -236,7 +236,7 @@ class ModelProcesses:
 
     def __init__(self, server: int) -> None:
         self._server = server
-        self._models: dict[int, str] = {}  # of the server's children that are models
+        self._models: dict[int, str] = {}  # of the server's children
 
     def find(self) -> bool:
         """Find the models that are loaded by now; False if this system does not list the children of a process."""
@@ -250,9 +250,10 @@ class ModelProcesses:
 
     def look(self) -> list[ModelProcess]:
         """Their present states."""
-        found = {pid: _read(pid, model, self._server) for pid, model in self._models.items()}
-        self._models = {pid: model for pid, model in self._models.items() if found[pid] is not None}
-        return [process for process in found.values() if process is not None and process.model]
+        read = {pid: _read(pid, model, self._server) for pid, model in self._models.items()}
+        found = {pid: process for pid, process in read.items() if process is not None}
+        self._models = {pid: process.model or self._models[pid] for pid, process in found.items()}
+        return [process for process in found.values() if process.model]
 
 
 def name_this_process(busy: bool) -> None:
@@ -269,7 +270,7 @@ def _model_of(pid: int) -> str:
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         folders = words[1].split("/") if len(words) > 1 else []
-        return folders[-3] if len(folders) >= 3 else UNKNOWN
+        return folders[-3] if len(folders) >= 3 and folders[-1] == "model.py" else UNKNOWN
     return UNKNOWN
 
 
@@ -292,5 +293,7 @@ def _read(pid: int, model: str, server: int) -> ModelProcess | None:
         return None
     if name not in _NAMES:  # it loads, or is no model
         return ModelProcess(pid, "", False, False, False)
+    if model == UNKNOWN:  # it was listed before it ran its file: until then it has other arguments
+        model = _model_of(pid)
     # A dead process is a zombie without a thread; with threads it is still ending.
     return ModelProcess(pid, model, name == _NAMES[True], state == b"Z" and threads <= 1, state in (b"T", b"t"))
