@@ -16,7 +16,7 @@ from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import StatefulStreams, load_streams
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 
 
 class ChirpDecoderStage:

@@ -19,7 +19,7 @@ from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages import Arrays, StreamPlan
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p")  # of the knobs; seed and max_frames are no defaults

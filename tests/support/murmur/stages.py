@@ -32,7 +32,7 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Kept, Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
 from voice_clone.stages import Arrays, Call, Limit, Prepared, StreamPlan
 

@@ -18,8 +18,7 @@ import psutil
 import pytest
 
 from tests.support.waiting import until
-from voice_clone.triton.lost_models import CHECKED, LostModels
-from voice_clone.triton.model_processes import BUSY, IDLE, ModelProcesses
+from voice_clone.triton.lost_models import BUSY, CHECKED, IDLE, LostModels, ModelProcesses
 
 WAIT = 30.0
 EXIT = {"x86_64": 60, "aarch64": 93}  # numbers of the system call that ends one thread

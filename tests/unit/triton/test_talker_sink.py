@@ -16,7 +16,7 @@ from voice_clone.batching.stream import FrameChunk, Timing
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import HEARTBEAT_SECONDS, TalkerSink
 

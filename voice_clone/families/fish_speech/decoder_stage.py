@@ -18,7 +18,7 @@ from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 
 
 class FishSpeechDecoder:

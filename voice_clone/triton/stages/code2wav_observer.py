@@ -24,7 +24,7 @@ from typing import TypeVar
 from voice_clone.codec.worker import Report
 from voice_clone.errors import VoiceCloneError
 from voice_clone.triton.calls import call
-from voice_clone.triton.stages.stream_id import of_talker
+from voice_clone.triton.stages.streams import of_talker
 from voice_clone.triton.telemetry import Metric, of_family
 
 PREFIX = "voice_clone_code2wav_"

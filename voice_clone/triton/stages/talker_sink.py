@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Internal, VoiceCloneError
-from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
 
 HEARTBEAT_SECONDS = 0.04
@@ -62,7 +62,7 @@ class TalkerSink:
         responder: of its request.
         last_chunks: counts the last chunks that are on their way.
         clock: seconds, monotonic.
-        texts: knows the stream's text, if it is open: every chunk then tells what of it was read.
+        texts: knows the stream's text, if it is open: every chunk then reports what of it was read.
     """
 
     def __init__(

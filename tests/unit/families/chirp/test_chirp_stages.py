@@ -27,10 +27,10 @@ from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 from voice_clone.stages import StreamPlan
-from voice_clone.triton.packing import pack, unpack
-from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
 from voice_clone.triton.stages.talker_sink import TalkerSink
+from voice_clone.triton.tensors import pack, unpack
 
 SIZES = CONFIG["codebook_sizes"]
 TIMING = Timing(queue=1.0, prefill=1.0, generate=1.0, first_frame=1.0, gap=1.0)

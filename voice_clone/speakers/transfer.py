@@ -1,30 +1,33 @@
-"""Export and import: speakers with their artifacts, from one server to another."""
+"""Voices that come and go: export and import of speakers with their artifacts, and voices that come with the server."""
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
-from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported
-from voice_clone.speakers.disk import voice_file
-from voice_clone.speakers.disk.bundle import group_artifacts, pack_bundle, unpack_bundle
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged
-from voice_clone.speakers.draft import Draft, check_consent, check_texts
+from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported, VoiceCloneError
+from voice_clone.speakers import voice_file
+from voice_clone.speakers.clip_report import measure
+from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.draft import Draft, check_consent
 from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
+from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record
+from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.operations import MAX_NOTE, MAX_TRANSCRIPT, Import, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.report import measure
-from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.resolved import Resolved
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
+from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, pack_bundle, unpack_bundle
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
 MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number
@@ -63,7 +66,7 @@ class Transfer:
         return list(files), pack_bundle(list(files.values()))
 
     def resolve(self, bundle: bytes, model_type: str, mode: str | None, until: float) -> tuple[Resolved, SpeakerRecord]:
-        """The artifacts in a bundle of one speaker, who is not registered; nothing that the bundle says is believed.
+        """The artifacts in a bundle of one speaker, which is not registered; everything in the bundle is checked.
 
         Raises:
             InvalidArgument: it is too large, damaged, or made with another checkpoint; or holds more than one speaker.
@@ -95,37 +98,31 @@ class Transfer:
             )
         if not self._describer.matches(artifact, groups[artifact]):
             raise InvalidArgument(f"the artifacts in voice_prompt are not such as {model_type} makes")
-        return Resolved("none", None, artifact, pack_artifacts(groups[artifact]), fingerprint), record
+        artifacts = pack_artifacts(groups[artifact])
+        return Resolved(status="none", artifact=artifact, artifacts=artifacts, fingerprint=fingerprint), record
 
-    def unpack(
-        self,
-        bundle: bytes,
-        reextract: bool,
-        immutable: bool = False,
-        owner: str | None = None,
-        max_owned: int | None = None,
-    ) -> list[SpeakerRecord]:
-        """Register all speakers of a bundle, or none; nothing that the bundle says is believed.
+    def unpack(self, given: Import) -> list[SpeakerRecord]:
+        """Register all speakers of a bundle, or none; everything in the bundle is checked.
 
-        Args:
-            reextract: drop artifacts of another checkpoint where there is audio to extract them again.
-            immutable: refuse to replace speakers, whatever the server's policy is.
-            owner: whose the speakers become; None leaves them their owners.
-            max_owned: how many speakers it may have.
+        The speakers become those of the owner of the operation; those of the operator keep the owners that they have.
 
         Raises:
             InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
             SpeakerExists, QuotaExceeded, Overloaded: as `Registry.add`.
         """
-        if len(bundle) > self._config.max_bundle_bytes:
+        if len(given.bundle) > self._config.max_bundle_bytes:
             raise InvalidArgument(
-                f"the bundle has {len(bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
+                f"the bundle has {len(given.bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
             )
-        drafts = self._drafts(bundle, reextract)
-        if owner is not None:
-            drafts = [replace(draft, record=_given_to(owner, draft.record)) for draft in drafts]
-        whose: dict[str, Any] = {"immutable": immutable, "owner": owner, "max_owned": max_owned}
-        self._registry.check_free(*(draft.record.name for draft in drafts), **whose)
+        drafts = self._drafts(given.bundle, given.reextract)
+        if given.owner is not None:
+            drafts = [replace(draft, record=_given_to(given.owner, draft.record)) for draft in drafts]
+        whose: dict[str, Any] = {
+            "immutable": given.immutable,
+            "owner": given.owner,
+            "max_owned": given.max_owned,
+        }
+        self._registry.check_free(*(parse_name(draft.record.name) for draft in drafts), **whose)
         return self._registry.add_all(drafts, **whose)
 
     def preload(self, bundle: bytes) -> list[SpeakerRecord]:
@@ -138,11 +135,11 @@ class Transfer:
         drafts = [replace(draft, record=replace(draft.record, owner=None, shared=True))
                   for draft in self._drafts(bundle, True)]  # fmt: skip
         while True:
-            free = [draft for draft in drafts if self._registry.is_free(draft.record.name)]
+            free = [draft for draft in drafts if self._registry.is_free(draft.record.key)]
             try:
                 return self._registry.add_all(free, immutable=True)
-            except SpeakerExists:  # another server of the fleet was quicker
-                if all(self._registry.is_free(draft.record.name) for draft in free):
+            except SpeakerExists:  # another server of the fleet registered one meanwhile
+                if all(self._registry.is_free(draft.record.key) for draft in free):
                     raise
 
     def _drafts(self, bundle: bytes, reextract: bool) -> list[Draft]:
@@ -189,8 +186,10 @@ class Transfer:
         return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
 
     def _check_record(self, record: SpeakerRecord) -> None:
-        """Check texts, consent, and what a record tells of its clip, which need not be in the bundle."""
-        check_texts(record)
+        """Check texts, consent, and the figures of a clip that need not be in the bundle."""
+        check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
+        check_text("consent", record.consent, MAX_NOTE)
+        check_text("description", record.description, MAX_NOTE)
         check_consent(record.consent, self._config)
         limits, now = self._config.clip, time.time()
         numbers = (
@@ -239,3 +238,31 @@ class Transfer:
 def _given_to(owner: str, record: SpeakerRecord) -> SpeakerRecord:
     """The record as this owner's; shared only if it was the owner's before."""
     return replace(record, owner=owner, shared=record.shared and record.owner == owner)
+
+
+log = logging.getLogger(__name__)
+
+
+def preload(folder: Path, transfer: Transfer, most: int) -> None:
+    """Register the voices of the bundles in a folder under names that are free; they are the operator's, and shared.
+
+    The folder is only read, so it may be part of an image or a volume mounted read-only. A name that is taken stays
+    with the voice that has it. A file that is no bundle of at most `most` bytes is logged and left out. Hidden files
+    are not read.
+
+    Raises:
+        InvalidArgument: there is no such folder.
+    """
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    except OSError:
+        raise InvalidArgument("the setting preloaded_voices names no folder that can be read") from None
+    registered = 0
+    for path in paths:
+        try:
+            if path.stat().st_size > most:
+                raise InvalidArgument(f"it is larger than {most} bytes")
+            registered += len(transfer.preload(path.read_bytes()))
+        except (VoiceCloneError, OSError) as error:
+            log.error("the voices in %r are not loaded: %s", path.name, error)
+    log.info("registered %d voices that come with this server", registered)

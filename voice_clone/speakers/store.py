@@ -1,10 +1,10 @@
-"""What the cache asks of the place where speakers persist. Two places answer: a directory and a PostgreSQL database.
+"""Where speakers persist, as the cache sees it: a directory, or a PostgreSQL database.
 
 A directory (`disk.store`) belongs to one server. A database (`postgres.store`) serves a fleet: other servers change the
-same speakers at the same time, and `refresh` tells what they did.
+same speakers at the same time, and `refresh` reports their changes.
 
-The registry holds all records in memory. A store tells it every change of them, its own ones too, by calling the
-listener that `restore` was given: one change of a speaker at a time, in the order in which they were made.
+The registry holds all records in memory. A store reports every change of them, its own ones too, to the listener that
+`restore` was given: one change of a speaker at a time, in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from voice_clone.errors import DeadlineExceeded, Internal
-from voice_clone.speakers.disk.voice_file import Header, Tensors
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.voice_file import Header, Tensors
+
+MAX_KNOWN_VOICES = 1024  # that `KnownVoices.latest` looks at, whatever the store holds
 
 
 class NotDurable(Internal):
@@ -49,8 +51,8 @@ Listener = Callable[[Sequence[Change]], None]
 class Store(Protocol):
     """Where speakers persist. Changes of one speaker by this server must not overlap; otherwise thread-safe.
 
-    A method that changes speakers calls its `approve` when nobody else can change them any more: it gives the record to
-    start from, or raises, and then nothing is changed.
+    A method that changes speakers calls its `approve` once no other change of them is possible. `approve` returns the
+    record to start from; if it raises, nothing is changed.
 
     Raises, all of them:
         Overloaded: the store is full, or cannot be reached.
@@ -59,13 +61,13 @@ class Store(Protocol):
     """
 
     def restore(self, listener: Listener) -> list[SpeakerRecord]:
-        """All records, unordered. Called once, before anything else; `listener` hears of all changes from then on."""
+        """All records, unordered. Called once, before anything else; `listener` gets all changes from then on."""
 
     def refresh(self) -> None:
-        """Tell the listener what other servers changed before this call, as far as it does not know.
+        """Report to the listener what other servers changed before this call.
 
         Raises:
-            Overloaded: nobody knows, and what memory holds is older than it may be.
+            Overloaded: the store does not answer, and what memory holds is older than it may be.
         """
 
     def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
@@ -85,7 +87,7 @@ class Store(Protocol):
         """Remove a speaker, for good. Returns: its last record."""
 
     def set_aside(self, approve: Callable[[], SpeakerRecord], reason: str) -> None:
-        """Take a speaker out of use of which nothing can be read any more."""
+        """Take a speaker out of use because nothing of it can be read any more."""
 
     def purge(self, key: str) -> None:
         """Remove, for good, what was set aside of a speaker."""
@@ -110,10 +112,10 @@ class Store(Protocol):
         """The header and all tensors by their names in a file, not yet verified. Raises: as `read_audio`."""
 
     def claim(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> AbstractContextManager[bool]:
-        """Whether no other server is at work on these artifacts; none begins while the context lasts."""
+        """Whether no other server is making these artifacts; none begins while the context lasts."""
 
     def counters(self) -> dict[str, Any]:
-        """What the store counts of itself, fit for JSON; asks nobody."""
+        """The store's counters, fit for JSON; asks no other process."""
 
     def close(self) -> None:
         """End after the changes under way; later changes fail. May be called twice."""

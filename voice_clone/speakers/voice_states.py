@@ -15,23 +15,23 @@ from typing import Any, NamedTuple, Protocol
 
 from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.flight import Flights
 from voice_clone.speakers.lru import ArtifactCache
 from voice_clone.speakers.modes import NATURAL, mode_of_record
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
-from voice_clone.speakers.request import CacheConfig
 
 
 class Failure(NamedTuple):
-    """Why artifacts could not be made; `again`: not because of the clip, so it is tried again without a request."""
+    """Why artifacts could not be made; `again`: the clip is not the cause, so the server tries again by itself."""
 
     reason: str
     again: bool
 
 
-class Elsewhere(Protocol):
+class OtherProcesses(Protocol):
     """The other processes of the server that keep what they computed of voices."""
 
     def forget(self, voices: Collection[str]) -> None:
@@ -41,30 +41,30 @@ class Elsewhere(Protocol):
         """What each of them keeps, fit for JSON."""
 
 
-class Nowhere:
+class NoOtherProcesses:
     """No other processes."""
 
     def forget(self, voices: Collection[str]) -> None:
-        """See `Elsewhere`."""
+        """See `OtherProcesses`."""
 
     def kept(self) -> Mapping[str, Any]:
-        """See `Elsewhere`."""
+        """See `OtherProcesses`."""
         return {}
 
 
-class Memory:
+class VoiceStates:
     """Artifacts, flights and failures of one process. All of it may be forgotten at any time.
 
     Args:
-        elsewhere: the other processes.
+        other_processes: those that keep what they computed of voices.
 
     Attributes:
         failures: why the last extraction after an upload failed, by speaker key.
         clips: decoded clips of uploads, until their first extraction.
     """
 
-    def __init__(self, config: CacheConfig, elsewhere: Elsewhere) -> None:
-        self._elsewhere = elsewhere
+    def __init__(self, config: CacheConfig, other_processes: OtherProcesses) -> None:
+        self._other_processes = other_processes
         self.artifacts = ArtifactCache(config.max_bytes, config.max_entries, config.inline_share)
         self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
         self.failures: dict[str, dict[ArtifactId, Failure]] = {}
@@ -84,7 +84,7 @@ class Memory:
         if record.audio_digest is not None:
             self.artifacts.discard("inline", record.audio_digest)
             voices.append(inline_origin(record.audio_digest))
-        self._elsewhere.forget(voices)
+        self._other_processes.forget(voices)
 
 
 def inline_origin(digest: str) -> str:
@@ -114,11 +114,11 @@ class DecodedClips:
             return lent
 
 
-class States:
+class ArtifactStates:
     """The states of artifacts, derived from records, flights, failures and modes. Waits for no encoder."""
 
-    def __init__(self, memory: Memory, describer: Describer) -> None:
-        self._memory = memory
+    def __init__(self, voice_states: VoiceStates, describer: Describer) -> None:
+        self._voice_states = voice_states
         self._describer = describer
 
     def of(self, record: SpeakerRecord, model_types: Iterable[str]) -> dict[ArtifactId, ArtifactState]:
@@ -128,9 +128,9 @@ class States:
         """
         model_types = tuple(model_types) if record.embedding_source == "audio" else ()
         self._describer.ask_ahead(model_types)
-        flights = self._memory.flights.of(record.key)
+        flights = self._voice_states.flights.of(record.key)
         running = {flight.key[1] for flight in flights if flight.running}  # type: ignore[index]  # keys of Extractor
-        failures = self._memory.failures.get(record.key, {}).copy()
+        failures = self._voice_states.failures.get(record.key, {}).copy()
         states: dict[ArtifactId, ArtifactState] = {}
         wanted = set()
         for model_type in model_types:

@@ -1,4 +1,6 @@
-"""The file of one speaker: safetensors, with the record in the header.
+"""The file of one speaker, and the bundle of several files. Both are safetensors.
+
+The file of a speaker has the record in its header:
 
     metadata  format   "voice-clone speaker 1"
               record   JSON of the SpeakerRecord
@@ -9,6 +11,11 @@
 
 safetensors checks that the file is complete. The seal proves at start that the header is what was written, without
 reading a tensor; a digest proves it for each tensor when it is read.
+
+A bundle carries speakers from one server to another:
+
+    metadata  format       "voice-clone bundle 1"
+    tensors   0, 1, 2 ...  uint8 [bytes]: the file of one speaker
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +34,12 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import load, save
 
+from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 
 Tensors = Mapping[str, NDArray[Any]]
 FORMAT = "voice-clone speaker 1"
+BUNDLE_FORMAT = "voice-clone bundle 1"
 AUDIO = "audio"
 MAX_FILE_BYTES = 512 << 20
 MAX_HEADER_BYTES = 8 << 20  # a transcript of the longest kind and the digests of many tensors need a fraction
@@ -146,7 +155,7 @@ def digest(tensor: NDArray[Any]) -> str:
 
 
 def _open(path: Path) -> Any:
-    """The file, once it is known to be one of a sane size: what is not must cost neither time nor memory."""
+    """The file, if it is a regular one and its size is sane: others must cost neither time nor memory."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status, head = os.fstat(handle), b""
@@ -155,7 +164,7 @@ def _open(path: Path) -> Any:
     finally:
         os.close(handle)
     if len(head) < 8 or status.st_size > MAX_FILE_BYTES or int.from_bytes(head, "little") > MAX_HEADER_BYTES:
-        raise Damaged("its size, or that of its header, is none of a speaker's file")
+        raise Damaged("wrong size for a voice file, or for its header")
     try:
         return safe_open(path, framework="numpy")
     except OSError:
@@ -184,3 +193,48 @@ def _header(metadata: Mapping[str, str] | None, names: Iterable[str]) -> Header:
 
 def _seal(record: str, digests: str) -> str:
     return hashlib.sha256(f"{len(record)} {record}{digests}".encode()).hexdigest()
+
+
+def pack_bundle(files: Sequence[bytes]) -> bytes:
+    """The bundle of these speakers' files."""
+    tensors = {str(index): np.frombuffer(file, np.uint8) for index, file in enumerate(files)}
+    return save(tensors, {"format": BUNDLE_FORMAT})
+
+
+def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
+    """Header and verified tensors of each speaker.
+
+    Raises:
+        InvalidArgument: the data is not a bundle, or it is damaged.
+    """
+    try:
+        files = load(data)
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
+        if metadata.get("format") != BUNDLE_FORMAT:
+            raise InvalidArgument("this is no bundle of voices; send what an export answered")
+        names = sorted(files, key=lambda name: (len(name), name))
+        return [unpack(files[name].tobytes()) for name in names]
+    except InvalidArgument:
+        raise
+    except Exception:  # a bundle may hold anything
+        raise InvalidArgument("the bundle of voices is damaged; export it again") from None
+
+
+def group_artifacts(header: Header, tensors: Tensors) -> dict[ArtifactId, dict[str, NDArray[Any]]]:
+    """The tensors of a speaker's file except the audio, grouped by the artifacts to which they belong.
+
+    Raises:
+        InvalidArgument: the record lists other artifacts.
+    """
+    groups: dict[ArtifactId, dict[str, NDArray[Any]]] = {artifact: {} for artifact in header.record.artifacts}
+    for name, tensor in tensors.items():
+        if name != AUDIO:
+            model_type, _, rest = name.partition("/")
+            mode, _, short = rest.partition("/")
+            group = groups.get(ArtifactId(model_type, mode))
+            if group is None:
+                raise InvalidArgument("the bundle of voices holds artifacts that its record does not know")
+            group[short] = tensor
+    if not all(groups.values()):
+        raise InvalidArgument("the bundle of voices lacks artifacts of its record")
+    return groups

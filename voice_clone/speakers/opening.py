@@ -1,12 +1,11 @@
-"""Opens the store that the settings name: a directory, or the database of a fleet."""
+"""Opens the store that the settings name: a directory, or the database of a fleet. Only this file knows both."""
 
 from __future__ import annotations
 
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings
-from voice_clone.speakers.disk.latest import KnownInDirectory
-from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.store.protocol import KnownVoices, Store
+from voice_clone.speakers.disk.store import FileStore, KnownInDirectory
+from voice_clone.speakers.store import KnownVoices, Store
 
 
 def open_store(settings: Settings) -> Store:
@@ -34,7 +33,7 @@ def open_known_voices(settings: Settings) -> KnownVoices:
     conninfo = _database(settings, settings.secret("voice_store_reader") or settings.secret("voice_store"))
     if conninfo is None:
         return KnownInDirectory(settings.voice_dir)
-    from voice_clone.speakers.postgres.latest import KnownInDatabase
+    from voice_clone.speakers.postgres.store import KnownInDatabase
 
     return KnownInDatabase(conninfo)
 
@@ -44,7 +43,7 @@ def _database(settings: Settings, address: str) -> str | None:
     if not address:
         return None
     try:
-        from voice_clone.speakers.postgres.dsn import checked
+        from voice_clone.speakers.postgres.sessions import checked_address
     except ImportError:
         raise Unsupported("voices in a database need psycopg: pip install 'psycopg[binary]'") from None
-    return checked(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
+    return checked_address(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
