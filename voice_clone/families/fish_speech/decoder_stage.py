@@ -8,18 +8,17 @@ import numpy as np
 import torch
 
 from voice_clone import compute
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
-from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.loading import load_streams
+from voice_clone.codec.decoder_streams import StatefulStreams, load_streams
 from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 
 
 class FishSpeechDecoder:

@@ -10,7 +10,7 @@ from voice_clone.families.fish_speech.prompt import CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 
 ARTIFACT = ArtifactId("fish_speech", IN_CONTEXT)
 

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
@@ -25,7 +24,7 @@ from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
 

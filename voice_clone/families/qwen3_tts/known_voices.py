@@ -11,7 +11,7 @@ from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 
 ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
 

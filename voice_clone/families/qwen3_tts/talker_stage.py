@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
@@ -30,7 +29,7 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
 

@@ -10,8 +10,8 @@ from tests.support.factories import CheckpointFactory
 from tests.support.fakes import Voices
 from voice_clone.families.qwen3_tts.known_voices import known_prompts, known_references
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.speakers import Extraction
-from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import KnownInDirectory
+from voice_clone.speakers.encoding import Extraction
 
 
 class OtherNames:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.first_code import NativeRepetitionAwareFirstCode
+from voice_clone.autoregressive.code_head import NativeRepetitionAwareFirstCode
 from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.fish_speech.networks.talker import Talker

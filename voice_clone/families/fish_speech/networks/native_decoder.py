@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.codec.native_chains import add_transformer, take, waveform_chain
-from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.codec.native_decoder import NativeWindowedDecoder, add_transformer, take, waveform_chain
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import ChainBuilder
@@ -32,7 +31,7 @@ class NativeCodecDecoder(NativeWindowedDecoder):
         latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
         waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
         packed.keep()
-        super().__init__(latent, waveform, decoder.memory)
+        super().__init__(latent, waveform, decoder.receptive_field)
 
     def vectors(self, codes: Tensor) -> Tensor:
         """The codes' vectors side by side."""

@@ -16,10 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import RECENT_CODES, RepetitionAwareFirstCode
-from voice_clone.autoregressive.sampling import UNHEATED_KINDS, UnheatedSampler
-from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.code_head import RECENT_CODES, CodeHead, RepetitionAwareFirstCode
+from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FilterFirstSampler
+from voice_clone.autoregressive.stack.protocol import Stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
@@ -61,8 +60,8 @@ class Talker(nn.Module):
             predictor=self.fast,
             embed=self.embed_first,
             codebooks=config.codebooks,
-            rule=UnheatedSampler,
-            kinds=UNHEATED_KINDS,
+            rule=FilterFirstSampler,
+            graph_variants=FILTER_FIRST_VARIANTS,
             recent=RECENT_CODES,
             draws=config.codebooks + 1,  # one for the second draw of codebook 0
         )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.code_head import PredictorByStep
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
 from voice_clone.layers.fused import empty_table
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.first_code import NativeFirstCode
+from voice_clone.autoregressive.code_head import NativeFirstCode
 from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
