@@ -15,7 +15,7 @@ from tests.support.server_metrics import wait_until_quiet
 from tests.support.server_processes import private_memory
 from tools.triton_server import TritonServer
 
-pytestmark = pytest.mark.share("servers")
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
 TEXT = "A story that takes a while to tell, with many words in it."
 

@@ -27,6 +27,8 @@ from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 from voice_clone.speakers.encoding import Extraction
 
+pytestmark = pytest.mark.thorough
+
 NAMES = ("Ada", "Bob", "Cid", "Dee")
 SEEDS = 12
 Import = tuple[list[str], int]  # the names that it changes, and the clip that they all get

@@ -16,6 +16,8 @@ import pytest
 from tests.support.single_model import write_model
 from tools.triton_server import HELD_UP, MAX_STARTS, ServerFailed, TritonServer
 
+pytestmark = pytest.mark.thorough
+
 PAUSE = 2.2  # seconds: Triton looks every second whether the process has done something in that second
 MODEL = """import time
 

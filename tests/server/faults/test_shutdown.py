@@ -23,6 +23,8 @@ from tests.support.fakes import clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 FRAME = 1920  # samples
 EXIT_TIMEOUT = 16  # seconds; streams get half of them
 WHOLE, ENDLESS = 30, 20_000  # frames: made in a second or so; more than any machine makes in those seconds

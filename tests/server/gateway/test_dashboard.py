@@ -32,6 +32,7 @@ QUERIES = {
 }
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.share("servers"),
     pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus on this machine (Debian: apt-get install prometheus)"),
 ]

@@ -18,6 +18,8 @@ from tools.demo_voice.identification import Identifier, traits
 from tools.demo_voice.listening import Errors, Listener
 from tools.demo_voice.served import ServedVoice
 
+pytestmark = pytest.mark.thorough
+
 VOICES = {name: CLIP.with_name(f"{name}.wav") for name in ("slt", "rms")}
 TYPED = (
     "The old captain sold his boat.",

@@ -23,6 +23,8 @@ from tools import guard
 from tools.triton_binary import server_command
 from tools.triton_server import MODELS, OPTIONS, VARIABLES, free_ports
 
+pytestmark = pytest.mark.thorough
+
 LOADING = 300.0  # seconds
 PAGE = "docs/plain_tritonserver.md"
 ABSENT = sorted(model.name for model in MODELS.glob("fish_speech_*"))  # its own models; the ensemble follows from them

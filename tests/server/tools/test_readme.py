@@ -108,6 +108,7 @@ def ports(tmp_path: Path) -> Iterator[dict[str, str]]:
         process.wait(60)
 
 
+@pytest.mark.thorough  # some minutes; test_demo.py has its first command
 def test_readme_can_be_pasted_in_its_order(ports: dict[str, str], checkout: Path) -> None:
     """With the checkpoint and the clips of this repository, after the server's command."""
     written: dict[str, float] = {}

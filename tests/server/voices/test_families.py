@@ -112,6 +112,7 @@ def test_the_families_of_this_server_are_found(cache: Cache) -> None:
 LOADED = ["--model-control-mode=explicit", "--load-model=speaker_cache", "--load-model=qwen3_tts_voice_encoder"]
 
 
+@pytest.mark.thorough  # a server for each
 @pytest.mark.parametrize("setting", ["", "voxtral, qwen3_tts"])
 def test_the_families_of_an_upload_are_those_loaded_or_those_set(tmp_path: Path, setting: str) -> None:
     environment = {"VOICE_CLONE_MODEL_TYPES": setting}

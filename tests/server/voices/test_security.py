@@ -22,6 +22,8 @@ from perf.bench.gateway_process import Gateway
 from tests.support.factories import CheckpointFactory
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.thorough
+
 TOKEN, KEY = "token-that-changes-voices", "key-that-manages"
 MANAGEMENT = "model-repository,model-config,shared-memory,statistics,trace,logging"
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)

@@ -22,6 +22,8 @@ from tests.support.family_models import make_repository
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+
 NAMES = [f"voice {number}" for number in range(20)]
 WRITERS, READERS, CLIPS = 8, 16, 10
 FOREVER = float("inf")
