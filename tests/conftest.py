@@ -14,8 +14,8 @@ import pytest
 # the models of the servers that the tests start. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tests.support.factories import CheckpointFactory
-from tests.support.postgres import Databases, PostgresServer, binaries, running_postgres
+from tests.support.families.factories import CheckpointFactory
+from tests.support.official.postgres import Databases, PostgresServer, binaries, running_postgres
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from tools.families.qwen3_tts.onnx_comparison import Loaded
 from tools.families.qwen3_tts.onnx_export import export_all

@@ -22,7 +22,7 @@ from perf.bench.official.fish_speech import (
     random_prompt,
     s2_transformer,
 )
-from tests.support.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest

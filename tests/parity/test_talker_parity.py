@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from perf.bench.official.qwen_tts import quiet
-from tests.support.official_talker import Pair, modeling
-from tests.support.talkers import (
+from tests.support.families.talkers import (
     LANGUAGES,
     SHAPES,
     make_prompt,
     make_restless,
     make_sampler,
 )
+from tests.support.official.official_talker import Pair, modeling
 from voice_clone.autoregressive.sampling import penalise
 from voice_clone.families.qwen3_tts.networks.mel import log_mel, mel_filterbank
 from voice_clone.families.qwen3_tts.prompt import Prompt

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from voice_clone_client import Client
 
-from tests.support.both_families import Next, next_of, of_both, upload_voices
-from tests.support.endless import SMALL, endless, repository_with
-from tests.support.engines import ENGINES, ONNX_GRAPHS
-from tests.support.factories import CheckpointFactory
-from tests.support.fish import make_fish
-from tests.support.server_logs import Logs
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.fish import make_fish
+from tests.support.servers.both_families import Next, next_of, of_both, upload_voices
+from tests.support.servers.endless import SMALL, endless, repository_with
+from tests.support.servers.engines import ENGINES, ONNX_GRAPHS
+from tests.support.servers.server_logs import Logs
 from tools.triton_server import MODELS, TritonServer
 from voice_clone.onnx.session import ONNX_RUNTIME
 

@@ -39,7 +39,7 @@ def test_imports_go_one_way() -> None:
         ("voice_clone/triton/model.py", "import voice_clone.families.qwen3_tts.text"),
         ("voice_clone/speakers/lru.py", "import torch"),
         ("client/voice_clone_client/wav.py", "import voice_clone.errors"),
-        ("perf/bench/load.py", "import tests.support.fakes"),
+        ("perf/bench/load.py", "import tests.support.doubles.fakes"),
         ("perf/bench/load.py", "import perf.on_gpu.marks"),
     ],
 )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.support.server_metrics import wait_until_quiet
-from tests.support.server_processes import private_memory
+from tests.support.servers.server_metrics import wait_until_quiet
+from tests.support.servers.server_processes import private_memory
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]

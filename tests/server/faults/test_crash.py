@@ -19,10 +19,10 @@ import tritonclient.utils
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from tests.support.cache_calls import Cache
-from tests.support.factories import CheckpointFactory
-from tests.support.fakes import FakeEncoder, Voices, clip
-from tests.support.family_models import make_repository
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 from voice_clone.speakers.encoding import Extraction

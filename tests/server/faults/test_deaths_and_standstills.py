@@ -27,9 +27,9 @@ import psutil
 import pytest
 from voice_clone_client import Client, ConnectionFailed, Overloaded, VoiceCloneError
 
-from tests.support.fakes import clip
-from tests.support.fish import make_fish
-from tests.support.left_behind import wait_until_gone
+from tests.support.doubles.fakes import clip
+from tests.support.families.fish import make_fish
+from tests.support.servers.left_behind import wait_until_gone
 from tests.support.waiting import until
 from tools.triton_server import ROOT, free_ports
 

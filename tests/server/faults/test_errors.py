@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from voice_clone_client import Client, InvalidArgument, VoiceCloneError, VoiceNotFound
 
-from tests.support.talker_calls import Call
+from tests.support.servers.talker_calls import Call
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")

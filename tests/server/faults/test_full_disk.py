@@ -15,10 +15,10 @@ from safetensors.numpy import load
 from tritonclient.utils import InferenceServerException
 
 from tests.server.faults.test_crash import same
-from tests.support.cache_calls import Cache
-from tests.support.fakes import clip
-from tests.support.family_models import make_repository
-from tests.support.server_metrics import series
+from tests.support.doubles.fakes import clip
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
+from tests.support.servers.server_metrics import series
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

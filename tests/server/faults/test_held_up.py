@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.single_model import write_model
+from tests.support.servers.single_model import write_model
 from tools.triton_server import HELD_UP, MAX_STARTS, ServerFailed, TritonServer
 
 pytestmark = pytest.mark.thorough

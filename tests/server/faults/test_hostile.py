@@ -26,13 +26,13 @@ import pytest
 from numpy.typing import NDArray
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tests.support.hostile.audio import GOOD
 from tests.support.hostile.grpc import GrpcAttacker
 from tests.support.hostile.http import hostile_http
 from tests.support.hostile.inputs import GOOD_REQUESTS, World
-from tests.support.server_metrics import wait_until_quiet
-from tests.support.server_processes import private_memory, processes
+from tests.support.servers.server_metrics import wait_until_quiet
+from tests.support.servers.server_processes import private_memory, processes
 from tools.triton_server import ROOT, TritonServer
 from voice_clone.speakers.voice_file import unpack_bundle
 

@@ -9,7 +9,7 @@ import pytest
 import tritonclient.utils
 from tritonclient import grpc as triton
 
-from tests.support.single_model import write_model
+from tests.support.servers.single_model import write_model
 from tools.triton_server import TritonServer
 
 MODEL = '''"""Answers with as many bytes as it is asked for, on a machine that has 10 MB of shared memory left."""

@@ -13,10 +13,10 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.utils
 
-from tests.support.cache_calls import Cache
-from tests.support.fakes import clip
-from tests.support.family_models import make_repository
-from tests.support.server_processes import process_of
+from tests.support.doubles.fakes import clip
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
+from tests.support.servers.server_processes import process_of
 from tools.triton_server import TritonServer
 from voice_clone.triton.lost_models import PERIOD
 

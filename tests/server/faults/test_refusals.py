@@ -25,9 +25,9 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, InvalidArgument, Overloaded, VoiceCloneError
 
-from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, asking
-from tests.support.endless import SMALL, SPEECH_ALONE, endless
-from tests.support.talker_calls import Call
+from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, asking
+from tests.support.servers.endless import SMALL, SPEECH_ALONE, endless
+from tests.support.servers.talker_calls import Call
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]

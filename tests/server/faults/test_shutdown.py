@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, Overloaded
 
-from tests.support.cache_calls import Cache
-from tests.support.endless import SPEECH_ALONE, endless
-from tests.support.fakes import clip
-from tests.support.family_models import make_repository
+from tests.support.doubles.fakes import clip
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.endless import SPEECH_ALONE, endless
+from tests.support.servers.family_models import make_repository
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough

@@ -22,9 +22,9 @@ import pytest
 import soundfile
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.support.factories import CheckpointFactory
-from tests.support.server_metrics import wait_until_quiet
-from tests.support.server_processes import memory_by_process
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.server_metrics import wait_until_quiet
+from tests.support.servers.server_processes import memory_by_process
 from tools.triton_server import TritonServer
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "900"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.config_file import ConfigFile
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.support.factories import CheckpointFactory
-from tests.support.fakes import clip
-from tests.support.haproxy import HAProxy, is_installed
-from tests.support.postgres import Databases
+from tests.support.doubles.fakes import clip
+from tests.support.families.factories import CheckpointFactory
+from tests.support.official.haproxy import HAProxy, is_installed
+from tests.support.official.postgres import Databases
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

@@ -24,11 +24,11 @@ import pytest
 from tritonclient.utils import InferenceServerException
 from typing_extensions import LiteralString
 
-from tests.support.cache_calls import Cache
-from tests.support.fakes import clip
-from tests.support.family_models import make_repository
-from tests.support.postgres import PostgresServer, running_postgres
-from tests.support.proxy import Proxy
+from tests.support.doubles.fakes import clip
+from tests.support.doubles.proxy import Proxy
+from tests.support.official.postgres import PostgresServer, running_postgres
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from tests.support.cache_calls import Cache
-from tests.support.deployment_files import metrics_in_manifests
-from tests.support.fakes import clip
-from tests.support.family_models import make_repository
-from tests.support.postgres import Databases
-from tests.support.server_metrics import series
+from tests.support.doubles.fakes import clip
+from tests.support.official.deployment_files import metrics_in_manifests
+from tests.support.official.postgres import Databases
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
+from tests.support.servers.server_metrics import series
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough

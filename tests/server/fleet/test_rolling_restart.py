@@ -22,7 +22,7 @@ from voice_clone_client import (
     VoiceNotFound,
 )
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

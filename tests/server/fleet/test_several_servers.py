@@ -14,8 +14,8 @@ import pytest
 from voice_clone_client import AsyncClient, Client, ConnectionFailed
 
 from perf.bench.gateway_process import Gateway
-from tests.support.factories import CheckpointFactory
-from tests.support.postgres import Databases
+from tests.support.families.factories import CheckpointFactory
+from tests.support.official.postgres import Databases
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

@@ -13,7 +13,7 @@ import pytest
 from voice_clone_client import Client
 
 from perf.bench.gateway_process import Gateway
-from tests.support.server_metrics import metric
+from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

@@ -17,7 +17,7 @@ from voice_clone_gateway.long_text.long_speech import sentence_seed
 from websockets.sync.client import ClientConnection, connect
 
 from perf.bench.gateway_process import Gateway
-from tests.support.server_metrics import metric
+from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

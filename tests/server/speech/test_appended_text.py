@@ -26,10 +26,10 @@ from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
 from voice_clone_gateway.long_text.written_speech import WrittenSpeech
 
 from tests.server.conftest import running
-from tests.support.appends import Writer
-from tests.support.factories import CheckpointFactory
-from tests.support.server_metrics import metric
-from tests.support.talker_calls import Call
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.appends import Writer
+from tests.support.servers.server_metrics import metric
+from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from voice_clone_client import Client
 
-from tests.support.code2wav_calls import CODEBOOKS, NO_CODES, Ask, asking, chunk_inputs
-from tests.support.engines import on_every_engine
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import assert_same_audio
-from tests.support.server_metrics import metric
-from tests.support.talker_calls import Call
+from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, Ask, asking, chunk_inputs
+from tests.support.servers.engines import on_every_engine
+from tests.support.servers.server_metrics import metric
+from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts import decoder_stage

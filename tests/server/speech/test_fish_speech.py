@@ -15,12 +15,12 @@ from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
 
 from perf.bench.gateway_process import Gateway
-from tests.support.both_families import FAMILIES, FRAMES, MUTE, TEXT, VOICE, Next
-from tests.support.cache_calls import Cache
-from tests.support.encoded_sound import decode
-from tests.support.fakes import clip
-from tests.support.fish_bare import BareFish
+from tests.support.doubles.fakes import clip
+from tests.support.families.fish_bare import BareFish
+from tests.support.official.encoded_sound import decode
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.both_families import FAMILIES, FRAMES, MUTE, TEXT, VOICE, Next
+from tests.support.servers.cache_calls import Cache
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("families")

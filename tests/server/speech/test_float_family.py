@@ -13,13 +13,13 @@ import pytest
 from numpy.typing import NDArray
 from voice_clone_client import Client, Unsupported
 
-from tests.support.murmur.stages import FRAME_SAMPLES, OWN_CHUNKS, REASON, make_checkpoint, speak_bare
-from tests.support.talker_calls import Call
+from tests.support.families.murmur.stages import FRAME_SAMPLES, OWN_CHUNKS, REASON, make_checkpoint, speak_bare
+from tests.support.servers.talker_calls import Call
 from tools.triton_server import MODELS, ROOT, TritonServer
 
 pytestmark = pytest.mark.thorough
 
-REPOSITORIES = [MODELS, ROOT / "tests" / "support" / "murmur" / "models"]
+REPOSITORIES = [MODELS, ROOT / "tests" / "support" / "families" / "murmur" / "models"]
 TEXT = "Good morning."
 SEEDS = range(6)
 

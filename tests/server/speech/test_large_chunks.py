@@ -15,8 +15,8 @@ import pytest
 from voice_clone_client import Client
 
 from tests.support.same_audio import is_same_audio
-from tests.support.server_metrics import metric
-from tests.support.talker_calls import Call
+from tests.support.servers.server_metrics import metric
+from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import tritonclient.grpc as triton
 
-from tests.support.engines import ONNX_GRAPHS
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.engines import ONNX_GRAPHS
 from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
 from tools.triton_server import ServerFailed, TritonServer
 

@@ -14,10 +14,10 @@ import pytest
 import soundfile
 
 from tests.server.conftest import running
-from tests.support.factories import CheckpointFactory
-from tests.support.option_checks import CHECKS, DEFAULTS, Probe, Voice
-from tests.support.phone_clips import RATE, SAMPLES
-from tests.support.qwen3_bare import BareQwen3
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.qwen3_bare import BareQwen3
+from tests.support.official.phone_clips import RATE, SAMPLES
+from tests.support.servers.option_checks import CHECKS, DEFAULTS, Probe, Voice
 from tools.families.qwen3_tts.checkpoint_config import GENERATION
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.triton_server import MODELS

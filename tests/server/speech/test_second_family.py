@@ -1,4 +1,4 @@
-"""Two families on one real server: Qwen3-TTS, and chirp, which lives in tests/support/chirp alone."""
+"""Two families on one real server: Qwen3-TTS, and chirp, which lives in tests/support/families/chirp alone."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneE
 
 from perf.bench.gateway_process import Gateway
 from tests.conftest import CheckpointFactory
-from tests.support.cache_calls import Cache
-from tests.support.chirp.bare import BareChirp
-from tests.support.chirp.checkpoint_maker import make_checkpoint
+from tests.support.families.chirp.bare import BareChirp
+from tests.support.families.chirp.checkpoint_maker import make_checkpoint
 from tests.support.same_audio import is_same_audio
-from tests.support.server_metrics import metric, series
-from tests.support.talker_calls import Call
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.server_metrics import metric, series
+from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import MODELS, ROOT, TritonServer
 
 pytestmark = pytest.mark.thorough
 
 FAMILIES = ("qwen3_tts", "chirp")
-REPOSITORIES = [MODELS, ROOT / "tests" / "support" / "chirp" / "models"]
+REPOSITORIES = [MODELS, ROOT / "tests" / "support" / "families" / "chirp" / "models"]
 RATE, FRAME = 44100, 441
 TEXT = "Good morning."
 VOICE, MUTE = "Ada", "Mute"

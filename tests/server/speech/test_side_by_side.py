@@ -16,7 +16,7 @@ from voice_clone_client import Client
 
 from tests.server.conftest import running
 from tests.support.same_audio import ROUNDING
-from tests.support.server_metrics import metric
+from tests.support.servers.server_metrics import metric
 from tools.triton_server import TritonServer
 
 SPEECHES, BESIDE = 1000, 16

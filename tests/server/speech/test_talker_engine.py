@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.support.server_metrics import metric
-from tests.support.talker_calls import Call, prompt, tensors
+from tests.support.servers.server_metrics import metric
+from tests.support.servers.talker_calls import Call, prompt, tensors
 from tests.support.waiting import WAIT, until
 from tools.triton_server import TritonServer
 from voice_clone.batching.outbox import POLL_SECONDS

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
-from tests.support.deployment_files import metrics_in_manifests
-from tests.support.server_metrics import metric, series
-from tests.support.talker_calls import Call
+from tests.support.official.deployment_files import metrics_in_manifests
+from tests.support.servers.server_metrics import metric, series
+from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

@@ -15,7 +15,7 @@ from voice_clone_client import Client
 
 from perf.bench.official.qwen_tts import load_official, official_speech, quiet
 from tests.server.conftest import running
-from tests.support.official_talker import our_draws
+from tests.support.official.official_talker import our_draws
 from tests.support.same_audio import ROUNDING
 from tools.families.qwen3_tts.checkpoint_config import SHAPES, Shape
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration

@@ -18,7 +18,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 from voice_clone_client import Client
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.build_repository import main
 from tools.config_file import ConfigFile
 from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech

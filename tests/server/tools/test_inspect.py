@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.trace import read_trace
 from tools.triton_server import ROOT
 

@@ -18,7 +18,7 @@ import pytest
 from voice_clone_client import Client
 
 from tests.server.tools.test_readme import block
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools import guard
 from tools.triton_binary import server_command
 from tools.triton_server import MODELS, OPTIONS, VARIABLES, free_ports

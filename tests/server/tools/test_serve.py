@@ -15,8 +15,8 @@ import httpx2
 import pytest
 from voice_clone_client import Client
 
-from tests.support.factories import CheckpointFactory
-from tests.support.left_behind import wait_until_gone
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.left_behind import wait_until_gone
 from tools.build_repository import main as build
 from tools.triton_server import ROOT, free_ports
 

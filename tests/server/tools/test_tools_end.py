@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.factories import CheckpointFactory
-from tests.support.left_behind import processes_of, wait_until_gone
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.left_behind import processes_of, wait_until_gone
 from tools.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, InvalidArgument, cli
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.triton_server import TritonServer
 
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)

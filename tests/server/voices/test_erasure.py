@@ -13,9 +13,9 @@ import pytest
 import tritonclient.grpc as triton
 from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
-from tests.support.both_families import FAMILIES, of_both, upload_voices
-from tests.support.process_memory import OVERWRITTEN, found_in_server
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.both_families import FAMILIES, of_both, upload_voices
+from tests.support.servers.process_memory import OVERWRITTEN, found_in_server
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("families")

@@ -14,9 +14,9 @@ import pytest
 import tritonclient.grpc as triton
 from safetensors.numpy import load
 
-from tests.support.cache_calls import Cache
-from tests.support.fakes import FAMILIES, MODES, FakeEncoder, clip
-from tests.support.family_models import make_repository
+from tests.support.doubles.fakes import FAMILIES, MODES, FakeEncoder, clip
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cache_calls import Cache
-from tests.support.fakes import Voices
-from tests.support.single_model import write_model
+from tests.support.doubles.fakes import Voices
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.single_model import write_model
 from tools.triton_server import MODELS, TritonServer
 
 LOADING = 2.0  # seconds

@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 from voice_clone_client import Client, Voice
 
-from tests.support.factories import CheckpointFactory
-from tests.support.phone_clips import PADDED
+from tests.support.families.factories import CheckpointFactory
+from tests.support.official.phone_clips import PADDED
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 

@@ -10,7 +10,7 @@ import soundfile
 from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
-from tests.support.phone_clips import PADDED, RATE, SAMPLES, phone_clip, wav
+from tests.support.official.phone_clips import PADDED, RATE, SAMPLES, phone_clip, wav
 
 pytestmark = pytest.mark.share("servers")
 

@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from voice_clone_client import Client, ConnectionFailed, PermissionDenied, VoiceNotFound, cli, tls_credentials
 
 from perf.bench.gateway_process import Gateway
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough

@@ -16,10 +16,10 @@ import soundfile
 import tritonclient.utils
 from voice_clone_client import Client, VoiceNotFound
 
-from tests.support.cache_calls import Cache
-from tests.support.fakes import RATE, clip
-from tests.support.family_models import make_repository
+from tests.support.doubles.fakes import RATE, clip
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]

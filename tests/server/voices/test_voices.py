@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
-from tests.support.engines import on_every_engine
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.engines import on_every_engine
 from tools.triton_server import ServerFailed, TritonServer
 
 pytestmark = pytest.mark.share("servers")

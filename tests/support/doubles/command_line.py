@@ -8,7 +8,7 @@ from typing import Any
 
 from voice_clone_client import cli
 
-from tests.support.triton_double import Server
+from tests.support.doubles.triton_double import Server
 
 VOICE = {
     "name": "Ada",

@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import SpeakerNotFound
 from voice_clone.speakers.disk.files import Files
 

@@ -22,7 +22,7 @@ from voice_clone_gateway.families import Families
 from voice_clone_gateway.long_text.long_speech import sentence_seed
 from voice_clone_gateway.voice_names import VoiceNames
 
-from tests.support.speech_double import Double, samples_of
+from tests.support.doubles.speech_double import Double, samples_of
 
 CONFIG = {"type": "session.config", "voice": "ada", "seed": 7}
 

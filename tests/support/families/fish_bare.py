@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.bare_family import Spoken, speak
+from tests.support.families.bare_family import Spoken, speak
 from voice_clone.audio import decode, resample
 from voice_clone.families.fish_speech.decoder_stage import load_decoder
 from voice_clone.families.fish_speech.encoder_stage import load_encoder

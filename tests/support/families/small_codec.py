@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tests.support.random_weights import fill_random
+from tests.support.families.random_weights import fill_random
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import CodecChunk
 from voice_clone.codec.code2wav import Code2Wav

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tests.support.talkers import make_prompt
+from tests.support.families.talkers import make_prompt
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker

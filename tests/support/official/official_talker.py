@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from perf.bench.official.qwen_tts import quiet, qwen_tts
-from tests.support.talkers import codes_of, config_json, randomise, read_config
+from tests.support.families.talkers import codes_of, config_json, randomise, read_config
 from voice_clone.autoregressive import philox
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms

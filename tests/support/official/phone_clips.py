@@ -16,7 +16,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-CLIP = Path(__file__).resolve().parents[2] / "tools" / "data" / "reference.wav"
+CLIP = Path(__file__).resolve().parents[3] / "tools" / "data" / "reference.wav"
 SAMPLES, RATE = soundfile.read(CLIP, dtype="float32")
 
 FORMATS = {  # file name: container, encoder, sample rate, channels

@@ -15,7 +15,7 @@ import trustme
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.websocket_calls import Gateway
+from tests.support.doubles.websocket_calls import Gateway
 
 
 class VendorCaller:

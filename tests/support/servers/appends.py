@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.talker_calls import Call
+from tests.support.servers.talker_calls import Call
 from tools.triton_server import TritonServer
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from voice_clone_client import Client
 
-from tests.support.server_metrics import wait_until_quiet
+from tests.support.servers.server_metrics import wait_until_quiet
 from tests.support.waiting import WAIT
 from tools.triton_server import MODELS, TritonServer
 

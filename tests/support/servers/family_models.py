@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.fakes import FAMILIES, FakeEncoder
+from tests.support.doubles.fakes import FAMILIES, FakeEncoder
 from tools.triton_server import MODELS
 
 TYPES = {
@@ -30,7 +30,7 @@ import time
 
 import numpy as np
 
-from tests.support.fakes import FakeEncoder
+from tests.support.doubles.fakes import FakeEncoder
 from voice_clone.triton.model import Model
 
 

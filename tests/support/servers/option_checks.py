@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from voice_clone_client import Client
 
-from tests.support.qwen3_bare import BareQwen3
+from tests.support.families.qwen3_bare import BareQwen3
 from tests.support.same_audio import is_same_audio
-from tests.support.talker_calls import Call
+from tests.support.servers.talker_calls import Call
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.server_processes import processes
+from tests.support.servers.server_processes import processes
 from tools.triton_server import TritonServer
 
 PIECE = 4 << 20  # bytes that are read at once

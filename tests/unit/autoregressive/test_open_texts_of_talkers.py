@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.counted_frames import Collector
-from tests.support.talkers import make_prompt, make_talker, read_config
+from tests.support.doubles.counted_frames import Collector
+from tests.support.families.talkers import make_prompt, make_talker, read_config
 from tests.support.waiting import until
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.fish import load_fish_talker, make_fish
-from tests.support.graph_safety import NoSynchronisation
-from tests.support.talkers import make_talker, read_config
+from tests.support.families.fish import load_fish_talker, make_fish
+from tests.support.families.graph_safety import NoSynchronisation
+from tests.support.families.talkers import make_talker, read_config
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep

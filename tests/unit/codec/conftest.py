@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.small_codec import small_decoder
+from tests.support.families.small_codec import small_decoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.families.small_codec import FORM, NO_CODES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from tests.support.same_audio import assert_same_audio
-from tests.support.small_codec import FORM, NO_CODES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from tests.support.waiting import until
 from voice_clone.codec import worker as code2wav_worker
 from voice_clone.codec.chunk import CodecChunk, Decoded, Reference

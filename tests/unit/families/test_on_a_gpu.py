@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
-from tests.support.backend_double import backend_double
-from tests.support.factories import CheckpointFactory
-from tests.support.fish import make_fish
+from tests.support.doubles.backend_double import backend_double
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.fish import make_fish
 from voice_clone import compute
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText

@@ -23,7 +23,7 @@ from perf.on_gpu.kernel_account import (
 )
 from perf.on_gpu.kernels import chunk, frame, on_gpu
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from tests.support.small_codec import SMALL
+from tests.support.families.small_codec import SMALL
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder

@@ -17,7 +17,7 @@ import soundfile
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from tests.support.fakes import FakeEncoder, Voices, clip, together
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip, together
 from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNotFound, Unsupported

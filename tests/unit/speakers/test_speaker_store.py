@@ -22,7 +22,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load, load_file, save_file
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
@@ -356,7 +356,7 @@ def test_a_second_owner_is_refused_and_the_error_names_the_first(voices: Voices)
     with pytest.raises(Overloaded, match=f"in use by process {os.getpid()} on ") as caught:
         Voices(voices.directory)
     assert str(voices.directory) not in str(caught.value)
-    program = "from tests.support.fakes import *; import sys; Voices(Path(sys.argv[1]))"
+    program = "from tests.support.doubles.fakes import *; import sys; Voices(Path(sys.argv[1]))"
     second = subprocess.run([sys.executable, "-c", program, voices.directory], capture_output=True, text=True)
     assert second.returncode and f"in use by process {os.getpid()} on " in second.stderr
     voices.restart()  # given up, and taken again

@@ -15,7 +15,7 @@ import pytest
 import torch
 from tritonclient.grpc import model_config_pb2
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.build_repository import by_stage, main, parse
 from tools.config_file import ConfigFile
 from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.bare_family import Spoken, decode_whole, speak
-from tests.support.chirp.decoder_stage import load_decoder
-from tests.support.chirp.encoder_stage import load_encoder
-from tests.support.chirp.prompt import TIMBRE
-from tests.support.chirp.prompt_stage import load_prompt
-from tests.support.chirp.talker_stage import load_talker
+from tests.support.families.bare_family import Spoken, decode_whole, speak
+from tests.support.families.chirp.decoder_stage import load_decoder
+from tests.support.families.chirp.encoder_stage import load_encoder
+from tests.support.families.chirp.prompt import TIMBRE
+from tests.support.families.chirp.prompt_stage import load_prompt
+from tests.support.families.chirp.talker_stage import load_talker
 from voice_clone.audio import decode, resample
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest

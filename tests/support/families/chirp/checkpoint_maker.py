@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tests.support.chirp.config import CONFIG_FILE, WEIGHTS, load_config
-from tests.support.chirp.decoder import ChirpDecoder
-from tests.support.chirp.encoder_stage import TimbreEncoder
-from tests.support.chirp.talker import ChirpTalker
+from tests.support.families.chirp.config import CONFIG_FILE, WEIGHTS, load_config
+from tests.support.families.chirp.decoder import ChirpDecoder
+from tests.support.families.chirp.encoder_stage import TimbreEncoder
+from tests.support.families.chirp.talker import ChirpTalker
 
 CONFIG: dict[str, Any] = {
     "model_type": "chirp",

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.support.chirp.config import ChirpConfig
-from tests.support.chirp.prompt import TIMBRE, check_timbre
+from tests.support.families.chirp.config import ChirpConfig
+from tests.support.families.chirp.prompt import TIMBRE, check_timbre
 from voice_clone.codec.decoder import RaggedDecoder
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from tests.support.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
-from tests.support.chirp.decoder import ChirpDecoder
+from tests.support.families.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
+from tests.support.families.chirp.decoder import ChirpDecoder
 from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles

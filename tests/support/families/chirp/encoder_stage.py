@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.support.chirp.config import WEIGHTS, ChirpConfig, load_config
-from tests.support.chirp.prompt import TIMBRE
+from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
+from tests.support.families.chirp.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.settings import Settings
 from voice_clone.stages import Arrays, Call, Limit

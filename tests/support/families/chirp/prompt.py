@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.chirp.config import ChirpConfig
+from tests.support.families.chirp.config import ChirpConfig
 from voice_clone.errors import InvalidArgument
 from voice_clone.speech import check_options
 

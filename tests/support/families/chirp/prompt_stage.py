@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.chirp.config import ChirpConfig, load_config
-from tests.support.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre, read_options
+from tests.support.families.chirp.config import ChirpConfig, load_config
+from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre, read_options
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tests.support.chirp.config import BYTES, ChirpConfig
-from tests.support.chirp.prompt import Prompt
+from tests.support.families.chirp.config import BYTES, ChirpConfig
+from tests.support.families.chirp.prompt import Prompt
 from voice_clone.autoregressive.code_head import CodeHead, TorchFirstCode
 from voice_clone.autoregressive.sampling import Draw
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack

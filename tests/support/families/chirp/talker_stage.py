@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.support.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
-from tests.support.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, Prompt, read_options
-from tests.support.chirp.sampling import ChirpSampling
-from tests.support.chirp.talker import ChirpTalker
+from tests.support.families.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
+from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, Prompt, read_options
+from tests.support.families.chirp.sampling import ChirpSampling
+from tests.support.families.chirp.talker import ChirpTalker
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.support.fish import make_fish
+from tests.support.families.fish import make_fish
 from tools.convert_codec import main
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.checkpoint import Checkpoint

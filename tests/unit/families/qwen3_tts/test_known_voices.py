@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.factories import CheckpointFactory
-from tests.support.fakes import Voices
+from tests.support.doubles.fakes import Voices
+from tests.support.families.factories import CheckpointFactory
 from voice_clone.families.qwen3_tts.known_voices import known_prompts, known_references
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speakers.disk.store import KnownInDirectory

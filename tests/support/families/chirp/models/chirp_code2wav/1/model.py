@@ -1,6 +1,6 @@
 """Codec frames to audio, chunk by chunk."""
 
-from tests.support.chirp.decoder_stage import load_decoder
+from tests.support.families.chirp.decoder_stage import load_decoder
 from voice_clone.triton.stages.code2wav import Code2WavModel
 
 

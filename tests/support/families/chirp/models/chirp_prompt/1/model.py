@@ -1,6 +1,6 @@
 """Text and voice to the talker's prompt."""
 
-from tests.support.chirp.prompt_stage import load_prompt
+from tests.support.families.chirp.prompt_stage import load_prompt
 from voice_clone.triton.stages.prompt import PromptModel
 
 

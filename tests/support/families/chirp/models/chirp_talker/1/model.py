@@ -1,6 +1,6 @@
 """Prompt to a stream of codec frames."""
 
-from tests.support.chirp.talker_stage import load_talker
+from tests.support.families.chirp.talker_stage import load_talker
 from voice_clone.triton.stages.talker import TalkerModel
 
 

@@ -1,6 +1,6 @@
 """Waveform to timbre."""
 
-from tests.support.chirp.encoder_stage import load_encoder
+from tests.support.families.chirp.encoder_stage import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

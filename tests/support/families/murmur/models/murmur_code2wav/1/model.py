@@ -1,6 +1,6 @@
 """Frames to audio, chunk by chunk."""
 
-from tests.support.murmur.stages import load_decoder
+from tests.support.families.murmur.stages import load_decoder
 from voice_clone.triton.stages.code2wav import Code2WavModel
 
 

@@ -1,6 +1,6 @@
 """Text and voice to the talker's prompt."""
 
-from tests.support.murmur.stages import load_prompt
+from tests.support.families.murmur.stages import load_prompt
 from voice_clone.triton.stages.prompt import PromptModel
 
 

@@ -1,6 +1,6 @@
 """Prompt to a stream of frames."""
 
-from tests.support.murmur.stages import load_talker
+from tests.support.families.murmur.stages import load_talker
 from voice_clone.triton.stages.talker import TalkerModel
 
 

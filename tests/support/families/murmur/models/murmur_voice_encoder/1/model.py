@@ -1,6 +1,6 @@
 """No encoder, and why."""
 
-from tests.support.murmur.stages import load_encoder
+from tests.support.families.murmur.stages import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel
 
 
