@@ -35,7 +35,7 @@ Objects = list[dict[str, Any]]
 
 
 def render(folder: Path) -> Objects:
-    """The objects that `kubectl kustomize` makes of a folder. Warnings, such as of fields that kustomize gives up, are failures."""
+    """The objects that `kubectl kustomize` makes. Warnings, such as of fields that it gives up, are failures."""
     done = subprocess.run([program("kubectl"), "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return list(yaml.safe_load_all(done.stdout))
