@@ -1,13 +1,9 @@
-"""Two families on one real server: Qwen3-TTS, and chirp, which lives in tests/support/families/chirp alone."""
+"""Chirp, which lives in tests/support/families/chirp alone, beside Qwen3-TTS: what test_fish_speech.py cannot find."""
 
 from __future__ import annotations
 
 import io
-import shutil
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +18,6 @@ from perf.bench.gateway_process import Gateway
 from tests.conftest import CheckpointFactory
 from tests.support.families.chirp.bare import BareChirp
 from tests.support.families.chirp.checkpoint_maker import make_checkpoint
-from tests.support.same_audio import is_same_audio
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.server_metrics import metric, series
 from tests.support.servers.talker_calls import Call
@@ -35,7 +30,7 @@ FAMILIES = ("qwen3_tts", "chirp")
 REPOSITORIES = [MODELS, ROOT / "tests" / "support" / "families" / "chirp" / "models"]
 RATE, FRAME = 44100, 441
 TEXT = "Good morning."
-VOICE, MUTE = "Ada", "Mute"
+VOICE = "Ada"
 ENDLESS = {"top_k": 5}  # with it no stream of chirp ends by itself
 SLOTS = {"qwen3_tts": 6, "chirp": 3}
 SETTINGS = {
@@ -65,14 +60,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(
     checkpoint_folder: CheckpointFactory, checkpoint: Path, folder: Path, reference_clip: bytes, reference_text: str
 ) -> Iterator[TritonServer]:
-    """A server of both, with a voice that has a transcript and one that has none."""
+    """A server of both, with a voice."""
     checkpoints = [checkpoint_folder("tiny", 0), checkpoint]
     with TritonServer(
         checkpoints, folder / "voices", models=REPOSITORIES, log=folder / "log", environment=SETTINGS
     ) as server:
         with Client(server.url) as client:
             client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
-            client.upload(MUTE, reference_clip, wait=True)
         yield server
         assert server.ready(), "a test made the server unready"
         server.kill()
@@ -142,19 +136,6 @@ def test_one_upload_serves_both(cache: Cache, bare: BareChirp, reference_clip: b
     assert told["model_types"] == list(FAMILIES), "the checkpoints' order decides"
 
 
-def test_a_voice_without_transcript_is_for_qwen_alone(client: Client, cache: Cache, reference_clip: bytes) -> None:
-    shown = {each["model_type"]: each for each in cache("get", name=MUTE)[0]["artifacts"]}
-    assert (
-        shown["chirp"]["state"] == "unsupported" and "upload it again with reference_text" in shown["chirp"]["reason"]
-    )
-    with pytest.raises(Unsupported, match="upload it again with reference_text"):
-        speak(client, voice=MUTE)
-    with pytest.raises(InvalidArgument, match="needs reference_text"):
-        speak(client, voice=None, reference_audio=reference_clip)
-    samples, rate = client.speak(TEXT, voice=MUTE, model="qwen3_tts", seed=1, max_frames=5).read()
-    assert len(samples) == 5 * 1920 and rate == 24000
-
-
 def test_a_voice_that_is_an_embedding_is_for_qwen_alone(client: Client, cache: Cache) -> None:
     embedding = client.speaker_embedding(VOICE, model="qwen3_tts")
     client.upload("Direct", speaker_embedding=embedding, model="qwen3_tts", wait=True)
@@ -172,17 +153,6 @@ def test_the_server_speaks_as_the_bare_network(client: Client, expected: Any, se
     assert info["frames"] == len(wanted.codes) and info["finish_reason"] == wanted.finish == "stop"
     assert info["voice"] == VOICE and info["mode"] == "clone" and info["seed"] == seed
     assert same(samples, wanted.samples)
-
-
-def test_a_clip_of_its_own_speaks_as_the_registered_voice(
-    client: Client, expected: Any, reference_clip: bytes, reference_text: str
-) -> None:
-    for cache in ("miss", "hit"):
-        samples, info = speak(
-            client, voice=None, reference_audio=reference_clip, reference_text=reference_text, max_frames=20
-        )
-        assert same(samples, expected(seed=2, max_frames=20).samples)
-        assert info["cache"] in (cache, "hit")
 
 
 def test_a_speech_without_frames(client: Client, expected: Any) -> None:
@@ -288,16 +258,9 @@ def test_options_change_the_speech(client: Client, expected: Any) -> None:
     ("given", "error", "message"),
     [
         ({"options": {"warble": 1}}, InvalidArgument, "'warble' is unknown; this model has breath, vibrato"),
-        ({"options": {"subtalker_top_k": 1}}, InvalidArgument, "this model has breath, vibrato"),
         ({"options": {"vibrato": "much"}}, InvalidArgument, "vibrato is 'much'; it must be of type float"),
         ({"options": {"vibrato": 99}}, InvalidArgument, r"vibrato must lie in 0\.\.8"),
         ({"options": {"breath": 1}}, InvalidArgument, "breath is 1; it must be of type bool"),
-        ({"repetition_penalty": 1.1}, Unsupported, "no repetition_penalty"),
-        ({"non_streaming_mode": False}, Unsupported, "reads the whole text first"),
-        ({"language": "English"}, Unsupported, "cannot be told a language"),
-        ({"x_vector_only": True}, Unsupported, "no speaker embedding"),
-        ({"voice": None, "speaker_embedding": np.ones(8)}, Unsupported, "no speaker embedding"),
-        ({"temperature": -1}, InvalidArgument, "temperature must be a number above 0"),
         ({"max_frames": 5000}, InvalidArgument, "together at most 2048 fit"),
         ({"text": "x" * 201}, InvalidArgument, "text has 201 bytes; at most 200"),
     ],
@@ -318,30 +281,6 @@ def test_settings_of_one_family(client: Client, folder: Path) -> None:
         assert f"{family}_talker: {slots} streams" in log
     text = "word " * 50  # 250 bytes
     assert len(client.speak(text, voice=VOICE, model="qwen3_tts", max_frames=2).read()[0]) == 2 * 1920
-
-
-def test_streams_of_both_at_once(client: Client) -> None:
-    wanted: list[dict[str, Any]] = [{"model": family, "seed": seed} for seed in range(3) for family in FAMILIES]
-    frames = {"qwen3_tts": 100, "chirp": 400}
-    barrier = threading.Barrier(len(wanted))
-
-    def read(given: dict[str, Any], together: bool) -> tuple[np.ndarray, float, float]:
-        family = given["model"]
-        knobs = {"max_frames": frames[family], **given, **(ENDLESS if family == "chirp" else {})}
-        if together:
-            barrier.wait(60.0)
-        parts, times = [], []
-        for chunk in client.speak(f"Sentence {given['seed']}.", voice=VOICE, **knobs):
-            parts.append(chunk.samples)
-            times.append(time.monotonic())
-        return np.concatenate(parts), times[0], times[-1]
-
-    alone = [read(each, False)[0] for each in wanted]
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        together = list(pool.map(lambda each: read(each, True), wanted))
-    assert max(first for _, first, _ in together) < min(last for _, _, last in together), "all ran at once"
-    for each, one, (company, _, _) in zip(wanted, alone, together, strict=True):
-        assert same(company, one) if each["model"] == "chirp" else is_same_audio(company, one), each
 
 
 def test_a_client_that_leaves_frees_its_slot(server: TritonServer, client: Client) -> None:
@@ -378,32 +317,3 @@ def test_metrics_tell_the_families_apart(server: TritonServer, client: Client) -
     assert {name for name, family in labelled if family == "chirp"} == {
         name for name, family in labelled if family == "qwen3_tts"
     }
-
-
-@pytest.mark.long  # test_fish_speech.py has the next server of two families, too
-def test_the_next_server_has_the_voice_of_both(
-    server: TritonServer,
-    client: Client,
-    expected: Any,
-    checkpoint_folder: CheckpointFactory,
-    checkpoint: Path,
-    folder: Path,
-    tmp_path: Path,
-) -> None:
-    """It gets what lies on the disk while the first still runs, and the checkpoints in the other order."""
-    shutil.copytree(folder / "voices", tmp_path / "voices")
-    checkpoints = [checkpoint, checkpoint_folder("tiny", 0)]
-    with (
-        TritonServer(
-            checkpoints, tmp_path / "voices", models=REPOSITORIES, log=tmp_path / "log", environment=SETTINGS
-        ) as second,
-        Client(second.url) as again,
-    ):
-        assert again.models() == list(reversed(FAMILIES))
-        samples, info = speak(again)  # no family is named
-        assert info["cache"] == "restored" and same(samples, expected(seed=2).samples)
-        speech = again.speak(TEXT, voice=VOICE, model="qwen3_tts", seed=1, max_frames=3)
-        assert speech.read()[1] == 24000 and (speech.info or {})["cache"] == "restored"
-        assert again.stats()["extractions"] == 0
-        assert speak(again)[1]["cache"] == "hit"
-        second.kill()
