@@ -27,15 +27,13 @@ from voice_clone_gateway.long_text.written_speech import WrittenSpeech
 
 from tests.server.conftest import running
 from tests.support.families.factories import CheckpointFactory
-from tests.support.servers.appends import Writer
+from tests.support.servers.appends import FRAMES, Writer, failure, heard, opened
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 TEXT = "The boats came home, and 朋友的声音在第一句话之前就能听出来; it's late, they'll sing again!  \nNo?\n"
-FRAMES = 60
-SPLITS = 200  # of the long test
 IDLE = 5.0
 
 
@@ -68,40 +66,6 @@ def writer(server: TritonServer) -> Iterator[Writer]:
     assert metric(server, "talker_short_streams") == 0
 
 
-def opened(server: TritonServer, writer: Writer, voice: str, text: str = "", **more: Any) -> Call:
-    """A speech whose text is appended by `writer`."""
-    inputs = {
-        "text_stream": writer._id,
-        "voice": voice,
-        "seed": np.array([4], np.uint64),
-        "max_frames": np.array([FRAMES], np.int32),
-        "x_vector_only": np.array([True]),
-        **({"text": text} if text else {}),
-        **more,
-    }
-    return Call(server, inputs, model="qwen3_tts")
-
-
-def heard(call: Call) -> tuple[str, dict[str, Any]]:
-    """SHA of the audio of a speech, and its last info."""
-    sha = hashlib.sha256()
-    while True:
-        result = call.next()
-        assert not isinstance(result, str), result
-        sha.update(result.as_numpy("audio").tobytes())
-        if result.as_numpy("final")[0]:
-            call.close()
-            return sha.hexdigest(), json.loads(result.as_numpy("info")[0])
-
-
-def failure(call: Call) -> str:
-    """The error that ends a speech."""
-    while not isinstance(result := call.next(), str):
-        assert not result.as_numpy("final")[0]
-    call.close()
-    return result
-
-
 def whole(client: Client, voice: str, seed: int, x_vector: bool) -> str:
     samples, _ = client.speak(TEXT, voice=voice, seed=seed, max_frames=FRAMES, x_vector_only=x_vector).read()
     assert len(samples) == FRAMES * 1920
@@ -129,7 +93,8 @@ def write_at_random(writer: Writer, rng: random.Random, begin: int) -> None:
         assert answer["accepted"] >= 0
 
 
-def check_splits(server: TritonServer, client: Client, voice: str, splits: int) -> None:
+@pytest.mark.parametrize("splits", [8, pytest.param(200, marks=pytest.mark.long)])
+def test_the_audio_is_that_of_the_whole_text(server: TritonServer, client: Client, voice: str, splits: int) -> None:
     expected = {(seed, mode): whole(client, voice, seed, mode) for seed in (1, 2) for mode in (True, False)}
     rng = random.Random(8)
     for number in range(splits):
@@ -157,15 +122,6 @@ def check_splits(server: TritonServer, client: Client, voice: str, splits: int) 
         assert info["characters"] == len(TEXT)
         for speech in company:
             speech.read()
-
-
-def test_the_audio_is_that_of_the_whole_text(server: TritonServer, client: Client, voice: str) -> None:
-    check_splits(server, client, voice, 8)
-
-
-@pytest.mark.long
-def test_the_audio_is_that_of_the_whole_text_very_often(server: TritonServer, client: Client, voice: str) -> None:
-    check_splits(server, client, voice, SPLITS)
 
 
 def test_what_a_voice_in_context_waits_for(server: TritonServer, writer: Writer, voice: str) -> None:
@@ -407,16 +363,8 @@ class TestClient:
         until(lambda: metric(server, "talker_live_streams") == 0)
 
 
-def test_many_that_misbehave(server: TritonServer, client: Client, voice: str) -> None:
-    check_misbehaviour(server, client, voice, 12)
-
-
-@pytest.mark.long
-def test_a_thousand_that_misbehave(server: TritonServer, client: Client, voice: str) -> None:
-    check_misbehaviour(server, client, voice, 1000)
-
-
-def check_misbehaviour(server: TritonServer, client: Client, voice: str, count: int) -> None:
+@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.long)])
+def test_many_that_misbehave(server: TritonServer, client: Client, voice: str, count: int) -> None:
     """Streams that open, append, stall, vanish, repeat, overlap and cancel, four at a time."""
     rng = random.Random(11)
     expected = whole(client, voice, 4, True)

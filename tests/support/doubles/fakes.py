@@ -16,12 +16,13 @@ import psycopg
 import soundfile
 from numpy.typing import NDArray
 
+from voice_clone.audio import decode
 from voice_clone.errors import Unsupported
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoding import Extraction, pack_artifacts
 from voice_clone.speakers.operations import Reply, parse
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
@@ -214,3 +215,16 @@ def together(count: int, action: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.join()
     return results
+
+
+def file_of(voices: Voices) -> Path:
+    """The file of the only voice."""
+    (path,) = (voices.directory / "voices").iterdir()
+    return path
+
+
+def expected(voices: Voices, data: bytes, mode: str = "x_vector", model_type: str = "qwen3_tts") -> bytes:
+    """What the encoder makes of a clip, without any cache."""
+    decoded = decode(data)
+    made = FakeEncoder(voices.encoder.checkpoint).encode(model_type, decoded.waveform, decoded.sample_rate, mode)
+    return pack_artifacts(made.artifacts)

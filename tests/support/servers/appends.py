@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from types import TracebackType
 from typing import Any
@@ -10,6 +11,9 @@ import numpy as np
 
 from tests.support.servers.talker_calls import Call
 from tools.triton_server import TritonServer
+
+FRAMES = 60
+"""That a speech has whose text is appended, unless a test wants another number."""
 
 
 class Writer:
@@ -61,3 +65,37 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._call.close()
+
+
+def heard(call: Call) -> tuple[str, dict[str, Any]]:
+    """SHA of the audio of a speech, and its last info."""
+    sha = hashlib.sha256()
+    while True:
+        result = call.next()
+        assert not isinstance(result, str), result
+        sha.update(result.as_numpy("audio").tobytes())
+        if result.as_numpy("final")[0]:
+            call.close()
+            return sha.hexdigest(), json.loads(result.as_numpy("info")[0])
+
+
+def failure(call: Call) -> str:
+    """The error that ends a speech."""
+    while not isinstance(result := call.next(), str):
+        assert not result.as_numpy("final")[0]
+    call.close()
+    return result
+
+
+def opened(server: TritonServer, writer: Writer, voice: str, text: str = "", **more: Any) -> Call:
+    """A speech whose text is appended by `writer`."""
+    inputs = {
+        "text_stream": writer._id,
+        "voice": voice,
+        "seed": np.array([4], np.uint64),
+        "max_frames": np.array([FRAMES], np.int32),
+        "x_vector_only": np.array([True]),
+        **({"text": text} if text else {}),
+        **more,
+    }
+    return Call(server, inputs, model="qwen3_tts")
