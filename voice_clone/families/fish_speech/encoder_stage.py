@@ -1,4 +1,4 @@
-"""A clip to the artifacts of its voice: a `voice_clone.stages.EncoderStage`."""
+"""A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.settings import Settings
 from voice_clone.speakers.record import IN_CONTEXT
-from voice_clone.stages import Arrays, Call, Limit
+from voice_clone.stages.protocols import Arrays, Call, Limit
 
 MODES = {IN_CONTEXT: ("reference_text",)}
 """Always in context, with the transcript of the clip."""

@@ -1,4 +1,4 @@
-"""Text and voice to the talker's prompt: a `voice_clone.stages.PromptStage`. Needs no torch."""
+"""Text and voice to the talker's prompt: a `voice_clone.stages.protocols.PromptStage`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
-from voice_clone.stages import Prepared
+from voice_clone.stages.protocols import Prepared
 
 MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
 

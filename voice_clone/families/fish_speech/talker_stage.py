@@ -1,4 +1,4 @@
-"""The prompt to codec frames: a `voice_clone.stages.TalkerStage`."""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
-from voice_clone.stages import Arrays, StreamPlan
+from voice_clone.stages.protocols import Arrays, StreamPlan
 
 TENSORS = ("reference_ids", "reference_codes", "text_ids")
 PREFIXES = {"slow": SLOW, "fast": FAST}

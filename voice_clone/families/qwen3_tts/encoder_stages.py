@@ -1,4 +1,4 @@
-"""A clip to the artifacts of its voice: the two `voice_clone.stages.EncoderStage`s."""
+"""A clip to the artifacts of its voice: the two `voice_clone.stages.protocols.EncoderStage`s."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
 from voice_clone.settings import Settings
-from voice_clone.stages import Arrays, Call, Limit, max_chunk_frames
+from voice_clone.stages.protocols import Arrays, Call, Limit, max_chunk_frames
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""

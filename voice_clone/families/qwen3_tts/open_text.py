@@ -28,7 +28,7 @@ class Draft:
 
 
 class Qwen3TTSText:
-    """A `voice_clone.stages.OpenText`.
+    """A `voice_clone.stages.protocols.OpenText`.
 
     Args:
         tokenizer: of the checkpoint.

@@ -1,4 +1,4 @@
-"""Text and voice to the talker's prompt: a `voice_clone.stages.PromptStage`. Needs no torch."""
+"""Text and voice to the talker's prompt: a `voice_clone.stages.protocols.PromptStage`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.languages import find_language, list_languages
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
-from voice_clone.stages import Prepared, check_reference, max_chunk_frames
+from voice_clone.stages.protocols import Prepared, check_reference, max_chunk_frames
 
 EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
 MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long

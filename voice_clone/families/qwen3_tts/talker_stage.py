@@ -1,4 +1,4 @@
-"""The prompt to codec frames: a `voice_clone.stages.TalkerStage`."""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
-from voice_clone.stages import Arrays, StreamPlan
+from voice_clone.stages.protocols import Arrays, StreamPlan
 
 TENSORS = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id")
 TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a prompt needs a few: it stays in the file
@@ -130,7 +130,7 @@ def build_request(
     """A request with the caller's knobs and options over the checkpoint's defaults.
 
     Args:
-        knobs: those of `voice_clone.stages.KNOBS` that are given, `seed` among them.
+        knobs: those of `voice_clone.stages.protocols.KNOBS` that are given, `seed` among them.
         options: checked by `check_options`.
         max_length: positions of a slot.
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.speech import NO_WORDS
-from voice_clone.stages import OpenText
+from voice_clone.stages.protocols import OpenText
 from voice_clone.triton.stages.text_pieces import Answer, Info, Outcomes, Piece, send
 from voice_clone.triton.stages.text_refusals import Refusals
 

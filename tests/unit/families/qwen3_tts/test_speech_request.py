@@ -18,7 +18,7 @@ from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, language
 from voice_clone.families.qwen3_tts.talker_stage import build_request, frame_budget
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speech import SpeechRequest, check_options, read_reply
-from voice_clone.stages import Prepared
+from voice_clone.stages.protocols import Prepared
 
 
 @pytest.fixture(scope="module")

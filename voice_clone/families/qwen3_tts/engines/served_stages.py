@@ -12,7 +12,7 @@ from torch import Tensor
 from voice_clone.errors import Internal
 from voice_clone.families.qwen3_tts.config import CodecConfig
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
-from voice_clone.stages import Call
+from voice_clone.stages.protocols import Call
 
 SPEAKER_ENCODER_NETWORK, CODEC_ENCODER_NETWORK = "qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network"
 
