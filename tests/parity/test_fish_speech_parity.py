@@ -31,8 +31,7 @@ from voice_clone.families.fish_speech.networks.native import use_native_code
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
-from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.settings import Settings
 
 SEEDS = (0, 1, 2)

@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig
+from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 
 CODES = "codec_codes"  # the artifact of the voice encoder
+ARTIFACT = ArtifactId("fish_speech", IN_CONTEXT)
 
 
 @dataclass(frozen=True, eq=False)

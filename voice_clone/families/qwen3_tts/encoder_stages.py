@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from voice_clone import compute
 from voice_clone.errors import CheckpointError, Unsupported
@@ -17,14 +14,13 @@ from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecEncoder,
 from voice_clone.families.qwen3_tts.engines.served_stages import ServedCodecEncoder, ServedSpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
-from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
 from voice_clone.settings import Settings
+from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, max_chunk_frames
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
-
-M = TypeVar("M", bound=nn.Module)
 
 
 class SpeakerStage:
@@ -96,15 +92,18 @@ def load_speaker_encoder(
         call: asks other models of the server; engine triton needs it.
     """
     checkpoint = Checkpoint(settings.checkpoint_dir)
-    with torch.device("meta"):
-        encoder = SpeakerEncoder(checkpoint.config.speaker_encoder)
+    encoder = empty(lambda: SpeakerEncoder(checkpoint.config.speaker_encoder))
     fingerprint = checkpoint.stage_fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
     engine = compute.encoder_engine(settings)
     if engine == "triton":
         return ServedSpeakerEncoder(_network(settings, fingerprint, call), encoder), checkpoint.config, fingerprint
     if engine == "onnx":
         return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
-    return _fill(checkpoint, encoder, MODEL, "speaker_encoder.", settings), checkpoint.config, fingerprint
+    return (
+        load_encoder_network(settings, encoder, checkpoint, MODEL, "speaker_encoder."),
+        checkpoint.config,
+        fingerprint,
+    )
 
 
 def load_codec_encoder(
@@ -113,15 +112,15 @@ def load_codec_encoder(
     """The codec encoder on its engine, the configuration, and the encoder's fingerprint; as `load_speaker_encoder`."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     codec = checkpoint.config.codec
-    with torch.device("meta"):
-        encoder = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
+    encoder = empty(lambda: CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers))
     fingerprint = checkpoint.stage_fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
     engine = compute.encoder_engine(settings)
     if engine == "triton":
         return ServedCodecEncoder(_network(settings, fingerprint, call), codec), checkpoint.config, fingerprint
     if engine == "onnx":
         return OnnxCodecEncoder(compute.runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
-    return _fill(checkpoint, encoder, CODEC, "encoder.", settings), checkpoint.config, fingerprint
+    loaded = load_encoder_network(settings, encoder, checkpoint, CODEC, "encoder.")
+    return loaded, checkpoint.config, fingerprint
 
 
 def load_speaker_stage(settings: Settings, call: Call | None = None) -> SpeakerStage:
@@ -146,9 +145,3 @@ def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
             "make the repository anew with: tools/build_repository --checkpoint DIR --native-encoders onnx"
         )
     return call
-
-
-def _fill(checkpoint: Checkpoint, module: M, file: str, prefix: str, settings: Settings) -> M:
-    """In fp32 on any device, so that all find the same codes."""
-    checkpoint.load(module, file, prefix, torch.float32, torch.device(compute.device(settings)))
-    return module.eval().requires_grad_(False)

@@ -1,4 +1,7 @@
-"""What the talker is asked to say, in whose voice: ids, codes and a speaker embedding. Needs no torch."""
+"""What the talker speaks, and in whose voice: ids, codes, a speaker embedding and the family's options.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,20 @@ import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 
 Mode = Literal["icl", "x_vector"]
+
+EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
+ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
+
+OPTIONS: dict[str, type] = {
+    "subtalker_do_sample": bool,
+    "subtalker_temperature": float,
+    "subtalker_top_k": int,
+    "subtalker_top_p": float,
+}
+"""What only Qwen3-TTS knows of a request: how codebooks 1..15 are drawn. Ranges are those of `SamplingParameters`."""
 
 ROLE_LENGTH = 3  # `<|im_start|>`, `assistant`, newline
 

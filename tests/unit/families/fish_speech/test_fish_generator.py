@@ -30,7 +30,7 @@ from voice_clone.families.fish_speech.networks.native_decoder import NativeCodec
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.networks.transformers import SlowTransformer
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
