@@ -42,7 +42,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
-from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecDecoder
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.families.fish_speech.text import Tokenizer

@@ -9,8 +9,7 @@ from voice_clone.batching.payload import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
-from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
-from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.settings import Settings
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
 

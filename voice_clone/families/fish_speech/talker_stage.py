@@ -15,8 +15,7 @@ from voice_clone.autoregressive.sampling import Knobs, check_knobs, knobs
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, FishSpeechConfig
-from voice_clone.families.fish_speech.networks.native import use_native_code
-from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.networks.talker import Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import ARTIFACT, CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
