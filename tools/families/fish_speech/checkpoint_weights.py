@@ -18,7 +18,7 @@ from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
-from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
+from voice_clone.families.fish_speech.networks.talker import FastTransformer, SlowTransformer
 
 LOGITS = 2.5  # spread of the logits: enough for sampling to choose, and not only one
 

@@ -16,10 +16,10 @@ from voice_clone.audio import decode, resample
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.engines.onnx_graphs import CODE2WAV, CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
-from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV, CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.onnx.session import Runtime, Session
 from voice_clone.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tools.families.qwen3_tts.onnx_comparison import Loaded, compare
-from voice_clone.families.qwen3_tts.engines import onnx_graphs
+from voice_clone.families.qwen3_tts.networks import onnx_graphs
 from voice_clone.onnx.export import export
 from voice_clone.onnx.graph import Graph
 

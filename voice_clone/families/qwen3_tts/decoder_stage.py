@@ -10,9 +10,8 @@ from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, CodecConfig, Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices

@@ -10,9 +10,13 @@ from voice_clone import compute
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import CodecConfig, Qwen3TTSConfig, SpeakerEncoderConfig
-from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecEncoder, OnnxSpeakerEncoder
-from voice_clone.families.qwen3_tts.engines.served_stages import ServedCodecEncoder, ServedSpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.onnx_engines import (
+    OnnxCodecEncoder,
+    OnnxSpeakerEncoder,
+    ServedCodecEncoder,
+    ServedSpeakerEncoder,
+)
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
 from voice_clone.settings import Settings

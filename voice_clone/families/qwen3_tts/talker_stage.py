@@ -17,9 +17,7 @@ from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length, use_native_code
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES, EMBEDDING, OPTIONS, ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
