@@ -1,7 +1,8 @@
-"""Writes the files of random checkpoints: safetensors, whole or in shards, and JSON."""
+"""The files of random checkpoints: safetensors, whole or in shards, JSON, and the noise in them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,13 @@ Shapes = dict[str, tuple[int, ...]]
 Tensors = Callable[[str, tuple[int, ...]], Tensor]
 
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
+
+
+def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Normal noise of a tensor, float32; it depends on the arguments alone."""
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.randn(shape, generator=generator)
 
 
 def write_weights(folder: Path, shapes: Shapes, tensor: Tensors, dtype: str, shards: int) -> None:

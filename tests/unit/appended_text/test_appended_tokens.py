@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 from tools.families.byte_level_bpe import merges_of, train
-from tools.families.qwen3_tts.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
+from tools.families.qwen3_tts.checkpoint_config import SPECIAL_TOKENS, write_tokenizer
 from voice_clone.appended_text.composition import Composed, settled_length, starts_anew
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts.text import Tokenizer

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.families.qwen3_tts.onnx_comparison import Loaded, compare
-from tools.families.qwen3_tts.onnx_export import graphs
+from tools.families.qwen3_tts.onnx_export import Loaded, compare, graphs
 from tools.families.toolkit import Encoder
 from tools.repository_config import BuildError
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint

@@ -16,7 +16,7 @@ import torch
 
 from tests.support.factories import CheckpointFactory
 from tests.support.small_codec import make_code2wav
-from tools.families.qwen3_tts.onnx_comparison import (
+from tools.families.qwen3_tts.onnx_export import (
     FRAMES,
     SECONDS,
     Loaded,
