@@ -44,7 +44,7 @@ class SpeakerStage:
         self.fingerprint = fingerprint
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
-        """None: an embedding has its size."""
+        """No limits: the size of an embedding is fixed."""
         return {}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
@@ -74,7 +74,7 @@ class CodecStage:
         self.fingerprint = fingerprint
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
-        """Codes that talker and decoder take; none at all by the speaker embedding alone."""
+        """Codes of the codebooks, at most as many frames as code2wav takes; no frames in mode `x_vector`."""
         return {CODES: Limit(self._codebook_size, (0, 0) if mode == "x_vector" else (1, self._max_frames))}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
@@ -140,12 +140,17 @@ def load_codec_stage(settings: Settings, call: Call | None = None) -> CodecStage
 
 
 def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
-    """How to ask the network that the server has as a model; it must be that of this checkpoint."""
+    """What asks the network that is a model of this server.
+
+    Raises:
+        Unsupported: there is no server.
+        CheckpointError: the network was made from another checkpoint.
+    """
     if call is None:
         raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
     if settings.text("network_fingerprint") != fingerprint:
         raise CheckpointError(
             "engine triton: the network was made from another checkpoint than the one to be served; "
-            "make the repository anew with: tools/build_repository --checkpoint DIR --native-encoders onnx"
+            "make the repository again with: tools/build_repository --checkpoint DIR --native-encoders onnx"
         )
     return call

@@ -1,4 +1,4 @@
-"""What the talker speaks, and in whose voice: ids, codes, a speaker embedding and the family's options.
+"""The talker's prompt: the ids of texts, codes and speaker embedding of a voice; and the family's options.
 
 Needs no torch.
 """
@@ -26,7 +26,7 @@ OPTIONS: dict[str, type] = {
     "subtalker_top_k": int,
     "subtalker_top_p": float,
 }
-"""What only Qwen3-TTS knows of a request: how codebooks 1..15 are drawn. Ranges are those of `SamplingParameters`."""
+"""Names and types: how codebooks 1..15 are drawn. `SamplingParameters` checks the ranges."""
 
 ROLE_LENGTH = 3  # `<|im_start|>`, `assistant`, newline
 
@@ -93,7 +93,8 @@ class Prompt:
         """Check all values against the checkpoint.
 
         Raises:
-            InvalidArgument: an id, a code, the language or the embedding's dimension is none of the checkpoint's.
+            InvalidArgument: an id or a code is out of the checkpoint's range, the language is unknown, or the embedding
+                has another dimension.
         """
         talker = config.talker
         for name in ("role_ids", "text_ids", "reference_ids"):

@@ -22,7 +22,7 @@ from voice_clone.stages.text import limited_ids
 class Draft:
     """What is known before the voice is: tokens int32 [n], and the codec token of the language; None for `Auto`.
 
-    Of a text that is still written, the talker makes the tokens, and the text itself is handed on: uint8 [bytes].
+    The tokens of a text that is still written are made by the talker, so it gets the text itself: uint8 [bytes].
     """
 
     text_ids: NDArray[np.int32]

@@ -85,8 +85,8 @@ class Tokenizer:
         return Tail(text=ROLE[-1], begin=-1, hidden=1)
 
     def _ids(self, text: str, tail: list[int]) -> Ids:
-        # Line breaks at the start of the text may merge with that of the role: the whole is tokenised, then cut,
-        # and the official cut is by position. Whatever a control token does not shield stays with the text.
+        # Line breaks at the start of the text may merge with the role's. So the whole template is tokenised and then
+        # cut by position, as the official code does it.
         suffix = END if tail == self._end else END + ROLE
         ids = self._encode(ROLE + text + suffix)
         inner = ids[ROLE_LENGTH : -len(tail)]
