@@ -1,4 +1,4 @@
-"""Networks out of a checkpoint, on the device and in the precision that the settings ask for; layouts of weights."""
+"""Networks out of a checkpoint, on the device and in the precision that the settings ask for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from voice_clone import compute
 from voice_clone.autoregressive.native_predictor import Load
@@ -105,32 +105,3 @@ def load_talker_network(
 
     native(talker, precision, load, packed)
     return talker
-
-
-def half_split_rows(rows: Tensor, head_dim: int) -> Tensor:
-    """Rows of queries or keys for interleaved RoPE -> rows for half-split RoPE, which changes no product.
-
-    Interleaved RoPE (Su et al. 2021) rotates dimensions 2i and 2i + 1 of a head together, half-split RoPE i and
-    i + D/2. So the even rows of each head come first. Applies to the weights of a norm of queries or keys, too.
-
-    Args:
-        rows: [heads * head_dim, ...].
-    """
-    heads = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])
-    return heads.transpose(1, 2).reshape(rows.shape)
-
-
-def weight_normed(length: Tensor, direction: Tensor) -> Tensor:
-    """The weight of a weight-normed convolution (Salimans & Kingma 2016), normed over its first dimension.
-
-    Args:
-        length: [O, 1, 1], `weight_g` or `original0`.
-        direction: [O, I, K], `weight_v` or `original1`.
-
-    Returns:
-        float32 [O, I, K].
-    """
-    direction = direction.float()
-    norms: Tensor = torch.linalg.vector_norm(direction.flatten(1), dim=1)
-    weight: Tensor = direction * (length.float() / norms[:, None, None])
-    return weight

@@ -1,4 +1,4 @@
-"""How talkers of all families are filled, and the layouts of weights that several have."""
+"""How talkers of all families are filled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings
-from voice_clone.stages.loading import TalkerPart, empty, half_split_rows, load_talker_network, weight_normed
+from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 
 PARTS = (
     TalkerPart("slow.", "text.", ("layers.",), in_file=("table.weight",)),
@@ -96,30 +96,3 @@ def test_native_code_fills_the_layers_by_their_names(checkpoint: CheckpointFiles
 def test_a_family_without_native_code_has_no_small_precisions(checkpoint: CheckpointFiles, precision: str) -> None:
     with pytest.raises(Unsupported, match=f"precision {precision}: this model computes in fp32 or bf16 alone"):
         load(checkpoint, precision)
-
-
-def test_half_split_rows_rotate_as_interleaved_ones() -> None:
-    torch.manual_seed(0)
-    heads, size = 2, 8
-    query, key, x = torch.randn(heads * size, 3), torch.randn(heads * size, 3), torch.randn(3)
-    angles = 5 * 10_000.0 ** -(torch.arange(size // 2) / (size // 2))  # at position 5
-
-    def score(even: slice, odd: slice, queries: Tensor, keys: Tensor) -> Tensor:
-        """Of a rotated query and a key at position 0, for each head."""
-        q, k = (queries @ x).view(heads, size), (keys @ x).view(heads, size)
-        first = q[:, even] * angles.cos() - q[:, odd] * angles.sin()
-        second = q[:, even] * angles.sin() + q[:, odd] * angles.cos()
-        return (first * k[:, even] + second * k[:, odd]).sum(1)
-
-    interleaved = score(slice(0, None, 2), slice(1, None, 2), query, key)
-    halves = slice(0, size // 2), slice(size // 2, None)
-    half_split = score(*halves, half_split_rows(query, size), half_split_rows(key, size))
-    torch.testing.assert_close(half_split, interleaved)
-    assert not torch.allclose(score(*halves, query, key), interleaved)
-
-
-def test_a_weight_normed_weight_is_torchs() -> None:
-    torch.manual_seed(0)
-    convolution = nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 5, 7))
-    length, direction = (tensor.detach() for tensor in convolution.parametrizations.weight.parameters())
-    torch.testing.assert_close(weight_normed(length, 2 * direction), convolution.weight.detach())

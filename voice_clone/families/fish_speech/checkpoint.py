@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from voice_clone.checkpoint import CheckpointFiles, Source
+from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import (
     HEAD_DIM,
@@ -22,7 +22,6 @@ from voice_clone.families.fish_speech.config import (
     codec_config,
     load_config,
 )
-from voice_clone.stages.loading import half_split_rows, weight_normed
 
 MODEL = "model"
 CODEC = "codec"  # codec.safetensors, which tools/convert_codec makes of codec.pth
@@ -83,11 +82,11 @@ class Checkpoint(CheckpointFiles):
         if part := _QKV.search(name):
             return self._qkv_source(name, official, part.group(1), shape)
         if re.search(r"\.[qk]_norm\.weight$", name):
-            return Source({official: shape}, partial(half_split_rows, head_dim=shape[0]))
+            return Source({official: shape}, partial(halves_apart, head_dim=shape[0]))
         if _WEIGHT_NORMED.search(official):
             stem = official.removesuffix("weight")
-            return Source({f"{stem}weight_g": (shape[0], 1, 1), f"{stem}weight_v": shape}, weight_normed)
-        return Source({official: shape}, _as_it_is)
+            return Source({f"{stem}weight_g": (shape[0], 1, 1), f"{stem}weight_v": shape}, fold)
+        return Source({official: shape}, as_it_is)
 
     def codec_fingerprint(self, module: nn.Module) -> str:
         """Of one of the codec's networks."""
@@ -111,8 +110,4 @@ class Checkpoint(CheckpointFiles):
 
 def _rows(matrix: Tensor, first: int, count: int, head_dim: int) -> Tensor:
     rows = matrix[first : first + count]
-    return half_split_rows(rows, head_dim) if head_dim else rows
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
+    return halves_apart(rows, head_dim) if head_dim else rows
