@@ -18,13 +18,6 @@ Tensors = Callable[[str, tuple[int, ...]], Tensor]
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
 
 
-def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """Normal noise of a tensor, float32; it depends on the arguments alone."""
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-    return torch.randn(shape, generator=generator)
-
-
 def write_weights(folder: Path, shapes: Shapes, tensor: Tensors, dtype: str, shards: int) -> None:
     """Write model.safetensors, or its shards and their index, tensor by tensor.
 
@@ -88,3 +81,10 @@ def _elements(shape: tuple[int, ...]) -> int:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """As people read it."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Normal noise of a tensor, float32; it depends on the arguments alone."""
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.randn(shape, generator=generator)
