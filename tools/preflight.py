@@ -12,7 +12,7 @@ from tools.config_file import ConfigFile
 from tools.families.recognition import PARAMETER, FamilyError, families, models, owner
 from voice_clone.errors import CheckpointError, VoiceCloneError
 from voice_clone.settings import Settings
-from voice_clone.speakers.disk.directory_lock import holder
+from voice_clone.speakers.disk.directory import holder
 
 READERS = {  # a setting, where need be with its stage, and what reads it in voice_clone/compute.py
     "device": "device",

@@ -13,16 +13,15 @@ import psycopg
 
 from voice_clone.errors import VoiceCloneError
 from voice_clone.settings import Settings
-from voice_clone.speakers.disk.bundle import group_artifacts
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, verify
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
-from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
+from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, verify
 
 
 def main() -> int:
@@ -41,7 +40,7 @@ def main() -> int:
         address = settings.secret("voice_store")
         if not address:
             parser.error("set VOICE_CLONE_VOICE_STORE to the address of the database")
-        conninfo = checked(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
+        conninfo = checked_address(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
         if arguments.command == "migrate":
             with psycopg.connect(conninfo, autocommit=True) as connection:
                 steps = schema.migrate(connection, arguments.app, arguments.reader)

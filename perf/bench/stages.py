@@ -195,7 +195,8 @@ def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
             f"code2wav, a reference of {REFERENCE_FRAMES} frames",
             lambda: decoder.prime(reference, decoder.new_state(1)),
             decoder.nbytes,
-            decoder.memory * decoder.multiplications,  # of the frames that convolutions see: nearly all of the work
+            decoder.receptive_field
+            * decoder.multiplications,  # of the frames that convolutions see: nearly all of the work
         )
     )
     return found

@@ -40,13 +40,13 @@ LONG_LENGTHS = (30 * RATE,)
 FRAMES = 64  # of the talkers
 WAVEFORM_TOLERANCE = LOGITS_TOLERANCE = 1e-4
 
-KINDS = [(shape, seed) for shape in FISH_SHAPES for seed in SEEDS]
+GRAPH_VARIANTS = [(shape, seed) for shape in FISH_SHAPES for seed in SEEDS]
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(kind, marks=pytest.mark.long if kind[1] else []) for kind in KINDS],
-    ids=[f"{shape}-{seed}" for shape, seed in KINDS],
+    params=[pytest.param(kind, marks=pytest.mark.long if kind[1] else []) for kind in GRAPH_VARIANTS],
+    ids=[f"{shape}-{seed}" for shape, seed in GRAPH_VARIANTS],
 )
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     shape, seed = request.param

@@ -25,7 +25,7 @@ from tests.support.fakes import FakeEncoder, Voices, clip
 from tests.support.family_models import make_repository
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
-from voice_clone.speakers import Extraction
+from voice_clone.speakers.encoding import Extraction
 
 NAMES = ("Ada", "Bob", "Cid", "Dee")
 SEEDS = 12

@@ -34,7 +34,7 @@ from tests.support.hostile.inputs import GOOD_REQUESTS, World
 from tests.support.server_metrics import wait_until_quiet
 from tests.support.server_processes import private_memory, processes
 from tools.triton_server import ROOT, TritonServer
-from voice_clone.speakers.disk.bundle import unpack_bundle
+from voice_clone.speakers.voice_file import unpack_bundle
 
 ATTACKERS = 6
 TEXT = "All the while somebody speaks, and must not notice."

@@ -7,20 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.payload import PayloadForm
-from voice_clone.batching.stream import Chunk
+from voice_clone.batching.source import Frame, PayloadForm
+from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import InvalidArgument
 
 WAIT = 10.0
-
-
-@dataclass(frozen=True)
-class CountedFrame:
-    payload: NDArray[np.int32] | None
-    finish: str | None
 
 
 @dataclass(frozen=True)
@@ -90,11 +83,11 @@ class Counter:
             self.unread[slot] -= count
             self.log.append(("prefill", self.state[slot][0].base, count))
 
-    def begin(self, slots: Sequence[int]) -> Callable[[], list[CountedFrame | None]]:
+    def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame | None]]:
         frames = self._step(slots)
         return lambda: frames
 
-    def _step(self, slots: Sequence[int]) -> list[CountedFrame | None]:
+    def _step(self, slots: Sequence[int]) -> list[Frame | None]:
         if not self.free_running:
             assert self.gate.acquire(timeout=WAIT)
         assert all(self.unread[slot] == 0 and self.ready(slot, 0) for slot in slots)
@@ -107,19 +100,19 @@ class Counter:
             return frames[1:]
         return frames
 
-    def _frame(self, slot: int) -> CountedFrame | None:
+    def _frame(self, slot: int) -> Frame | None:
         wish, made = self.state[slot]
         if made == wish.frames and not wish.empty_end:
             assert self.ahead, "its last frame was begun before"
             return None
         self.log.append(("frame", wish.base, made))
         if wish.fail_at == made:
-            return CountedFrame(None, "error")
+            return Frame(None, "error")
         if wish.empty_end and made == wish.frames:
-            return CountedFrame(None, "stop")
+            return Frame(None, "stop")
         self.state[slot] = (wish, made + 1)
         last = not wish.empty_end and made + 1 == wish.frames
-        return CountedFrame(np.full(2, wish.base + made, np.int32), "length" if last else None)
+        return Frame(np.full(2, wish.base + made, np.int32), "length" if last else None)
 
     def free(self, slot: int) -> None:
         if self.break_free:
@@ -135,7 +128,7 @@ class Collector:
     """A sink that keeps what it gets; `hold` makes it slow, `break_at` makes a chunk fail."""
 
     def __init__(self, break_at: int | None = None) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[FrameChunk] = []
         self.error: BaseException | None = None
         self.ended = threading.Event()
         self.hold = threading.Event()
@@ -143,7 +136,7 @@ class Collector:
         self.left = False
         self.break_at = break_at
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         assert not self.ended.is_set()
         assert self.hold.wait(WAIT)
         if chunk.index == self.break_at:

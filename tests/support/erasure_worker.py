@@ -8,7 +8,9 @@ from pathlib import Path
 
 from tests.support.fakes import FakeEncoder, clip
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.speakers import FileStore, Request, SpeakerCache
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.operations import parse
 
 
 def stage(name: str) -> None:
@@ -21,11 +23,11 @@ def live(cache: SpeakerCache, tokenizer: Tokenizer) -> None:
     """All that is done with a voice."""
     text = os.read(0, 100).decode().strip()
     fields = {"reference_text": f"The harbour {text}", "consent": f"by {text}", "description": f"of {text}"}
-    cache.call("upload", Request(name="Ada", audio=clip(1), options={"wait": True}, **fields))
+    cache.call(parse("upload", {"name": "Ada", "audio": clip(1), **fields}, {"wait": True}))
     for operation in ("get", "export", "prepare"):
-        cache.call(operation, Request(name="Ada"))
-    cache.call("list", Request())
-    cache.call("resolve", Request(name="Ada", model_type="qwen3_tts"))
+        cache.call(parse(operation, {"name": "Ada"}, {}))
+    cache.call(parse("list", {}, {}))
+    cache.call(parse("resolve", {"name": "Ada", "model_type": "qwen3_tts"}, {}))
     tokenizer.reference_ids(fields["reference_text"])
 
 
@@ -35,7 +37,7 @@ def main() -> None:
     cache, tokenizer = SpeakerCache(store, FakeEncoder(), model_types=lambda: families), Tokenizer(Path(sys.argv[2]))
     live(cache, tokenizer)
     stage("held")
-    cache.call("delete", Request(name="Ada"))
+    cache.call(parse("delete", {"name": "Ada"}, {}))
     stage("deleted")
 
 

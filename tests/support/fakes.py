@@ -17,11 +17,15 @@ import soundfile
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
-from voice_clone.speakers import CacheConfig, Extraction, FileStore, Reply, Request, SpeakerCache
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.operations import Reply, parse
+from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
 
 RATE = 16_000
 Array = NDArray[Any]
@@ -147,7 +151,8 @@ class Voices:
         if self.dsn is None:
             store = FileStore(self.directory, files, **self._of_store)
         else:
-            store = PostgresStore(checked(self.dsn), **{"timeout": 20.0, **self._of_store})  # the machine may be busy
+            given = {"timeout": 20.0, **self._of_store}  # the machine may be busy
+            store = PostgresStore(checked_address(self.dsn), **given)
         return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self._defaults)
 
     def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
@@ -157,7 +162,7 @@ class Voices:
         self.cache = self._open(files)
 
     def call(self, operation: str, options: dict[str, Any] | None = None, **fields: Any) -> Reply:
-        return self.cache.call(operation, Request(options=options or {}, **fields))
+        return self.cache.call(parse(operation, fields, options or {}))
 
     def upload(self, name: str = "Ada", seed: int = 0, wait: bool = True, **fields: Any) -> dict[str, Any]:
         fields.setdefault("audio", clip(seed))

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from tests.support.talkers import codes_of
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt

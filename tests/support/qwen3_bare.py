@@ -11,7 +11,7 @@ from tests.support.small_codec import make_code2wav
 from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages, talker_stage
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import language_id
@@ -87,7 +87,7 @@ class BareQwen3:
         for index, start in enumerate(range(0, len(codes), chunk)):
             context = prompt.reference_codes if index == 0 else codes[:0]
             final = start + chunk >= len(codes)
-            [decoded] = code2wav.decode([Chunk("s", index, codes[start : start + chunk], context, final)])
+            [decoded] = code2wav.decode([CodecChunk("s", index, codes[start : start + chunk], context, final)])
             assert isinstance(decoded, Decoded), decoded
             parts.append(decoded.waveform)
         assert code2wav.streams == 0

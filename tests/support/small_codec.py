@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from tests.support.random_weights import fill_random
-from voice_clone.batching.payload import PayloadForm
-from voice_clone.codec.chunk import Chunk
+from voice_clone.batching.source import PayloadForm
+from voice_clone.codec.chunk import CodecChunk
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.decoder_streams import StatefulStreams
@@ -62,12 +62,13 @@ def whole(decoder: CodecDecoder, codes: Codes, context: Codes = NO_CODES) -> NDA
         return np.asarray(decoder(joined)[0, len(context) * SAMPLES :].numpy())
 
 
-def chunks_of(stream_id: str, codes: Codes, sizes: list[int], context: Codes = NO_CODES) -> list[Chunk]:
+def chunks_of(stream_id: str, codes: Codes, sizes: list[int], context: Codes = NO_CODES) -> list[CodecChunk]:
     """`codes` cut into chunks of `sizes`; what is left over belongs to the last one."""
     cuts = np.cumsum(sizes)[:-1]
     parts = np.split(codes, cuts)
     return [
-        Chunk(stream_id, i, part, context if i == 0 else NO_CODES, i == len(parts) - 1) for i, part in enumerate(parts)
+        CodecChunk(stream_id, i, part, context if i == 0 else NO_CODES, i == len(parts) - 1)
+        for i, part in enumerate(parts)
     ]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 
 PLAIN = StackConfig(
     hidden_size=24,

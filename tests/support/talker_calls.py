@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tests.support.waiting import WAIT
 from tools.triton_server import TritonServer
-from voice_clone.triton.packing import pack
+from voice_clone.triton.tensors import pack
 
 
 def tensors(**values: Any) -> list[triton.InferInput]:

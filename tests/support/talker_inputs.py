@@ -14,8 +14,8 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.json_text import parse_object
 from voice_clone.stages.protocols import StreamPlan
-from voice_clone.triton.packing import pack
 from voice_clone.triton.stages.talker_call import TalkerStream, read_call
+from voice_clone.triton.tensors import pack
 
 MAX_LENGTH = 400
 NAMES = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes")

@@ -12,7 +12,7 @@ import torch
 
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import Filters, Sampler
-from voice_clone.autoregressive.stream import Frame
+from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt

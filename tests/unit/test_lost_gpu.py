@@ -16,7 +16,7 @@ from tests.support.counted_frames import Collector, Counter, Wish, submit
 from tests.support.small_codec import FORM, SMALL, make_code2wav
 from voice_clone import lost_gpu
 from voice_clone.batching.engine import Engine
-from voice_clone.codec.chunk import Chunk, Reference
+from voice_clone.codec.chunk import CodecChunk, Reference
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.lost_gpu import is_fatal
@@ -107,7 +107,7 @@ def test_decoder(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: st
     code2wav = make_code2wav(decoder, FORM)
     monkeypatch.setattr(decoder, place, fail(error))
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
-    [outcome] = code2wav.decode([Chunk("a", 0, codes, codes, final=True)])
+    [outcome] = code2wav.decode([CodecChunk("a", 0, codes, codes, final=True)])
     assert isinstance(outcome, Exception) and bool(endings) == (error is LOST)
 
 
@@ -119,8 +119,8 @@ def test_decoding_thread(endings: list[None], monkeypatch: pytest.MonkeyPatch, p
     worker = Code2WavWorker(code2wav, 2, 9, FORM.sample_rate, Observer())
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
     worker.prepare(Reference(codes))
-    worker.submit(Chunk("a", 0, codes, codes[:0], final=True), Ticket())
-    worker.submit(Chunk("b", 0, codes, codes[:0], final=True), Ticket())
+    worker.submit(CodecChunk("a", 0, codes, codes[:0], final=True), Ticket())
+    worker.submit(CodecChunk("b", 0, codes, codes[:0], final=True), Ticket())
     worker.close()
     assert bool(endings) == (error is LOST)
 

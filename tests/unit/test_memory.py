@@ -13,8 +13,8 @@ import torch
 
 from tests.support.factories import CheckpointFactory
 from tests.support.talkers import read_config
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.memory import trim
 from voice_clone.settings import Settings

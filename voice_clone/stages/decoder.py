@@ -13,12 +13,11 @@ from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
-from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.loading import load_streams
+from voice_clone.codec.decoder_streams import StatefulStreams, load_streams
 from voice_clone.native.packed_file import PackedFile
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.loading import empty
 
 N = TypeVar("N", bound=nn.Module)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from voice_clone.codec.chunk import Reference
 from voice_clone.lru_cache import Origin
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 
 P = TypeVar("P")
 Artifacts = Mapping[str, NDArray[Any]]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 
 if TYPE_CHECKING:  # at run time these would bring torch, which the prompt's process does without
@@ -253,7 +253,7 @@ class DecoderStage(Protocol):
     def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> DecoderStreams:
         """The decoder, on the engine that the settings ask for, with all its streams, whose chunks have so many frames.
 
-        Most families return `codec.loading.load_streams`; one whose decoder keeps something else brings its own.
+        Most families return `codec.decoder_streams.load_streams`; one whose decoder keeps other things brings its own.
         """
 
     @property

@@ -1,7 +1,7 @@
 """Chirp's decoder: three codebooks and a timbre to 44.1 kHz, exactly and incrementally.
 
-A `voice_clone.codec.decoder.VoiceDecoder`. The state of a stream is the histories of its convolutions and, as the last
-buffer, what the timbre adds to each frame.
+A `voice_clone.codec.decoder.RaggedDecoder` that needs the voice. The state of a stream is the histories of its
+convolutions and, as the last buffer, what the timbre adds to each frame.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tests.support.chirp.config import ChirpConfig
 from tests.support.chirp.prompt import TIMBRE, check_timbre
+from voice_clone.codec.decoder import RaggedDecoder
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.fused import empty_table
@@ -24,10 +25,9 @@ from voice_clone.layers.kept import KeptOnGpu
 from voice_clone.layers.streaming import ChunkPass, StreamState, streaming_slots
 
 
-class ChirpDecoder(nn.Module):
+class ChirpDecoder(nn.Module, RaggedDecoder):
     """Codes [B, K, n] to a waveform [B, n * frame_samples]."""
 
-    padded = True
     any_shape = False
 
     def __init__(self, config: ChirpConfig) -> None:

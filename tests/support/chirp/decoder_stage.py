@@ -10,14 +10,13 @@ import torch
 from tests.support.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
 from tests.support.chirp.decoder import ChirpDecoder
 from voice_clone import compute
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.loading import load_streams
+from voice_clone.codec.decoder_streams import StatefulStreams, load_streams
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 
 
 class ChirpDecoderStage:

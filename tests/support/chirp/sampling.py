@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from voice_clone.autoregressive.sampling import Knobs, check_knobs, knobs
+from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,14 @@ class ChirpSampling:
     repetition_penalty = 1.0
 
     def __post_init__(self) -> None:
-        check_knobs(vars(self))
+        check_sampling_options(vars(self))
 
     @property
-    def first(self) -> Knobs:
+    def first(self) -> SamplingOptions:
         """Of codebook 0."""
-        return knobs(self.do_sample, self.temperature, self.top_k, self.top_p)
+        return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
 
     @property
-    def others(self) -> Knobs:
+    def others(self) -> SamplingOptions:
         """Of the other codebooks."""
         return self.first

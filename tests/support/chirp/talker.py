@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from tests.support.chirp.config import BYTES, ChirpConfig
 from tests.support.chirp.prompt import Prompt
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import TorchFirstCode
+from voice_clone.autoregressive.code_head import CodeHead, TorchFirstCode
 from voice_clone.autoregressive.sampling import Draw
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.layers.fused import empty_table
 

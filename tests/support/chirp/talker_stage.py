@@ -13,14 +13,13 @@ from tests.support.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, Prompt, read_op
 from tests.support.chirp.sampling import ChirpSampling
 from tests.support.chirp.talker import ChirpTalker
 from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.protocols import Arrays, StreamPlan
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p")  # of the knobs; seed and max_frames are no defaults

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.hostile.audio import GOOD, broken_audio
-from voice_clone.triton.packing import pack
+from voice_clone.triton.tensors import pack
 
 OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")
 TEXTS = (

@@ -21,20 +21,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stream import Frame
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput, TalkerRequest
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Kept, Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
 from voice_clone.stages.protocols import Arrays, Call, Limit, Prepared, StreamPlan
 
@@ -269,7 +267,7 @@ def load_talker(settings: Settings) -> MurmurTalkerStage:
 class HoldBackStreams:
     """`DecoderStreams`: each number of a frame is heard ten times, in the level of the voice; the end fades out."""
 
-    unequal = True
+    supports_ragged_batches = True
     max_streams = 64
     stream_bytes = 4 * HELD
     primed_bytes = 0

@@ -20,8 +20,8 @@ from tests.support.talkers import (
     make_talker,
 )
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt

@@ -12,8 +12,8 @@ import torch
 
 from tests.support.graph_safety import Recorder
 from tests.support.talkers import TEXT_VOCAB, codes_of, make_prompt, make_talker, read_config
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.steps import static_prefill, static_step
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length, use_native_code, voice_length
@@ -54,7 +54,7 @@ def alone(talker: Talker, prompts: list[Prompt]) -> list[npt.NDArray[np.int32]]:
 @pytest.fixture(autouse=True)
 def small_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_step, "LEAST_LENGTH", 16)
-    monkeypatch.setattr(static_prefill, "LEAST_POSITIONS", 6)
+    monkeypatch.setattr(static_step, "LEAST_POSITIONS", 6)
 
 
 def static(talker: Any, runner: GraphRunner | None = None, **options: Any) -> Generator[Prompt]:

@@ -180,7 +180,7 @@ def test_own_lengths_in_half_precision_on_a_gpu(
             gpu.launches.clear()
             found = equality.compare(eager, fixed, 2, 3)
             assert engines.as_good_as_equal(found, "bf16")
-            assert bool(gpu.launches[str(FLASH)]) == fixed.model.talker.stack.own_lengths == (not masked)
+            assert bool(gpu.launches[str(FLASH)]) == fixed.model.talker.stack.varlen == (not masked)
 
 
 def test_steps_of_fixed_shapes_on_a_gpu(family: type[Family], endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:

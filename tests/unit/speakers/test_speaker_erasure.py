@@ -19,7 +19,9 @@ from tests.support.fakes import FakeEncoder, clip
 from tests.support.process_memory import OVERWRITTEN, found
 from tools.triton_binary import ROOT
 from voice_clone.errors import Internal, SpeakerNotFound
-from voice_clone.speakers import FileStore, Reply, Request, SpeakerCache
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.operations import Reply, parse
 
 
 class Others:
@@ -41,11 +43,11 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.others = Others()
         self.cache = SpeakerCache(
-            FileStore(directory), FakeEncoder(), model_types=lambda: ["qwen3_tts"], elsewhere=self.others
+            FileStore(directory), FakeEncoder(), model_types=lambda: ["qwen3_tts"], other_processes=self.others
         )
 
     def __call__(self, operation: str, options: dict[str, Any] | None = None, **fields: Any) -> Reply:
-        return self.cache.call(operation, Request(options=options or {}, **fields))
+        return self.cache.call(parse(operation, fields, options or {}))
 
     def upload(self, name: str, seed: int) -> str:
         """The origin of a new voice."""

@@ -21,8 +21,7 @@ from tests.support.fakes import FakeEncoder, Voices, clip, together
 from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, SpeakerNotFound, Unsupported
-from voice_clone.speakers import Extraction
-from voice_clone.speakers.encoding import pack_artifacts
+from voice_clone.speakers.encoding import Extraction, pack_artifacts
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
@@ -65,7 +64,7 @@ def test_a_hit_opens_no_file_and_copies_nothing(voices: Voices, monkeypatch: pyt
 
     for module, name in ((builtins, "open"), (io, "open"), (os, "open"), (os, "stat")):
         monkeypatch.setattr(module, name, refuse)
-    monkeypatch.setattr("voice_clone.speakers.disk.voice_file.safe_open", refuse)
+    monkeypatch.setattr("voice_clone.speakers.voice_file.safe_open", refuse)
     for _ in range(100):
         reply = voices.resolve()
         assert reply.result["status"] == "hit" and reply.artifacts is first.artifacts
@@ -344,7 +343,7 @@ def test_an_extraction_that_hangs_goes_back_after_its_time(
 ) -> None:  # B3
     encoder = Fault()
     voices = make_voices(encoder=encoder)
-    flights = voices.cache._memory.flights
+    flights = voices.cache._voice_states.flights
     if force:
         voices.upload()
     encoder.hang = threading.Event()

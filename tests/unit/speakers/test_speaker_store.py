@@ -27,7 +27,7 @@ from tests.support.waiting import until
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.settings import Settings
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import KnownInDirectory
 from voice_clone.speakers.record import ArtifactId
 
 Make = Callable[..., Voices]
@@ -411,7 +411,7 @@ def test_restoring_reads_no_tensor(voices: Voices, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a tensor was read")
 
-    monkeypatch.setattr("voice_clone.speakers.disk.voice_file.read", refuse)
+    monkeypatch.setattr("voice_clone.speakers.voice_file.read", refuse)
     voices.restart()
     assert voices.call("list").result["count"] == 5
 

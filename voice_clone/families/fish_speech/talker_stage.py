@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
-from voice_clone.autoregressive.sampling import Knobs, check_knobs, knobs
+from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, FishSpeechConfig
@@ -20,7 +19,7 @@ from voice_clone.families.fish_speech.prompt import ARTIFACT, CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
@@ -87,7 +86,7 @@ class FishSpeechTalker:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParameters:
-    """The same sampler, an `UnheatedSampler`, for all codebooks; the defaults are the official ones.
+    """The same sampler, an `FilterFirstSampler`, for all codebooks; the defaults are the official ones.
 
     Attributes:
         seed: 64 bits; with the prompt it determines all draws.
@@ -108,15 +107,15 @@ class SamplingParameters:
     repetition_penalty = 1.0
 
     def __post_init__(self) -> None:
-        check_knobs(vars(self))
+        check_sampling_options(vars(self))
 
     @property
-    def first(self) -> Knobs:
+    def first(self) -> SamplingOptions:
         """Of codebook 0."""
-        return knobs(self.do_sample, self.temperature, self.top_k, self.top_p)
+        return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
 
     @property
-    def others(self) -> Knobs:
+    def others(self) -> SamplingOptions:
         """Of the other codebooks."""
         return self.first
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from voice_clone import compute
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
@@ -14,9 +14,9 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, 
 from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
-from voice_clone.stages import known_voices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
+from voice_clone.stages.protocols import known_voices
 
 
 def codec_format(codec: CodecConfig) -> CodecFormat:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.appended_text.tokens import Appended
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
@@ -23,7 +22,7 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options, has_words
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network

@@ -118,7 +118,7 @@ def draw(logits, knobs, uniform, distances, weights):
 
 @compiled
 def draw_unheated(logits, knobs, uniform, distances, weights):
-    """As `draw`, by the rule of `UnheatedSampler`; codes that are equally likely are kept or dropped together."""
+    """As `draw`, by the rule of `FilterFirstSampler`; codes that are equally likely are kept or dropped together."""
     best, largest = _most_likely(logits)
     if knobs[0] == 0:
         return best

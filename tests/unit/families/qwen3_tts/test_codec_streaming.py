@@ -160,7 +160,7 @@ def test_priming_equals_decoding_the_past(config: CodecDecoderConfig, past: int)
 
 def test_priming_skips_what_the_convolutions_have_forgotten() -> None:
     decoder = make_decoder(RELEASED_RATES)
-    assert 8 <= decoder.memory <= 16
+    assert 8 <= decoder.receptive_field <= 16
     codes = random_codes(RELEASED_RATES, 1, 40, seed=1)
     forgetful = decoder.new_state(1)
     object.__setattr__(decoder, "memory", 2)

@@ -13,8 +13,8 @@ from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.decoder_stage import known_references
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.speakers import Extraction
-from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import KnownInDirectory
+from voice_clone.speakers.encoding import Extraction
 
 
 class OtherNames:

@@ -26,7 +26,7 @@ from tools.families.qwen3_tts.onnx_export import (
     random_codes,
     speech,
 )
-from voice_clone.codec.chunk import Chunk
+from voice_clone.codec.chunk import CodecChunk
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
@@ -95,7 +95,7 @@ def test_streams_share_batches_and_have_references(loaded: Loaded, decoder: Onnx
         for i in joined:
             context = contexts[i] if places[i] == 0 else none
             part = codes[i][places[i] : places[i] + size]
-            chunks.append(Chunk(f"stream {i}", turn - i, part, context, final=False))
+            chunks.append(CodecChunk(f"stream {i}", turn - i, part, context, final=False))
             places[i] += size
         for i, decoded in zip(joined, streams.decode(chunks), strict=True):
             assert not isinstance(decoded, Exception)

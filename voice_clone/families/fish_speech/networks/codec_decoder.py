@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.codec.native_chains import add_transformer, take, waveform_chain
-from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.codec.native_decoder import NativeWindowedDecoder, add_transformer, take, waveform_chain
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.fish_speech.config import DECODER_RATES, QUANTIZER_RATES, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_parts import (
@@ -100,7 +99,7 @@ class NativeCodecDecoder(NativeWindowedDecoder):
         latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
         waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
         packed.keep()
-        super().__init__(latent, waveform, decoder.memory)
+        super().__init__(latent, waveform, decoder.receptive_field)
 
     def vectors(self, codes: Tensor) -> Tensor:
         """The codes' vectors side by side."""

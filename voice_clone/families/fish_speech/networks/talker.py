@@ -18,17 +18,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead, PredictorByStep
-from voice_clone.autoregressive.first_code import (
+from voice_clone.autoregressive.code_head import (
     RECENT_CODES,
+    CodeHead,
     NativeRepetitionAwareFirstCode,
+    PredictorByStep,
     RepetitionAwareFirstCode,
 )
 from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
-from voice_clone.autoregressive.sampling import UNHEATED_KINDS, UnheatedSampler
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack, Stack
+from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FilterFirstSampler
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
 from voice_clone.families.fish_speech.prompt import Prompt
@@ -132,8 +133,8 @@ class Talker(nn.Module):
             predictor=self.fast,
             embed=self.embed_first,
             codebooks=config.codebooks,
-            rule=UnheatedSampler,
-            kinds=UNHEATED_KINDS,
+            rule=FilterFirstSampler,
+            graph_variants=FILTER_FIRST_VARIANTS,
             recent=RECENT_CODES,
             draws=config.codebooks + 1,  # one for the second draw of codebook 0
         )

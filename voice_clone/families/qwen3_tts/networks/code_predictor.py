@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.code_head import PredictorByStep
 from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import TalkerConfig
 from voice_clone.layers.fused import fused_tables
 from voice_clone.layers.kept import KeptOnGpu

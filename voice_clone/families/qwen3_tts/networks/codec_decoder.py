@@ -15,8 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.codec.native_chains import add_convolution, add_linear, add_transformer, take, waveform_chain
-from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.codec.native_decoder import (
+    NativeWindowedDecoder,
+    add_convolution,
+    add_linear,
+    add_transformer,
+    take,
+    waveform_chain,
+)
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.layers.convnext import Upsample
@@ -90,7 +96,7 @@ class NativeCodecDecoder(NativeWindowedDecoder):
         latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
         waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
         packed.keep()
-        super().__init__(latent, waveform, decoder.memory)
+        super().__init__(latent, waveform, decoder.receptive_field)
 
     def vectors(self, codes: Tensor) -> Tensor:
         """The sums of the codes' vectors, of both quantisers side by side."""

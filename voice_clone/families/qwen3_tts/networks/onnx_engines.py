@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.errors import Internal
 from voice_clone.families.qwen3_tts.config import CodecConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
@@ -63,19 +64,18 @@ class OnnxCodecEncoder:
         return self._session.run(inputs, {"codec_codes": shape})["codec_codes"][0].long()
 
 
-class OnnxCodecDecoder:
+class OnnxCodecDecoder(StreamDecoder):
     """As `CodecDecoder`, as far as streams need it.
 
     Args:
         decoder: says how far back the convolutions look; its weights are not used.
     """
 
-    padded = False
     any_shape = False
 
     def __init__(self, runtime: Runtime, fingerprint: str, decoder: CodecDecoder, codec: CodecConfig) -> None:
         self._session = Session(runtime, CODE2WAV_STEP, fingerprint)
-        self._memory = decoder.memory
+        self._memory = decoder.receptive_field
         self._frame = codec.decode_upsample_rate
         self._buffers = [
             name.removeprefix(STATE)

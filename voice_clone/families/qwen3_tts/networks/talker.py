@@ -37,12 +37,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.code_head import CodeHead, NativeFirstCode, TorchFirstCode
 from voice_clone.autoregressive.native_predictor import Load, layer_loader
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack, Stack
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor, native_predictor
