@@ -7,7 +7,7 @@ import pytest
 
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.speech import SpeechRequest
-from voice_clone.stages.protocols import requests
+from voice_clone.stages import requests
 from voice_clone.stages.requests import FrameBudget
 
 BUDGET = FrameBudget(least=192, per_token=12, most=8192)

@@ -15,8 +15,8 @@ from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecode
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES
 from voice_clone.settings import Settings
 from voice_clone.speakers.store import KnownVoices
+from voice_clone.stages import known_voices
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
-from voice_clone.stages.protocols import known_voices
 
 
 def codec_format(codec: CodecConfig) -> CodecFormat:
