@@ -11,7 +11,7 @@ import tritonclient.grpc as triton
 
 from tests.support.engines import ONNX_GRAPHS
 from tests.support.factories import CheckpointFactory
-from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
 from tools.triton_server import ServerFailed, TritonServer
 
 
