@@ -22,7 +22,7 @@ from perf.bench.official.fish_speech import (
     random_prompt,
     s2_transformer,
 )
-from tests.support.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -32,6 +32,8 @@ from voice_clone.families.fish_speech.networks.talker import Talker, use_native_
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.settings import Settings
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 SEEDS = (0, 1, 2)
 RATE = 44100

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.backend_double import backend_double
+from tests.support.doubles.backend_double import backend_double
 from voice_clone.errors import Unsupported
 from voice_clone.gpu_memory import memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner, Step

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.backend_double import Sender, backend_double
-from tests.support.counted_frames import Collector, Counter, Wish, submit
-from tests.support.small_codec import FORM, SMALL, make_code2wav
+from tests.support.doubles.backend_double import Sender, backend_double
+from tests.support.doubles.counted_frames import Collector, Counter, Wish, submit
+from tests.support.families.small_codec import FORM, SMALL, make_code2wav
 from voice_clone import lost_gpu
 from voice_clone.batching.engine import Engine
 from voice_clone.codec.chunk import CodecChunk, Reference

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import torch
 
-from tests.support.factories import CheckpointFactory
-from tests.support.talkers import read_config
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.talkers import read_config
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts import talker_stage

@@ -184,7 +184,7 @@ def good_talker(rng: random.Random, world: World) -> list[Tensor]:
     for _ in range(rng.choice([0, 0, 1, 2])):
         _spoil_array(rng, prompt)
     stream_id = rng.choice([f"{rng.getrandbits(64):x}", *world.live])
-    more = rng.choice(
+    more: dict[str, Any] = rng.choice(
         [{}, {"mode": "icl"}, {"prompt_ms": "x"}, {"prompt_ms": -1e300}, {"stream_id": rng.choice(TEXTS)}]
     )
     packed_prompt = pack(prompt)

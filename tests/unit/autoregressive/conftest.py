@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.talkers import make_talker, read_config
+from tests.support.families.talkers import make_talker, read_config
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 

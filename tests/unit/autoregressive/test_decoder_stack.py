@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
+from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
-from tests.support.talkers import codes_of, make_prompt, make_talker
+from tests.support.families.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
+from tests.support.families.talkers import codes_of, make_prompt, make_talker
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.talker import TalkerRequest

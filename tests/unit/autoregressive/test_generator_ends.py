@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
-from tests.support.talkers import (
+from tests.support.families.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
+from tests.support.families.talkers import (
     EOS,
     ROLE_IDS,
     TEXT_VOCAB,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
-from tests.support.talkers import ROLE_IDS, TEXT_VOCAB, codes_of, make_prompt
+from tests.support.families.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
+from tests.support.families.talkers import ROLE_IDS, TEXT_VOCAB, codes_of, make_prompt
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument

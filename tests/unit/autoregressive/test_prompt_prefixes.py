@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
+from tests.support.families.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.talkers import make_sampler, make_talker, read_config
+from tests.support.families.talkers import make_sampler, make_talker, read_config
 from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.graph_safety import Recorder
-from tests.support.talkers import TEXT_VOCAB, codes_of, make_prompt, make_talker, read_config
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.talkers import TEXT_VOCAB, codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -21,6 +21,8 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
+
+pytestmark = pytest.mark.thorough
 
 MAX_LENGTH, FRAMES, CHUNK = 96, 4, 24
 HOW = SamplingParameters(seed=7)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.graph_safety import Recorder
-from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep
@@ -24,6 +24,8 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.layers.graphs import GraphRunner, Step
+
+pytestmark = pytest.mark.thorough
 
 MAX_LENGTH = 96
 PROMPTS = 2 * 3 * 4  # steps that read prompts: of 1 and more streams; of 32, 64, 96 positions; in lengths of 16 to 96

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.counted_frames import WAIT, Collector
-from tests.support.graph_safety import Recorder
-from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from tests.support.doubles.counted_frames import WAIT, Collector
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.counted_frames import WAIT, Collector, Counter, Wish, submit
+from tests.support.doubles.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
 from voice_clone.batching.engine import MAX_UNSENT, Engine, start_thread
 from voice_clone.batching.stream import FrameChunk

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.clock import Clock
-from tests.support.counted_frames import Collector, Counter, Wish
+from tests.support.doubles.clock import Clock
+from tests.support.doubles.counted_frames import Collector, Counter, Wish
 from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.source import Frame, PayloadForm

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
 from tests.support.waiting import until
 from voice_clone.batching.outbox import POLL_SECONDS, POLL_STREAMS, Levels, Outbox
 from voice_clone.batching.source import PayloadForm

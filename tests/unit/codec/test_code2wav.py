@@ -14,9 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
+from tests.support.families.small_codec import (
+    FORM,
+    NO_CODES,
+    SAMPLES,
+    SMALL,
+    chunks_of,
+    make_code2wav,
+    random_codes,
+    whole,
+)
 from tests.support.same_audio import assert_same_audio
-from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.open_streams import PIECE_FRAMES

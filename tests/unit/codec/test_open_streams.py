@@ -10,10 +10,19 @@ import torch
 from numpy.typing import NDArray
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from tests.support.graph_safety import NoSynchronisation, Recorder
-from tests.support.random_weights import fill_random
+from tests.support.families.graph_safety import NoSynchronisation, Recorder
+from tests.support.families.random_weights import fill_random
+from tests.support.families.small_codec import (
+    FORM,
+    NO_CODES,
+    SAMPLES,
+    SMALL,
+    chunks_of,
+    make_code2wav,
+    random_codes,
+    whole,
+)
 from tests.support.same_audio import assert_same_audio
-from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole
 from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.open_streams import GraphedStreams, Graphs, SeparateStreams

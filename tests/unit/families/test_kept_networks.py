@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.families.fish_speech import checkpoint_maker as fish_maker
 from tools.families.fish_speech.codec_converter import convert
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
-from tests.support.backend_double import backend_double
-from tests.support.factories import CheckpointFactory
-from tests.support.fish import make_fish
+from tests.support.doubles.backend_double import backend_double
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.fish import make_fish
 from voice_clone import compute
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText
@@ -33,6 +33,8 @@ from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 from voice_clone.stages.protocols import DecoderStage, EncoderStage, TalkerStage
+
+pytestmark = pytest.mark.thorough
 
 SLOTS, FRAMES, REFERENCE = 3, 6, 20
 RECORDING = GraphRunner.on

@@ -14,8 +14,8 @@ import torch
 from numba import njit
 from torch import Tensor, nn
 
-from tests.support.factories import CheckpointFactory
-from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import TalkerRequest

@@ -23,6 +23,8 @@ from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.layers.graphs import GraphRunner
 
+pytestmark = pytest.mark.thorough
+
 STREAMS, FRAMES, LENGTH = 4, 8, 320
 TWINS = 1e-5  # how much the weights of two codes differ, as a share
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import psycopg
 import pytest
 
-from tests.support.fakes import Voices
+from tests.support.doubles.fakes import Voices
 from tools.voice_store import check
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.postgres.rows import id_of

@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.fakes import FakeEncoder, Voices, clip, together
-from tests.support.postgres import PostgresServer, running_postgres
-from tests.support.proxy import Proxy
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip, together
+from tests.support.doubles.proxy import Proxy
+from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.settings import Settings

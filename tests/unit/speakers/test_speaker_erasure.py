@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.factories import CheckpointFactory
-from tests.support.fakes import FakeEncoder, clip
-from tests.support.process_memory import OVERWRITTEN, found
+from tests.support.doubles.fakes import FakeEncoder, clip
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.process_memory import OVERWRITTEN, found
 from tools.triton_binary import ROOT
 from voice_clone.errors import Internal, SpeakerNotFound
 from voice_clone.speakers.cache import SpeakerCache
@@ -117,7 +117,13 @@ def test_no_text_of_a_deleted_voice_is_held(tmp_path: Path, checkpoint_folder: C
     """Transcript, consent and description, in the memory of a process that did all that is done with a voice: once
     each while there is the voice, and never again.
     """
-    command = [sys.executable, "-m", "tests.support.erasure_worker", str(tmp_path), str(checkpoint_folder("tiny", 0))]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.doubles.erasure_worker",
+        str(tmp_path),
+        str(checkpoint_folder("tiny", 0)),
+    ]
     text = secrets.token_hex(12).encode()
     environment = {**os.environ, **OVERWRITTEN, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment) as worker:

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load
 
 import voice_clone
-from tests.support.fakes import FAMILIES, FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FAMILIES, FakeEncoder, Voices, clip
 from voice_clone.audio import decode
 from voice_clone.errors import Unsupported
 

@@ -17,7 +17,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 
-from tests.support.fakes import Voices, clip
+from tests.support.doubles.fakes import Voices, clip
 from voice_clone.errors import Overloaded, VoiceCloneError
 from voice_clone.speakers.disk.store import FileStore, KnownInDirectory
 from voice_clone.speakers.record import ArtifactId

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from tests.support.fakes import FakeEncoder, Voices
+from tests.support.doubles.fakes import FakeEncoder, Voices
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
 from voice_clone.speakers.disk.files import Files

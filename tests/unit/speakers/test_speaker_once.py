@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import voice_clone.audio
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.speakers.cache import SpeakerCache

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.speakers import operations

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import RATE, FakeEncoder, Voices, clip, together
+from tests.support.doubles.fakes import RATE, FakeEncoder, Voices, clip, together
 from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import Overloaded, SpeakerNotFound

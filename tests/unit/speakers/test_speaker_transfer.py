@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import (
     InvalidArgument,
     Overloaded,

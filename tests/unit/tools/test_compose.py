@@ -17,9 +17,11 @@ import yaml
 from voice_clone_gateway import settings as gateway_settings
 from voice_clone_gateway.http.auth import Keys
 
-from tests.support.deployment_files import DOCKERFILE, DOCUMENT, commands, compose, defaults, stages, values
+from tests.support.official.deployment_files import DOCKERFILE, DOCUMENT, commands, compose, defaults, stages, values
 from tools.settings_table import VARIABLES_ONLY, parameters
 from tools.triton_server import EXIT_TIMEOUT, ROOT
+
+pytestmark = pytest.mark.thorough
 
 MONITORING = ROOT / "tools" / "monitoring"
 # Without these Compose refuses the files that need them.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools import doctor
 from tools.demo import SHIPPED
 from tools.diagnosis import machine, needs, speed

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import Voices
+from tests.support.doubles.fakes import Voices
 from tests.support.waiting import until
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.lru_cache import LRUCache, Origin

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as NotYet
 
 import pytest
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
 from voice_clone.triton.stages.streams import ANSWER_PATIENCE, LastChunks
 
 

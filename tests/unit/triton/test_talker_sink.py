@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.clock import Clock
-from tests.support.talker_inputs import Answer, Inputs, read, stage_of
-from tests.support.talkers import make_prompt, read_config
+from tests.support.doubles.clock import Clock
+from tests.support.families.talker_inputs import Answer, Inputs, read, stage_of
+from tests.support.families.talkers import make_prompt, read_config
 from voice_clone.batching.stream import FrameChunk, Timing
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig

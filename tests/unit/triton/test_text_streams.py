@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
 from tests.support.waiting import until
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError

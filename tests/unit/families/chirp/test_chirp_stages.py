@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.chirp.bare import BareChirp
-from tests.support.chirp.checkpoint_maker import CONFIG, make_checkpoint
-from tests.support.chirp.config import load_config
-from tests.support.chirp.encoder_stage import load_encoder
-from tests.support.chirp.talker_stage import load_network
-from tests.support.graph_safety import Recorder
-from tests.support.small_codec import make_code2wav
+from tests.support.families.chirp.bare import BareChirp
+from tests.support.families.chirp.checkpoint_maker import CONFIG, make_checkpoint
+from tests.support.families.chirp.config import load_config
+from tests.support.families.chirp.encoder_stage import load_encoder
+from tests.support.families.chirp.talker_stage import load_network
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.small_codec import make_code2wav
 from tools.families.recognition import FamilyError, families_of, models_of
 from tools.triton_server import MODELS, ROOT
 from voice_clone.batching.stream import FrameChunk, Timing
@@ -202,7 +202,7 @@ def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
 
 
 def test_repositories_tell_the_families_apart(checkpoint: Path, tmp_path: Path) -> None:
-    repositories = [MODELS, ROOT / "tests" / "support" / "chirp" / "models"]
+    repositories = [MODELS, ROOT / "tests" / "support" / "families" / "chirp" / "models"]
     assert families_of([checkpoint], repositories) == {"chirp": checkpoint}
     names = ("", "_code2wav", "_prompt", "_talker", "_voice_encoder")
     assert set(models_of(["chirp"], repositories)) == {"speaker_cache", *(f"chirp{name}" for name in names)}

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from perf.bench.official.fish_speech import load_codec, random_prompt
-from tests.support.fish import FISH_SHAPES, load_fish_talker, make_fish
-from tests.support.fish_bare import BareFish
+from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.fish_bare import BareFish
 from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, model_config
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.generator import Generator

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.random_weights import fill_random
-from tests.support.small_codec import SMALL
+from tests.support.families.random_weights import fill_random
+from tests.support.families.small_codec import SMALL
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from tests.support.factories import CheckpointFactory
-from tests.support.fakes import Voices
+from tests.support.doubles.fakes import Voices
+from tests.support.families.factories import CheckpointFactory
 from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.decoder_stage import known_references
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker

@@ -13,9 +13,9 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from tests.support.factories import CheckpointFactory
-from tests.support.random_weights import fill_random
-from tests.support.small_codec import SMALL as TINY
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.random_weights import fill_random
+from tests.support.families.small_codec import SMALL as TINY
 from voice_clone.codec.native_decoder import PIECE_FRAMES
 from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.talkers import make_sampler, make_talker, read_config
+from tests.support.families.talkers import make_sampler, make_talker, read_config
 from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
 from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import Draw, Filters

@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.support.factories import CheckpointFactory
-from tests.support.small_codec import make_code2wav
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.small_codec import make_code2wav
 from tools.families.qwen3_tts.onnx_export import (
     FRAMES,
     SECONDS,

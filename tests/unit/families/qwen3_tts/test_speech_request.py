@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from tests.support.factories import CheckpointFactory
-from tests.support.talkers import make_prompt
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.talkers import make_prompt
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.talker import prefill_length

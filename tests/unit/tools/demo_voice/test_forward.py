@@ -24,6 +24,8 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input
 from voice_clone.families.qwen3_tts.prompt import Prompt
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 
 
