@@ -17,8 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from tests.support.families.factories import CheckpointFactory
 from tests.support.official.postgres import Databases, PostgresServer, binaries, running_postgres
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
-from tools.families.qwen3_tts.onnx_comparison import Loaded
-from tools.families.qwen3_tts.onnx_export import export_all
+from tools.families.qwen3_tts.onnx_export import Loaded, export_all
 
 pytest_plugins = [
     "tests.support.repeatable",

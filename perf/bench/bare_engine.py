@@ -23,8 +23,7 @@ from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.worker import Code2WavWorker, Report
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
 from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, Prompt
 from voice_clone.families.qwen3_tts.talker_stage import build_request, load_talker
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings

@@ -27,12 +27,10 @@ from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.networks.native import use_native_code
-from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.talker import Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
-from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.settings import Settings
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]

@@ -144,7 +144,7 @@ def test_a_clip_of_its_own_speaks_as_the_registered_voice(
         ({"options": {"warble": 1}}, InvalidArgument, "'warble' is unknown; this model has none"),
         ({"repetition_penalty": 1.1}, Unsupported, "no repetition_penalty"),
         ({"non_streaming_mode": False}, Unsupported, "reads the whole text first"),
-        ({"language": "English"}, Unsupported, "cannot be told a language"),
+        ({"language": "English"}, Unsupported, "takes no language"),
         ({"x_vector_only": True}, Unsupported, "no speaker embedding"),
         ({"voice": None, "speaker_embedding": np.ones(8)}, Unsupported, "no speaker embedding"),
         ({"temperature": -1}, InvalidArgument, "temperature must be a number above 0"),

@@ -11,7 +11,7 @@ import tritonclient.grpc as triton
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.engines import ONNX_GRAPHS
-from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
 from tools.triton_server import ServerFailed, TritonServer
 
 pytestmark = pytest.mark.share("servers")

@@ -74,7 +74,7 @@ WIRES = [
     Miswired("options dropped", ("subtalker_top_k",), drop=("talker", "options")),
 ]
 DATACLASS = "from voice_clone.families.qwen3_tts.sampling import SamplingParameters as S\n"
-STAGE = "import voice_clone.families.qwen3_tts.talker_stage as stage\n"
+STAGE = "from dataclasses import replace\nimport voice_clone.families.qwen3_tts.talker_stage as stage\n"
 CODE = [
     Miswired(
         "defaults of the class, not of the checkpoint",
@@ -98,7 +98,7 @@ S.from_defaults = classmethod(
         "the budget from the fall-back",
         ("generation_config.json",),
         stage="talker",
-        code=STAGE + "of = stage.frame_budget\nstage.frame_budget = lambda n, given, most: of(n, given, 2048)\n",
+        code=STAGE + "of = stage.frame_budget\nstage.frame_budget = lambda config: replace(of(config), most=2048)\n",
     ),
     Miswired(
         "an option that is checked and forgotten",

@@ -21,7 +21,7 @@ from voice_clone_client import Client
 from tests.support.families.factories import CheckpointFactory
 from tools.build_repository import main
 from tools.config_file import ConfigFile
-from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough

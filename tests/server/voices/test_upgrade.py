@@ -10,7 +10,7 @@ import torch
 from voice_clone_client import Client, Unsupported
 
 from tests.support.families.factories import CheckpointFactory
-from tools.families.qwen3_tts.onnx_comparison import CLIP, Loaded
+from tools.families.qwen3_tts.onnx_export import CLIP, Loaded
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode, resample
 

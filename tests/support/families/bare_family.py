@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from voice_clone.stages import StreamPlan
+from voice_clone.stages.protocols import StreamPlan
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from voice_clone.families.fish_speech.prompt_stage import load_prompt
 from voice_clone.families.fish_speech.talker_stage import load_talker
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
-from voice_clone.stages import StreamPlan
+from voice_clone.stages.protocols import StreamPlan
 
 
 class BareFish:

@@ -20,9 +20,8 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 

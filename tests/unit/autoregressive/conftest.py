@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.families.talkers import make_talker, read_config
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 
 
 @pytest.fixture(scope="module")

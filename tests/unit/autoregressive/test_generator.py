@@ -15,8 +15,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 

@@ -23,8 +23,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker

@@ -32,7 +32,7 @@ from voice_clone.families.qwen3_tts import encoder_stages as qwen_encoders
 from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
-from voice_clone.stages import DecoderStage, EncoderStage, TalkerStage
+from voice_clone.stages.protocols import DecoderStage, EncoderStage, TalkerStage
 
 pytestmark = pytest.mark.thorough
 

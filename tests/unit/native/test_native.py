@@ -22,8 +22,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix import panel_products

@@ -18,7 +18,7 @@ from tritonclient.grpc import model_config_pb2
 from tests.support.families.factories import CheckpointFactory
 from tools.build_repository import by_stage, main, parse
 from tools.config_file import ConfigFile
-from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
 from tools.families.qwen3_tts.repository import ENGINES, PRECISIONS
 from tools.families.recognition import models_of
 from tools.new_folder import new_folder

@@ -6,7 +6,7 @@ import pytest
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.settings import Settings
-from voice_clone.stages import check_reference, chunk_schedule
+from voice_clone.stages.protocols import check_reference, chunk_schedule
 from voice_clone.triton.stages.streams import of_talker, public_id, with_secret
 
 

@@ -30,7 +30,7 @@ from voice_clone.gpu_memory import memory_bounded_by
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.opening import open_known_voices
-from voice_clone.stages import DecoderStage, chunk_schedule, max_chunk_frames
+from voice_clone.stages.protocols import DecoderStage, chunk_schedule, max_chunk_frames
 from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request

@@ -24,7 +24,7 @@ from voice_clone import compute
 from voice_clone.audio import check_waveform, resample
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
-from voice_clone.stages import Call, EncoderStage
+from voice_clone.stages.protocols import Call, EncoderStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request

@@ -23,7 +23,7 @@ from voice_clone.errors import SpeakerNotFound, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
-from voice_clone.stages import PromptStage
+from voice_clone.stages.protocols import PromptStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin
-from voice_clone.stages import KNOBS, StreamPlan, TalkerStage, check_reference
+from voice_clone.stages.protocols import KNOBS, StreamPlan, TalkerStage, check_reference
 from voice_clone.triton.stages.streams import with_secret
 from voice_clone.triton.tensors import pack, unpack
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.speech import NO_WORDS
-from voice_clone.stages import OpenText
+from voice_clone.stages.protocols import OpenText
 
 log = logging.getLogger(__name__)
 

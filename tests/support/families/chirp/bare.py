@@ -17,7 +17,7 @@ from tests.support.families.chirp.talker_stage import load_talker
 from voice_clone.audio import decode, resample
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
-from voice_clone.stages import StreamPlan
+from voice_clone.stages.protocols import StreamPlan
 
 
 class BareChirp:

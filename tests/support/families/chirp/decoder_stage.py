@@ -1,4 +1,4 @@
-"""Codec frames to audio: a `voice_clone.stages.DecoderStage`."""
+"""Codec frames to audio: a `voice_clone.stages.protocols.DecoderStage`."""
 
 from __future__ import annotations
 

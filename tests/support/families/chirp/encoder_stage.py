@@ -1,4 +1,4 @@
-"""A clip to its timbre: a `voice_clone.stages.EncoderStage`."""
+"""A clip to its timbre: a `voice_clone.stages.protocols.EncoderStage`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_confi
 from tests.support.families.chirp.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.settings import Settings
-from voice_clone.stages import Arrays, Call, Limit
+from voice_clone.stages.protocols import Arrays, Call, Limit
 
 MODES = {"clone": ("reference_text",)}
 

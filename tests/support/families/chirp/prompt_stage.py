@@ -1,4 +1,4 @@
-"""Text and voice to the talker's prompt: a `voice_clone.stages.PromptStage`. Needs no torch."""
+"""Text and voice to the talker's prompt: a `voice_clone.stages.protocols.PromptStage`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, check_
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
-from voice_clone.stages import Prepared
+from voice_clone.stages.protocols import Prepared
 
 Bytes = NDArray[np.uint8]
 

@@ -1,4 +1,4 @@
-"""The prompt to codec frames: a `voice_clone.stages.TalkerStage`."""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store import KnownVoices
-from voice_clone.stages import Arrays, StreamPlan
+from voice_clone.stages.protocols import Arrays, StreamPlan
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p")  # of the knobs; seed and max_frames are no defaults
 

@@ -34,7 +34,7 @@ from voice_clone.lru_cache import Kept, Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
-from voice_clone.stages import Arrays, Call, Limit, Prepared, StreamPlan
+from voice_clone.stages.protocols import Arrays, Call, Limit, Prepared, StreamPlan
 
 WIDTH, FRAME_SAMPLES, RATE = 8, 80, 8_000
 HELD = 30  # samples that the decoder keeps back

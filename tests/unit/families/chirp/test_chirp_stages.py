@@ -26,7 +26,7 @@ from voice_clone.codec.open_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
-from voice_clone.stages import StreamPlan
+from voice_clone.stages.protocols import StreamPlan
 from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
 from voice_clone.triton.stages.talker_sink import TalkerSink

@@ -24,13 +24,10 @@ from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.decoder_stage import codec_format
-from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
-from voice_clone.families.fish_speech.networks.native import use_native_code
-from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.talker import Talker
-from voice_clone.families.fish_speech.networks.transformers import SlowTransformer
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.talker import SlowTransformer, Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import PRECISIONS, Precision

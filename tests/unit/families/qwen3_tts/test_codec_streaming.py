@@ -163,12 +163,12 @@ def test_priming_skips_what_the_convolutions_have_forgotten() -> None:
     assert 8 <= decoder.receptive_field <= 16
     codes = random_codes(RELEASED_RATES, 1, 40, seed=1)
     forgetful = decoder.new_state(1)
-    object.__setattr__(decoder, "memory", 2)
+    object.__setattr__(decoder, "receptive_field", 2)
     decoder.prime(codes, forgetful)
     exact = decoder.new_state(1)
     decoder.decode_chunk(codes, exact)
     difference = decoder.decode_chunk(codes[..., :1], forgetful) - decoder.decode_chunk(codes[..., :1], exact)
-    assert difference.abs().max() > 1e-3, "a memory that is too short would pass unnoticed"
+    assert difference.abs().max() > 1e-3, "a receptive field that is too short would pass unnoticed"
 
 
 def test_state_does_not_grow_and_owns_its_memory(decoder: CodecDecoder) -> None:

@@ -19,8 +19,7 @@ from tests.support.families.small_codec import SMALL as TINY
 from voice_clone.codec.native_decoder import PIECE_FRAMES
 from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.layers.streaming import StreamState
 from voice_clone.layers.vocoder import ResidualUnit
 from voice_clone.native.codec.panels import finisher

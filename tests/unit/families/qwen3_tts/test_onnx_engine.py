@@ -16,7 +16,7 @@ import torch
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.small_codec import make_code2wav
-from tools.families.qwen3_tts.onnx_comparison import (
+from tools.families.qwen3_tts.onnx_export import (
     FRAMES,
     SECONDS,
     Loaded,
@@ -29,8 +29,8 @@ from tools.families.qwen3_tts.onnx_comparison import (
 from voice_clone.codec.chunk import CodecChunk
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
-from voice_clone.families.qwen3_tts.engines import onnx_graphs
-from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
+from voice_clone.families.qwen3_tts.networks import onnx_graphs
+from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime, Session
 from voice_clone.settings import Settings

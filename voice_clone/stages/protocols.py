@@ -74,7 +74,7 @@ def check_reference(frames: int, most: int) -> None:
 
 
 class Limit(NamedTuple):
-    """What an artifact may hold besides its names, types and dimensions, wherever it comes from.
+    """The values and the size that an artifact may have, wherever it comes from: an extraction, a bundle, a file.
 
     Attributes:
         below: its values lie in 0..below - 1; None: any that are finite.
@@ -94,7 +94,7 @@ class EncoderStage(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of weights and configuration: other weights, other fingerprint."""
+        """A digest of weights and configuration."""
 
     @property
     def modes(self) -> Mapping[str, Sequence[str] | str] | None:
@@ -115,7 +115,7 @@ class Prepared:
 
     Attributes:
         tensors: by names that the family's talker knows.
-        info: what the first and the last chunk tell of it.
+        info: shown to the client with the first and the last chunk.
     """
 
     tensors: Arrays
@@ -127,7 +127,7 @@ class OpenText(Protocol):
 
     @property
     def tokens(self) -> int:
-        """Those that are final."""
+        """How many tokens are final."""
 
     @property
     def before_audio(self) -> int:
@@ -199,7 +199,7 @@ class StreamPlan(Generic[R]):
         request: for the source.
         context: reference frames [n, width] that the decoder must hear before the stream; n may be 0.
         voice: what the decoder needs of the voice besides, if it needs any.
-        info: what the first and the last chunk tell of it.
+        info: shown to the client with the first and the last chunk.
         text: of the stream, if more of it may follow.
         chunk_frames: its own schedule in place of the setting's; a chunk of it never goes out before it is full.
     """
@@ -221,7 +221,7 @@ class TalkerStage(Protocol[R, P]):
 
     @property
     def frame_seconds(self) -> float:
-        """How long a frame is heard."""
+        """Seconds of audio of a frame."""
 
     @property
     def chunk_frames(self) -> tuple[int, ...]:
@@ -258,11 +258,11 @@ class DecoderStage(Protocol):
 
     @property
     def form(self) -> CodecFormat:
-        """Of its frames."""
+        """The frames that it takes, and the audio that it makes of them."""
 
     @property
     def chunk_frames(self) -> tuple[int, ...]:
-        """As of the talker: the lengths that are warmed up."""
+        """The lengths of chunks that are warmed up: the talker's `chunk_frames`."""
 
     def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
         """The reference of each registered voice, the latest first."""

@@ -28,8 +28,7 @@ from torch.nn import functional as F
 
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
-from voice_clone.families.qwen3_tts.networks.mel import HOP, N_FFT, PADDING, mel_filterbank
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import HOP, N_FFT, PADDING, SpeakerEncoder, mel_filterbank
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import ResidualEncoder
 from voice_clone.layers.streaming import ChunkPass
