@@ -19,7 +19,7 @@ from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, Speak
 from voice_clone.speakers import operations
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Extraction
-from voice_clone.speakers.operations import parse
+from voice_clone.speakers.parsing import parse
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
