@@ -38,7 +38,13 @@ WRITERS, READERS = 3, 5
 NAMES_A_WRITER = 4
 SEED = 23
 PATIENCE = 900.0
-IN_DOUBT = ("overloaded", "deadline_exceeded", "UNAVAILABLE", "CANCELLED", "is not healthy")  # the last: its process died
+IN_DOUBT = (
+    "overloaded",
+    "deadline_exceeded",
+    "UNAVAILABLE",
+    "CANCELLED",
+    "is not healthy",
+)  # the last: its process died
 END_SESSIONS: LiteralString = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'voices'"
 
 
