@@ -39,7 +39,7 @@ def compiler(sources: Path) -> Decorator:
     """A decorator that makes a function native code: `numba.njit` with this package's options and cache.
 
     The function releases the GIL. It divides as numpy does, without raising. It is compiled without fast arithmetic;
-    see primitives/arithmetic.py.
+    see arithmetic.py.
 
     Args:
         sources: the folder of all files whose functions are compiled into each other.

@@ -25,14 +25,14 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.native import use_native_code
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.native.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix import panel_products
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
 from voice_clone.native.matrix.parallel_products import linear as linear_function
 from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, head_precision, pack, unpack
-from voice_clone.native.primitives.exponential import HIGHEST, LOWEST, exponential
-from voice_clone.native.primitives.vectors import WIDTH
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
+from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import Settings
 
 FRAMES = 24

@@ -7,9 +7,9 @@ import math
 
 from numba import float32
 
+from voice_clone.native.arithmetic import attend
 from voice_clone.native.codec.layer_table import CHANNELS, HEADS, KV_HEADS, SIZE, STATE, WINDOW
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.attention import attend
 
 
 @compiled

@@ -15,8 +15,8 @@ from voice_clone.native.codec.attention import rotary_tables
 from voice_clone.native.codec.chain_kernel import BLOCK_GROUPS, BLOCK_TILES, run_chain
 from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS
 from voice_clone.native.matrix.weights import Array
-from voice_clone.native.primitives.vectors import WIDTH
 from voice_clone.native.thread_pool import thread_pool
+from voice_clone.native.vectors import WIDTH
 
 _ROPE_DTYPES = (torch.float32, torch.bfloat16)
 

@@ -14,6 +14,7 @@ import math
 
 from numba import float32
 
+from voice_clone.native.arithmetic import dot, fma, rms_norm, silu, total
 from voice_clone.native.codec.attention import window_attention
 from voice_clone.native.codec.layer_table import (
     ATTENTION,
@@ -37,9 +38,6 @@ from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS
 from voice_clone.native.codec.product import product
 from voice_clone.native.codec.winograd import transform_inputs, winograd
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.arithmetic import dot, fma, total
-from voice_clone.native.primitives.exponential import silu
-from voice_clone.native.primitives.norm import rms_norm
 from voice_clone.native.work_sharing import claim, finish, share, wait
 
 BLOCK_TILES = 32  # tiles of a product that pass by while a part of its matrix stays in a core's cache

@@ -24,8 +24,8 @@ from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from voice_clone.native.primitives import vectors
-from voice_clone.native.primitives.vectors import FLOATS, WIDTH, constant, index
+from voice_clone.native import vectors
+from voice_clone.native.vectors import FLOATS, WIDTH, constant, index
 
 PANEL_VECTORS = 3  # vectors of outputs in a panel
 PANEL_OUTPUTS = PANEL_VECTORS * WIDTH

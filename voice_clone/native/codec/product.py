@@ -24,7 +24,7 @@ from voice_clone.native.codec.layer_table import (
 )
 from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS, finisher, tile_product
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.vectors import WIDTH
+from voice_clone.native.vectors import WIDTH
 
 BLOCK_INPUTS = 512  # inputs whose part of a panel stays in a core's cache while rows pass by
 

@@ -15,8 +15,8 @@ from numba import float32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from voice_clone.native.primitives import vectors
-from voice_clone.native.primitives.vectors import FLOAT, index
+from voice_clone.native import vectors
+from voice_clone.native.vectors import FLOAT, index
 
 NARROW = 8  # numbers in a vector: whole lines at once come from memory more slowly
 

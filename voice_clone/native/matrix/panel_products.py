@@ -13,10 +13,10 @@ from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from voice_clone.native import vectors
 from voice_clone.native.aligned import LINE
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.primitives import vectors
-from voice_clone.native.primitives.vectors import FLOATS, INT8, INT16, INT32, INTS, WIDTH, index
+from voice_clone.native.vectors import FLOATS, INT8, INT16, INT32, INTS, WIDTH, index
 
 PANEL = WIDTH  # outputs of a panel
 AHEAD = 4096  # bytes, how far ahead weights are prefetched

@@ -16,10 +16,10 @@ Shapes: N rows, I inputs (padded), O outputs. Arguments that the functions share
 
 from numba import int64
 
+from voice_clone.native.arithmetic import silu
 from voice_clone.native.compilation import compiled
 from voice_clone.native.matrix.panel_products import PANEL
 from voice_clone.native.matrix.products import multiply, padded_inputs, prepare
-from voice_clone.native.primitives.exponential import silu
 from voice_clone.native.work_sharing import claim_from_either_end, finish, share, wait
 
 CHUNKS_PER_THREAD = 16  # of a phase; small chunks let threads end at the same time

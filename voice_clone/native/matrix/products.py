@@ -27,10 +27,10 @@ import numpy as np
 from numba import float32, int8, int16, int32, types, uint16, uint32
 from numba.extending import overload, register_jitable
 
+from voice_clone.native.arithmetic import float_bits, float_from_bits
 from voice_clone.native.matrix.dot_products import dot_tile
 from voice_clone.native.matrix.panel_products import INT4_GROUP, PANEL, panel_tile
-from voice_clone.native.primitives.arithmetic import float_bits, float_from_bits
-from voice_clone.native.primitives.vectors import WIDTH
+from voice_clone.native.vectors import WIDTH
 
 BLOCK_BYTES = 128 << 10  # of weights that stay in a core's cache while rows pass by
 FEW_ROWS = 8  # a product of at most so many rows waits for its weights

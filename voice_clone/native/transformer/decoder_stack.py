@@ -12,6 +12,7 @@ import math
 
 from numba import float32
 
+from voice_clone.native.arithmetic import attend, dot, rms_norm
 from voice_clone.native.compilation import compiled
 from voice_clone.native.matrix.parallel_products import (
     CHUNKS_PER_THREAD,
@@ -19,9 +20,6 @@ from voice_clone.native.matrix.parallel_products import (
     product_phase,
     residual_phase,
 )
-from voice_clone.native.primitives.arithmetic import dot
-from voice_clone.native.primitives.attention import attend
-from voice_clone.native.primitives.norm import rms_norm
 from voice_clone.native.work_sharing import claim, finish, wait
 
 LAYER_PHASES = 5  # of `decoder_layers`, for each layer

@@ -6,8 +6,8 @@
 from numba import int32, types
 from numba.extending import overload
 
+from voice_clone.native.arithmetic import float_from_bits
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.arithmetic import float_from_bits
 
 
 def _as_float(number):

@@ -10,9 +10,9 @@ Shapes: N streams, K codebooks, V codes in each, C hidden size, H size of the em
 # mypy: ignore-errors
 # This is numba's language: types are those of the arguments.
 
+from voice_clone.native.arithmetic import rms_norm
 from voice_clone.native.compilation import compiled
 from voice_clone.native.matrix.parallel_products import CHUNKS_PER_THREAD, product_phase, residual_phase
-from voice_clone.native.primitives.norm import rms_norm
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_layers
 from voice_clone.native.transformer.draw import draw, draw_unheated, is_finite
 from voice_clone.native.transformer.embedding import embed
