@@ -11,7 +11,7 @@ from torch import Tensor
 
 from voice_clone.autoregressive.sampling import CodeSampling, Filters, Sampler, UnheatedSampler, finite_rows, penalise
 from voice_clone.autoregressive.steps.rows import RowTable
-from voice_clone.native.transformer.first_code import first_codes, repetition_aware_codes
+from voice_clone.native.transformer.draw import first_codes, repetition_aware_codes
 
 PENALTY, FIRST, OTHERS, COLUMNS = 0, slice(1, 5), slice(5, 9), 9  # the sampling columns of codes
 NEUTRAL = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
