@@ -20,7 +20,7 @@ from torch import Tensor
 
 from voice_clone.native.aligned import empty
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix.panel_products import INT4_GROUP, INT8_GROUP, PANEL
+from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.native.vectors import WIDTH
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]

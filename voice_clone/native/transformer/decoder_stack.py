@@ -2,8 +2,8 @@
 
 Nothing here allocates, raises, or takes the GIL.
 
-Shapes: N rows, O outputs, I inputs, C hidden size, H query heads, G key-value heads, D head dimension, L layers. A table
-of embeddings is float32, or the bits of bf16 as uint16; see `weights.embedding_array`.
+Shapes: N rows, O outputs, I inputs, C hidden size, H query heads, G key-value heads, D head dimension, L layers.
+A table of embeddings is float32, or the bits of bf16 as uint16; see `weights.embedding_array`.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ from numba.extending import overload
 
 from voice_clone.native.arithmetic import attend, dot, float_from_bits, rms_norm
 from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.parallel_products import (
+from voice_clone.native.matrix.products import (
     CHUNKS_PER_THREAD,
     gated_phase,
     product_phase,

@@ -12,7 +12,7 @@ Shapes: N streams, K codebooks, V codes in each, C hidden size, H size of the em
 
 from voice_clone.native.arithmetic import rms_norm
 from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.parallel_products import CHUNKS_PER_THREAD, product_phase, residual_phase
+from voice_clone.native.matrix.products import CHUNKS_PER_THREAD, product_phase, residual_phase
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_layers, embed
 from voice_clone.native.transformer.draw import draw, draw_filter_first, is_finite
 from voice_clone.native.work_sharing import claim, finish, wait

@@ -15,7 +15,7 @@ from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.native.transformer.decoder_stack import embed_frames
+from voice_clone.native.transformer import decoder_stack
 
 
 def use_native_code(
@@ -54,7 +54,7 @@ def use_native_code(
     def embed_frames(codes: Tensor) -> Tensor:
         repeated = torch.cat([codes[:, :1], codes], dim=1).contiguous()  # the token, then each codebook's code
         found = np.empty((len(codes), table.shape[1]), np.float32)
-        embed_frames(table, codebooks, config.semantic_codes, repeated.numpy(), found)
+        decoder_stack.embed_frames(table, codebooks, config.semantic_codes, repeated.numpy(), found)
         return torch.from_numpy(found) / math.sqrt(config.codebooks + 1)
 
     talker.embed_frames = embed_frames

@@ -15,7 +15,7 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker, TextProjectio
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.native.transformer.decoder_stack import embed_frames
+from voice_clone.native.transformer import decoder_stack
 
 
 def use_native_code(
@@ -45,7 +45,9 @@ def use_native_code(
 
     def embed_frames(codes: Tensor) -> Tensor:
         rows = np.empty((codes.shape[0], first.shape[1]), np.float32)
-        embed_frames(embedding_array(first), embedding_array(others), size, codes.contiguous().numpy(), rows)
+        decoder_stack.embed_frames(
+            embedding_array(first), embedding_array(others), size, codes.contiguous().numpy(), rows
+        )
         return torch.from_numpy(rows)
 
     talker.embed_frames = embed_frames
