@@ -9,6 +9,6 @@ Each line imports only from those above it:
     codec/        a chain of layers over rows: a codec's decoder (not from `transformer`)
 
 All of them use these modules: `instructions` (which of the processor's instructions they use), `compilation` (how numba
-compiles and where it caches), `thread_pool` (the threads that run a function together), `work_sharing` (how these
-threads divide the work) and `aligned` (arrays). `packed_file` keeps packed weights.
+compiles and where it caches), `thread_pool` (the threads that run a function together) and `work_sharing` (how these
+threads divide the work). `packed_file` keeps packed weights.
 """

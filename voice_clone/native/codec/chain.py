@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.native.aligned import empty, zeros
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.attention import rotary_tables
 from voice_clone.native.codec.chain_kernel import BLOCK_GROUPS, BLOCK_TILES, run_chain
 from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS
-from voice_clone.native.matrix.weights import Array
+from voice_clone.native.matrix.weights import Array, empty, zeros
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.native.vectors import WIDTH
 

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voice_clone.native.aligned import empty
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.chain import Chain, padded
 from voice_clone.native.codec.panels import PANEL_OUTPUTS
-from voice_clone.native.matrix.weights import Array
+from voice_clone.native.matrix.weights import Array, empty
 
 
 @dataclass

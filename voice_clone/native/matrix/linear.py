@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.native.aligned import empty, zeros
 from voice_clone.native.matrix.products import linear
-from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
+from voice_clone.native.matrix.weights import Array, Packed, Precision, empty, pack, zeros
 from voice_clone.native.thread_pool import thread_pool
 
 

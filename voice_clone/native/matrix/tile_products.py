@@ -19,9 +19,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from voice_clone.native import vectors
-from voice_clone.native.aligned import LINE
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.vectors import FLOAT, FLOATS, INT8, INT16, INT32, INTS, WIDTH, index
+from voice_clone.native.vectors import FLOAT, FLOATS, INT8, INT16, INT32, INTS, LINE, WIDTH, index
 
 NARROW = 8  # numbers in a vector: whole lines at once come from memory more slowly
 
