@@ -10,9 +10,8 @@ from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.snake import Snake, SnakeBeta
 from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit
 from voice_clone.layers.window_transformer import WindowLayer, WindowTransformer
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import Activation, ChainBuilder, Residual
-from voice_clone.native.codec.chain_builder import Snake as SnakeActivation
+from voice_clone.native.codec.chain import Activation, Chain, ChainBuilder, Residual
+from voice_clone.native.codec.chain import Snake as SnakeActivation
 
 
 def add_transformer(chain: ChainBuilder, transformer: WindowTransformer) -> None:

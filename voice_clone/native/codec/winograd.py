@@ -30,8 +30,7 @@ from torch import Tensor
 
 from voice_clone.native import vectors
 from voice_clone.native.codec.layer_table import COLUMNS, DILATION, GROUPS, RATE, SIZE, WEIGHTS
-from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS
-from voice_clone.native.codec.product import add_tile, finish_row
+from voice_clone.native.codec.product import PANEL_OUTPUTS, TILE_ROWS, add_tile, finish_row
 from voice_clone.native.compilation import compiled
 from voice_clone.native.vectors import FLOATS, WIDTH, constant, index
 

@@ -9,8 +9,7 @@ from torch import Tensor
 from voice_clone.codec.native_chains import add_transformer, take, waveform_chain
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.codec.chain import Chain, ChainBuilder
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 

@@ -12,8 +12,7 @@ from voice_clone.codec.native_chains import add_convolution, add_linear, add_tra
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.rvq import DecoderCodebook, ResidualDecoder
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.codec.chain import Chain, ChainBuilder
 from voice_clone.native.matrix.weights import Array
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 
