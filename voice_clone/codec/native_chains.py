@@ -5,10 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.layers.convnext import ConvNeXtBlock
-from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
-from voice_clone.layers.snake import Snake, SnakeBeta
-from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit
+from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
+from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit, Snake, SnakeBeta
 from voice_clone.layers.window_transformer import WindowLayer, WindowTransformer
 from voice_clone.native.codec.chain import Activation, Chain, ChainBuilder, Residual
 from voice_clone.native.codec.chain import Snake as SnakeActivation

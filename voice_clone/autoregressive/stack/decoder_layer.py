@@ -19,7 +19,7 @@ from voice_clone.autoregressive.stack.rotary import rotate
 from voice_clone.autoregressive.stack.turns import turn_in_place
 from voice_clone.layers.attention import GatedMLP, RMSNorm, normalise
 from voice_clone.layers.fused import fused_linear
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 
 Turn = tuple[Tensor, ...]
 """Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `turn_in_place`."""
@@ -41,7 +41,7 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = RMSNorm(self.head_dim, eps)
             self.k_norm = RMSNorm(self.head_dim, eps)
-        self._columns: KeptOnGpu[Tensor] = KeptOnGpu()  # of the output projection, for another order of heads
+        self._columns: CachedOnGpu[Tensor] = CachedOnGpu()  # of the output projection, for another order of heads
 
     def forward(
         self, x: Tensor, turn: Turn, mask: Tensor | None, cache: KVCache, layer: int, span: Span

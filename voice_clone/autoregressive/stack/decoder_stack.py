@@ -18,7 +18,7 @@ from voice_clone.autoregressive.stack.line_cache import LineCache
 from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
 from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
 from voice_clone.layers.attention import RMSNorm, additive_mask
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 
 
 class Stack(Protocol):
@@ -144,7 +144,7 @@ class DecoderStack(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
         self._starts: dict[tuple[int, int], Starts] = {}  # by streams, and positions of the cache
-        self._norms: KeptOnGpu[Tensor] = KeptOnGpu()  # of queries and keys of all layers
+        self._norms: CachedOnGpu[Tensor] = CachedOnGpu()  # of queries and keys of all layers
 
     @property
     def like(self) -> Tensor:

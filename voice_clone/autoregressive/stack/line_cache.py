@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.turns import turn_tables
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 
 
 class LineCache(KVCache):
@@ -31,7 +31,7 @@ class LineCache(KVCache):
         self._parts = (torch.zeros(config.num_hidden_layers, numbers, dtype=like.dtype, device=like.device),)
         self._pages = (None,)
         self.turns = turn_tables(config, max_length, like.device)
-        self.folded: KeptOnGpu[Tensor] = KeptOnGpu()
+        self.folded: CachedOnGpu[Tensor] = CachedOnGpu()
 
     def project(self, x: Tensor, linear: nn.Linear, layer: int, start: int) -> Tensor:
         """x [B, T, C], the positions from `start` on -> their lines [T, B, H + 2 G, D], as they are in the cache."""

@@ -24,8 +24,7 @@ from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.layers.graphs import to_device
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
 
 
@@ -51,7 +50,7 @@ class Talker(nn.Module):
         self.fast = FastTransformer(config)
         self.native_stack: Stack | None = None
         self.embed_frames: Callable[[Tensor], Tensor] = self._embed_frames
-        self._starts: KeptOnGpu[Tensor] = KeptOnGpu()  # of the codebooks' tables, each a row
+        self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the codebooks' tables, each a row
         self._code_rows: Tensor | None = None  # made when it is first needed: the weights are loaded then
         self.head = CodeHead(
             end_code=config.semantic_codes,

@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.layers.convnext import Upsample
-from voice_clone.layers.convolution import CausalConv1d
+from voice_clone.layers.convolution import CausalConv1d, Upsample
 from voice_clone.layers.rvq import SplitResidualDecoder
-from voice_clone.layers.snake import SnakeBeta
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.layers.vocoder import vocoder
+from voice_clone.layers.vocoder import SnakeBeta, vocoder
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
 
 
