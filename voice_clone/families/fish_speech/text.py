@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
+from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig
-from voice_clone.tokenizer_file import read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 

@@ -20,10 +20,9 @@ import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from voice_clone.appended_text.tokens import AppendedTokens, Tail
-from voice_clone.checkpoint_config import read_json
+from voice_clone.checkpoint_folder import keep_no_words, read_json, read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
-from voice_clone.tokenizer_file import keep_no_words, read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
