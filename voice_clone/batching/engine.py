@@ -23,7 +23,7 @@ from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.steps import Steps
 from voice_clone.batching.stream import MAX_UNSENT, Chunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.lost_gpu import end_if_fatal, log_failure
+from voice_clone.gpu import end_if_fatal, log_failure
 
 R = TypeVar("R")
 

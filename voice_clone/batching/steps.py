@@ -9,7 +9,7 @@ from typing import Any
 from voice_clone.batching.source import Frame, FrameSource, WaitForFrames
 from voice_clone.batching.stream import Stream
 from voice_clone.errors import Internal
-from voice_clone.lost_gpu import log_failure
+from voice_clone.gpu import log_failure
 
 log = logging.getLogger(__name__)
 

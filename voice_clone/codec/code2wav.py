@@ -15,7 +15,7 @@ from voice_clone.codec.chunk import Chunk, Decoded, Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import DecoderStreams
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.lost_gpu import log_failure
+from voice_clone.gpu import log_failure
 from voice_clone.lru_cache import Kept
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.decoder_streams import DecoderStreams, StatefulStreams
 from voice_clone.codec.graphed_streams import Graphs
-from voice_clone.gpu_memory import memory_bounded_by
+from voice_clone.gpu import memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 

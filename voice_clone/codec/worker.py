@@ -39,7 +39,7 @@ from voice_clone.errors import (
     Overloaded,
     VoiceCloneError,
 )
-from voice_clone.lost_gpu import log_failure
+from voice_clone.gpu import log_failure
 
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
 GONE = "the client gave the stream up"

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.lost_gpu import end_if_fatal
+from voice_clone.gpu import end_if_fatal
 from voice_clone.memory import trim
 from voice_clone.settings import Settings
 from voice_clone.triton.calls import release_answers

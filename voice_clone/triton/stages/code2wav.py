@@ -27,7 +27,7 @@ from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.loading import load_code2wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
-from voice_clone.gpu_memory import memory_bounded_by
+from voice_clone.gpu import memory_bounded_by
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.opening import open_known_voices

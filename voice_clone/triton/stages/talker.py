@@ -29,7 +29,7 @@ from typing import Any
 from voice_clone import compute
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
-from voice_clone.gpu_memory import memory_bounded_by
+from voice_clone.gpu import memory_bounded_by
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.opening import open_known_voices
 from voice_clone.stages import TalkerStage, chunk_schedule, max_chunk_frames
