@@ -43,7 +43,7 @@ def memory_bounded_by(setting: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one of its causes, says that memory ran out: of torch's allocator, or of CUDA's libraries."""
+    """Whether an error, or one of its causes, says that memory ran out, for torch's allocator or CUDA's libraries."""
     torch = sys.modules.get("torch")  # a process that has not imported it uses no GPU
     while error is not None and torch is not None:
         if isinstance(error, torch.OutOfMemoryError):

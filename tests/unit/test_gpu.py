@@ -87,13 +87,13 @@ def refuse_capture(*args: Any) -> None:
 
 
 def test_the_talker_names_its_setting() -> None:
-    stage = SimpleNamespace(source=SimpleNamespace(warm_up=fail), example=None)
+    stage = SimpleNamespace(source=SimpleNamespace(warm_up=refuse_capture), example=None)
     with backend_double("stages.talker") as (module,), pytest.raises(Unsupported, match="smaller max_streams,"):
         module._warm_up(stage, Settings({}, environ={"VOICE_CLONE_DEVICE": "cpu"}))
 
 
 def test_code2wav_names_its_setting() -> None:
-    code2wav, stage = SimpleNamespace(warm_up=fail), SimpleNamespace(chunk_frames=(1, 2))
+    code2wav, stage = SimpleNamespace(warm_up=refuse_capture), SimpleNamespace(chunk_frames=(1, 2))
     with backend_double("stages.code2wav") as (module,), pytest.raises(Unsupported, match="smaller max_decode_batch,"):
         module._warm_up(code2wav, stage, Settings({}, environ={"VOICE_CLONE_DEVICE": "cpu"}))
 

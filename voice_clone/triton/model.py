@@ -11,6 +11,7 @@ A model subclasses `Model`, loads in `load`, and implements `handle`. `Model` gu
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import logging
@@ -26,7 +27,6 @@ import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal
-from voice_clone.memory import trim
 from voice_clone.settings import Settings
 from voice_clone.triton.calls import release_answers
 from voice_clone.triton.lost_models import LostModels
@@ -176,6 +176,19 @@ def _id_of(request: Any) -> str:
         return request.request_id() or uuid.uuid4().hex
     except UnicodeDecodeError:
         return uuid.uuid4().hex
+
+
+def trim() -> None:
+    """Give freed memory back to the system; a C library other than glibc does so by itself, or not.
+
+    glibc keeps freed memory for later allocations. Loading weights and encoding a clip free much that serving does not
+    need again soon.
+    """
+    try:
+        malloc_trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return
+    malloc_trim(0)
 
 
 # Triton appends the file and line in which a failed load was raised to the message, which clients of the repository API

@@ -13,9 +13,8 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.options import OPTIONS
 from voice_clone.families.qwen3_tts.prompt import mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.languages import find_language, list_languages
 from voice_clone.settings import Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
+from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
 from voice_clone.stages import Prepared, check_reference, max_chunk_frames
 
 EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder

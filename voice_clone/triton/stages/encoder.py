@@ -22,11 +22,10 @@ import numpy as np
 
 from voice_clone import compute
 from voice_clone.audio import check_waveform, resample
-from voice_clone.memory import trim
 from voice_clone.settings import Settings
 from voice_clone.stages import Call, EncoderStage
 from voice_clone.triton.calls import call
-from voice_clone.triton.model import Model
+from voice_clone.triton.model import Model, trim
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.tensors import Value
