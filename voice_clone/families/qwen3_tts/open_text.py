@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from voice_clone.appended_text.tokens import Appended
+from voice_clone.appended_text import Appended
 from voice_clone.autoregressive.talker import MoreText
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.text import Tokenizer

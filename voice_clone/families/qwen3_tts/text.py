@@ -19,7 +19,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
-from voice_clone.appended_text.tokens import AppendedTokens, Tail
+from voice_clone.appended_text import AppendedTokens, Tail
 from voice_clone.checkpoint_folder import keep_no_words, read_json, read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
