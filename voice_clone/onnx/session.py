@@ -1,21 +1,24 @@
-"""The description of an ONNX graph, and the name of its file."""
+"""An ONNX graph: its description, its file, and its run on torch tensors.
+
+It runs on the execution provider of the settings and on no other.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from torch import Tensor, nn
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
 import voice_clone
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.settings import Settings
-
 
 FINGERPRINT, VERSION = "voice_clone.fingerprint", "voice_clone.version"  # keys of a graph's metadata
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tools.families.qwen3_tts.onnx_comparison import Loaded, compare
 from voice_clone.families.qwen3_tts.engines import onnx_graphs
 from voice_clone.onnx.export import export
-from voice_clone.onnx.graph import Graph
+from voice_clone.onnx.session import Graph
 
 __all__ = ["compare", "export_all", "graphs", "load"]
 

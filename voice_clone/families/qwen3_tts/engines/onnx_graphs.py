@@ -33,7 +33,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import ResidualEncoder
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.onnx.graph import Axes, Graph
+from voice_clone.onnx.session import Axes, Graph
 
 SPEAKER_ENCODER, CODEC_ENCODER = "speaker_encoder", "codec_encoder"
 CODE2WAV_STEP, CODE2WAV = "code2wav_step", "code2wav"
