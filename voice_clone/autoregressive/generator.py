@@ -32,7 +32,7 @@ from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRe
 from voice_clone.batching.source import Example
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.lru_cache import Kept, Origin
+from voice_clone.lru_cache import CacheUsage, Origin
 
 P = TypeVar("P")
 
@@ -137,7 +137,7 @@ class Generator(Generic[P]):
         self._model.cache.clear()
         return len(learned)
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
         return self.prefixes.forget(voices)
 

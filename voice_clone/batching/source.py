@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from voice_clone.batching.payload import PayloadForm
-from voice_clone.lru_cache import Kept, Origin
+from voice_clone.lru_cache import CacheUsage, Origin
 
 R = TypeVar("R", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -112,5 +112,5 @@ class TalkerSource(FrameSource[R], Protocol[R, P]):
         Returns: for how many.
         """
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop what is kept of these voices; returns what is left. Streams go on. Any thread may call it."""

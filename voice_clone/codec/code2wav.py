@@ -16,7 +16,7 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import DecoderStreams
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import log_failure
-from voice_clone.lru_cache import Kept
+from voice_clone.lru_cache import CacheUsage
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Code2Wav:
         """Memory of the cached states after references."""
         return self._decoding.primed_bytes
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop what is cached of these voices; returns what is left. Open streams go on. Any thread may call it."""
         return self._decoding.forget(voices)
 

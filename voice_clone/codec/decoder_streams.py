@@ -23,7 +23,7 @@ from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateSt
 from voice_clone.codec.primed_states import PrimedStates
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.streaming import StreamState
-from voice_clone.lru_cache import Kept
+from voice_clone.lru_cache import CacheUsage
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class DecoderStreams(Protocol):
     def close(self, stream: int) -> None:
         """Forget a stream."""
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop what is cached of these voices; returns what is left. Open streams go on. Any thread may call it."""
 
     def sweep(self) -> None:
@@ -131,7 +131,7 @@ class StatefulStreams:
         """As of `DecoderStreams`."""
         return self._states.unequal
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """As of `DecoderStreams`."""
         return self._primed.cached.forget(voices)
 

@@ -32,7 +32,7 @@ from voice_clone.batching.payload import PayloadForm
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.errors import InvalidArgument
-from voice_clone.lru_cache import Kept, Origin
+from voice_clone.lru_cache import CacheUsage, Origin
 from voice_clone.settings import Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
@@ -308,8 +308,8 @@ class HoldBackStreams:
     def close(self, stream: int) -> None:
         del self._open[stream]
 
-    def forget(self, voices: Collection[str]) -> Kept:
-        return Kept(0, 0, frozenset())
+    def forget(self, voices: Collection[str]) -> CacheUsage:
+        return CacheUsage(0, 0, frozenset())
 
     def sweep(self) -> None: ...
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.lru_cache import Kept
+from voice_clone.lru_cache import CacheUsage
 
 if TYPE_CHECKING:
     from voice_clone.triton.request import Request
@@ -35,7 +35,7 @@ class KeptVoices:
         living: the origins of all voices that there are (`SpeakerRecord.origin`).
     """
 
-    def __init__(self, forget: Callable[[Collection[str]], Kept], living: Callable[[], Collection[str]]) -> None:
+    def __init__(self, forget: Callable[[Collection[str]], CacheUsage], living: Callable[[], Collection[str]]) -> None:
         self._forget = forget
         self._living = living
         self._timer = threading.Timer(LOOK_AGAIN, self._look_again)
