@@ -132,10 +132,10 @@ class ResolvedVoice:
 def read_reply(
     speech: SpeechRequest, result: Mapping[str, Any], artifacts: bytes
 ) -> tuple[ResolvedVoice, dict[str, Any]]:
-    """The voice in an answer of speaker_cache, and what `info` tells of where it came from.
+    """The voice in an answer of speaker_cache, and what `info` says of its origin.
 
     Raises:
-        InvalidArgument: in-context cloning is insisted on, but the voice has no transcript.
+        InvalidArgument: the request excludes x-vector cloning, but the voice has no transcript.
     """
     transcript = speech.reference_text if speech.reference_audio is not None else result.get("reference_text")
     if speech.x_vector_only is False and transcript is None:
@@ -153,10 +153,10 @@ def read_reply(
 
 
 def check_options(options: Mapping[str, Any], known: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Check what only a family knows: names and types.
+    """Check the names and types of a family's own options.
 
     Args:
-        known: the type of each option. A bool is no number; an int is a float, too.
+        known: the type of each option. A bool is not a number; an int is also a float.
 
     Raises:
         InvalidArgument: an option is unknown, or of another type; the message lists what is known.

@@ -1,7 +1,7 @@
 """Products of rows of activations with a matrix in any of its forms; see weights.py.
 
 A product with few rows takes as long as reading the weights. So the weights are read once for all rows, in the form in
-which they are stored. The type of the array tells the form:
+which they are stored. The type of the array is that of the form:
 
 | array | one weight | activations |
 |---|---|---|
@@ -10,8 +10,8 @@ which they are stored. The type of the array tells the form:
 | int8 [O, I] | the number times the scale of its group of 128 | int16 |
 | uint8 [O, I / 2] | half a byte minus 8, times the scale of its group of 32 | int8 |
 
-With bf16 weights the type of the rounded rows tells the form of the activations: prompts, which compute more than they
-read, are rounded to bf16 where the processor has dot products of bf16. With int8 weights activations are rounded to 16
+With bf16 weights the type of the rounded rows is that of the activations: prompts, which compute more than they read,
+are rounded to bf16 where the processor has dot products of bf16. With int8 weights activations are rounded to 16
 bits, with one scale for each row. With int4 weights they are rounded to 8 bits, with one scale for each group of a row;
 this error is small beside that of rounding the weights. The sum of a group is exact. I is padded with zeros to what a
 product takes at once and O, but with fp32, to whole panels; see weights.py. The result of a row is the same, bit for

@@ -63,7 +63,7 @@ def zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 @dataclass(frozen=True)
 class Packed:
-    """A matrix [..., O, I] in one of the forms. The type of `values` tells the form; see products.py.
+    """A matrix [..., O, I] in one of the forms. The type of `values` says which; see products.py.
 
     I is the number of inputs, padded with zeros to what a product takes at once. But with fp32, O is the number of
     outputs padded to whole panels.
