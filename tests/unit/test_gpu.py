@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,7 @@ from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.gpu import is_fatal, memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner, Step
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, TalkerSettings
 
 
 def full() -> Exception:
@@ -89,13 +90,13 @@ def refuse_capture(*args: Any) -> None:
 def test_the_talker_names_its_setting() -> None:
     stage = SimpleNamespace(source=SimpleNamespace(warm_up=refuse_capture), example=None)
     with backend_double("stages.talker") as (module,), pytest.raises(Unsupported, match="smaller max_streams,"):
-        module._warm_up(stage, Settings({}, environ={"VOICE_CLONE_DEVICE": "cpu"}))
+        module._warm_up(stage, TalkerSettings(checkpoint_dir=Path(), device="cpu"))
 
 
 def test_code2wav_names_its_setting() -> None:
     code2wav, stage = SimpleNamespace(warm_up=refuse_capture), SimpleNamespace(chunk_frames=(1, 2))
     with backend_double("stages.code2wav") as (module,), pytest.raises(Unsupported, match="smaller max_decode_batch,"):
-        module._warm_up(code2wav, stage, Settings({}, environ={"VOICE_CLONE_DEVICE": "cpu"}))
+        module._warm_up(code2wav, stage, DecoderSettings(checkpoint_dir=Path(), device="cpu"))
 
 
 LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")

@@ -1,4 +1,4 @@
-"""A generator as the settings of its model ask for it: alike for all families."""
+"""A generator by the settings of its model, in the same way for all families."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import Talker
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.settings import Settings
-
-# A cycle of a few frames, repeated exactly for so long after the text was read. Pauses, held vowels and laughter are
-# shorter, and live sounds vary from frame to frame. The shortest budgets, about 15 s, are far longer.
-RUNAWAY_SECONDS = 6.0
+from voice_clone.settings import TalkerSettings
 
 CPU_STREAMS, MOST_STREAMS = 8, 64
 # Of the memory that is free when the talker's weights are there. The rest is for graphs and prompts, and for the other
@@ -27,27 +23,27 @@ PREFIX_SHARE = 0.05  # likewise, for the prefixes of voices
 log = logging.getLogger(__name__)
 
 
-def load_generator(settings: Settings, talker: Talker[Any], frame_rate: float, prefix_bytes: int) -> Generator[Any]:
+def load_generator(
+    settings: TalkerSettings, talker: Talker[Any], frame_rate: float, prefix_bytes: int
+) -> Generator[Any]:
     """The generator of a talker, with the memory of all its streams.
 
     Args:
-        settings: max_streams, max_length, deterministic, runaway_seconds, prefix_bytes, prefill_chunk.
         frame_rate: frames a second.
         prefix_bytes: the default of the setting on a CPU; 0: the talker keeps no prefixes, and the setting means
             nothing.
     """
     talker.stack.prepare(compute.wants_graphs(settings))
-    max_length = settings.integer("max_length", 4096)
     free = None if talker.stack.like.device.type == "cpu" else torch.cuda.mem_get_info()[0]
     kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)
     return Generator(
         talker,
-        slots=_streams(settings, talker, max_length, free),
-        max_length=max_length,
-        deterministic=settings.choice("deterministic", ("false", "true")) == "true",
-        runaway_frames=max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * frame_rate)),
+        slots=_streams(settings, talker, free),
+        max_length=settings.max_length,
+        deterministic=settings.deterministic,
+        runaway_frames=max(1, round(settings.runaway_seconds * frame_rate)),
         runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
-        prefix_bytes=settings.integer("prefix_bytes", kept) if prefix_bytes else 0,
+        prefix_bytes=(settings.prefix_bytes or kept) if prefix_bytes else 0,
         prefill_chunk=compute.prefill_chunk(settings),
     )
 
@@ -79,11 +75,11 @@ def stream_bytes(talker: Talker[Any], max_length: int) -> int:
     return position * (max_length + 1) + head
 
 
-def _streams(settings: Settings, talker: Talker[Any], max_length: int, free: int | None) -> int:
+def _streams(settings: TalkerSettings, talker: Talker[Any], free: int | None) -> int:
     """`free` are the bytes of a GPU that are free; None: a CPU computes."""
-    if settings.text("max_streams") or free is None:
-        return settings.integer("max_streams", CPU_STREAMS)
-    stream = stream_bytes(talker, max_length)
+    if settings.max_streams or free is None:
+        return settings.max_streams or CPU_STREAMS
+    stream = stream_bytes(talker, settings.max_length)
     streams = streams_that_fit(free, stream)
     log.info("max_streams is %d: a stream takes %.2f GB, %.1f GB are free", streams, stream / 1e9, free / 1e9)
     return streams

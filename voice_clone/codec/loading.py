@@ -1,4 +1,4 @@
-"""The streams of a decoder as the settings of its model ask for them: alike for all families."""
+"""The streams of a decoder by the settings of its model, in the same way for all families."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from voice_clone.codec.decoder_streams import DecoderStreams, StatefulStreams
 from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.gpu import memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings
 
 log = logging.getLogger("voice_clone.code2wav")
 
 
 def load_streams(
-    settings: Settings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
+    settings: DecoderSettings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
 ) -> StatefulStreams:
     """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `PaddedDecoder`.
 
     Args:
-        settings: cuda_graphs, max_state_bytes, max_decode_batch, primed_bytes, primed_seconds.
         form: of the frames.
         chunk_frames: of a stream's chunks.
     """
@@ -35,23 +34,22 @@ def load_streams(
             decoder,
             form,
             graphs=graphs,
-            max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
-            primed_bytes=settings.integer("primed_bytes", 256 << 20),
-            primed_seconds=settings.number("primed_seconds", 600.0),
+            max_state_bytes=settings.max_state_bytes,
+            primed_bytes=settings.primed_bytes,
+            primed_seconds=settings.primed_seconds,
         )
 
 
-def load_code2wav(settings: Settings, decoding: DecoderStreams, form: CodecFormat, max_chunk_frames: int) -> Code2Wav:
+def load_code2wav(settings: DecoderSettings, decoding: DecoderStreams, form: CodecFormat) -> Code2Wav:
     """The decoders of all streams.
 
     Args:
-        settings: stream_idle_seconds.
         decoding: the family's.
         form: of the frames.
-        max_chunk_frames: of a chunk, and of a reference.
     """
-    idle_seconds = settings.number("stream_idle_seconds", 60.0)
-    code2wav = Code2Wav(decoding, form, max_chunk_frames=max_chunk_frames, idle_seconds=idle_seconds)
+    code2wav = Code2Wav(
+        decoding, form, max_chunk_frames=settings.max_chunk_frames, idle_seconds=settings.stream_idle_seconds
+    )
     max_batch = compute.max_decode_batch(settings)
     log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
     return code2wav

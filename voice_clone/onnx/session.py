@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import voice_clone
 from voice_clone.errors import CheckpointError, Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import OnnxSettings
 
 FINGERPRINT, VERSION = "voice_clone.fingerprint", "voice_clone.version"  # keys of a graph's metadata
 
@@ -82,17 +82,11 @@ class Runtime:
     threads: int
 
     @staticmethod
-    def of(settings: Settings, device: str) -> Runtime:
-        """The runtime that the settings describe. Provider `auto` is that of `device` (`cpu`, `cuda`).
-
-        Raises:
-            InvalidArgument: a setting has a wrong value.
-        """
-        folder = settings.text("onnx_dir")
-        provider = settings.choice("onnx_provider", ("auto", *PROVIDERS))
+    def of(settings: OnnxSettings, device: str) -> Runtime:
+        """The runtime that the settings describe. Provider `auto` is that of `device` (`cpu`, `cuda`)."""
         return Runtime(
-            folder=Path(folder).expanduser() if folder else settings.checkpoint_dir / "onnx",
-            provider=device if provider == "auto" else provider,
+            folder=settings.onnx_dir or settings.checkpoint_dir / "onnx",
+            provider=device if settings.onnx_provider == "auto" else settings.onnx_provider,
             threads=torch.get_num_threads(),
         )
 

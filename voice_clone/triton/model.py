@@ -27,7 +27,7 @@ import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, StageSettings
 from voice_clone.triton.calls import release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
@@ -78,6 +78,7 @@ class Model(ABC):
             check_backend(pb_utils)
             check_versions()
             settings = Settings(config, family=self.family)
+            general = StageSettings.of(settings)
             self.load(settings)
             gc.collect()
             gc.freeze()  # modules and weights stay, so no later garbage collection needs to look at them
@@ -89,8 +90,8 @@ class Model(ABC):
                 self.family,
                 busy=lambda: bool(open_requests),
                 lost=self._lost,
-                patience=settings.number("lost_model_seconds", 20.0),
-                standstill=settings.number("standstill_seconds", 30.0),
+                patience=general.lost_model_seconds,
+                standstill=general.standstill_seconds,
             )
             return
         except VoiceCloneError as error:

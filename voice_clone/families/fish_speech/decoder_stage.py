@@ -18,7 +18,7 @@ from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES,
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
 from voice_clone.native.thread_pool import leave_threads_to_native_code
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 
 
@@ -31,7 +31,7 @@ class FishSpeechDecoder:
         self.decoder = decoder
         self.form = form
 
-    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> StatefulStreams:
+    def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> StatefulStreams:
         """The decoder with all its streams."""
         return load_streams(settings, self.decoder, self.form, chunk_frames)
 
@@ -46,15 +46,16 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
     return CodecFormat(PayloadForm(len(limits), np.uint16), FRAME_SAMPLES, SAMPLE_RATE, limits)
 
 
-def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecConfig]:
+def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, CodecConfig]:
     """The decoder as torch's network, and its sizes; the native decoder is made from it."""
+    settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     decoder = _empty_decoder(checkpoint)
     _fill(decoder, checkpoint, settings)
     return decoder, checkpoint.codec
 
 
-def _load_native_decoder(settings: Settings) -> tuple[NativeCodecDecoder, CodecConfig]:
+def _load_native_decoder(settings: DecoderSettings) -> tuple[NativeCodecDecoder, CodecConfig]:
     checkpoint = Checkpoint(settings.checkpoint_dir)
     packed = compute.packed_file(settings, "fish_speech decoder", checkpoint.identity(CODEC), checkpoint.codec)
     decoder = _empty_decoder(checkpoint)
@@ -68,16 +69,17 @@ def _empty_decoder(checkpoint: Checkpoint) -> CodecDecoder:
         return CodecDecoder(checkpoint.codec).eval().requires_grad_(False)
 
 
-def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: Settings) -> None:
+def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: DecoderSettings) -> None:
     checkpoint.load(decoder, CODEC, "", compute.decoder_dtype(settings), torch.device(compute.device(settings)))
     decoder.requires_grad_(False)
 
 
-def load_decoder(settings: Settings) -> FishSpeechDecoder:
+def load_decoder(given: Settings) -> FishSpeechDecoder:
     """The decoder stage as the settings ask for it: native code on a CPU, torch on a GPU."""
+    settings = DecoderSettings.of(given)
     if compute.device(settings) == "cpu":
         native, codec = _load_native_decoder(settings)
         leave_threads_to_native_code()
         return FishSpeechDecoder(native, codec_format(codec))
-    decoder, codec = load_torch_decoder(settings)
+    decoder, codec = load_torch_decoder(given)
     return FishSpeechDecoder(decoder, codec_format(codec))

@@ -11,7 +11,7 @@ from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import CODES
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages import Arrays, Call, Limit
 
@@ -43,8 +43,9 @@ class FishSpeechEncoder:
         return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
 
 
-def load_encoder(settings: Settings, call: Call | None = None) -> FishSpeechEncoder:
+def load_encoder(given: Settings, call: Call | None = None) -> FishSpeechEncoder:
     """As the settings ask for it; in fp32 on any device, so that all find the same codes."""
+    settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     with torch.device("meta"):
         encoder = CodecEncoder(checkpoint.codec)

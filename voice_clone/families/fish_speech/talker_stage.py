@@ -24,7 +24,7 @@ from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.sampling import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
@@ -96,8 +96,9 @@ class FishSpeechTalker:
         return budget
 
 
-def load_network(settings: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
+def load_network(given: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
     """The talker, native on a CPU, the configuration and the tokenizer."""
+    settings = TalkerSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     tokenizer = Tokenizer(settings.checkpoint_dir, checkpoint.config)
     dtype, device = compute.dtype(settings), torch.device(compute.device(settings))
@@ -124,8 +125,9 @@ def load_network(settings: Settings) -> tuple[Talker, FishSpeechConfig, Tokenize
     return talker, checkpoint.config, tokenizer
 
 
-def load_talker(settings: Settings) -> FishSpeechTalker:
+def load_talker(given: Settings) -> FishSpeechTalker:
     """The talker stage as the settings ask for it."""
-    talker, config, tokenizer = load_network(settings)
+    settings = TalkerSettings.of(given)
+    talker, config, tokenizer = load_network(given)
     generator = load_generator(settings, talker, FRAME_RATE, 512 << 20)
     return FishSpeechTalker(generator, config, tokenizer)

@@ -19,7 +19,7 @@ from voice_clone.families.qwen3_tts.known_voices import known_references
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
 from voice_clone.native.thread_pool import leave_threads_to_native_code
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store.protocol import KnownVoices
 
 
@@ -32,7 +32,7 @@ class Qwen3TTSDecoder:
         self.decoder = decoder
         self.form = codec_format(codec)
 
-    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> StatefulStreams:
+    def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> StatefulStreams:
         """The decoder with all its streams."""
         return load_streams(settings, self.decoder, self.form, chunk_frames)
 
@@ -51,9 +51,10 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
     )
 
 
-def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfig]:
+def load_codec_decoder(given: Settings) -> tuple[StreamDecoder, Qwen3TTSConfig]:
     """The decoder on its engine, and the configuration. Engine torch: torch on a GPU, native code on a CPU."""
-    if settings.choice("engine", ("torch", "onnx")) == "onnx":
+    settings = DecoderSettings.of(given)
+    if settings.engine == "onnx":
         checkpoint = Checkpoint(settings.checkpoint_dir)
         codec = checkpoint.config.codec
         with torch.device("meta"):
@@ -64,18 +65,19 @@ def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfi
         native, config = _load_native_decoder(settings)
         leave_threads_to_native_code()
         return native, config
-    return load_torch_decoder(settings)
+    return load_torch_decoder(given)
 
 
-def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
+def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
     """The decoder as torch's network, and the configuration; the native decoder is made from it."""
+    settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     decoder = _empty_decoder(checkpoint)
     _fill(decoder, checkpoint, settings)
     return decoder, checkpoint.config
 
 
-def _load_native_decoder(settings: Settings) -> tuple[NativeCodecDecoder, Qwen3TTSConfig]:
+def _load_native_decoder(settings: DecoderSettings) -> tuple[NativeCodecDecoder, Qwen3TTSConfig]:
     checkpoint = Checkpoint(settings.checkpoint_dir)
     sizes, decoder = checkpoint.config.codec.decoder_config, _empty_decoder(checkpoint)
     packed = compute.packed_file(settings, "qwen3_tts decoder", checkpoint.identity(CODEC), sizes)
@@ -89,7 +91,7 @@ def _empty_decoder(checkpoint: Checkpoint) -> CodecDecoder:
         return CodecDecoder(checkpoint.config.codec.decoder_config).eval().requires_grad_(False)
 
 
-def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: Settings) -> None:
+def _fill(decoder: CodecDecoder, checkpoint: Checkpoint, settings: DecoderSettings) -> None:
     checkpoint.load(decoder, CODEC, "decoder.", compute.decoder_dtype(settings), torch.device(compute.device(settings)))
     decoder.requires_grad_(False)
 

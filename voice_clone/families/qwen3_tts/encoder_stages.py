@@ -18,8 +18,8 @@ from voice_clone.families.qwen3_tts.engines.served_stages import ServedCodecEnco
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
-from voice_clone.settings import Settings
-from voice_clone.stages import Arrays, Call, Limit, max_chunk_frames
+from voice_clone.settings import EncoderSettings, Settings
+from voice_clone.stages import Arrays, Call, Limit
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
@@ -85,7 +85,7 @@ class CodecStage:
 
 
 def load_speaker_encoder(
-    settings: Settings, call: Call | None = None
+    given: Settings, call: Call | None = None
 ) -> tuple[SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder, Qwen3TTSConfig, str]:
     """The speaker encoder on its engine, the configuration, and the encoder's fingerprint.
 
@@ -95,31 +95,31 @@ def load_speaker_encoder(
     Args:
         call: asks other models of the server; engine triton needs it.
     """
+    settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     with torch.device("meta"):
         encoder = SpeakerEncoder(checkpoint.config.speaker_encoder)
     fingerprint = checkpoint.stage_fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
-    engine = compute.encoder_engine(settings)
-    if engine == "triton":
+    if settings.engine == "triton":
         return ServedSpeakerEncoder(_network(settings, fingerprint, call), encoder), checkpoint.config, fingerprint
-    if engine == "onnx":
+    if settings.engine == "onnx":
         return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
     return _fill(checkpoint, encoder, MODEL, "speaker_encoder.", settings), checkpoint.config, fingerprint
 
 
 def load_codec_encoder(
-    settings: Settings, call: Call | None = None
+    given: Settings, call: Call | None = None
 ) -> tuple[CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder, Qwen3TTSConfig, str]:
     """The codec encoder on its engine, the configuration, and the encoder's fingerprint; as `load_speaker_encoder`."""
+    settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     codec = checkpoint.config.codec
     with torch.device("meta"):
         encoder = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
     fingerprint = checkpoint.stage_fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
-    engine = compute.encoder_engine(settings)
-    if engine == "triton":
+    if settings.engine == "triton":
         return ServedCodecEncoder(_network(settings, fingerprint, call), codec), checkpoint.config, fingerprint
-    if engine == "onnx":
+    if settings.engine == "onnx":
         return OnnxCodecEncoder(compute.runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
     return _fill(checkpoint, encoder, CODEC, "encoder.", settings), checkpoint.config, fingerprint
 
@@ -133,22 +133,22 @@ def load_speaker_stage(settings: Settings, call: Call | None = None) -> SpeakerS
 def load_codec_stage(settings: Settings, call: Call | None = None) -> CodecStage:
     """As the settings ask for it."""
     encoder, config, fingerprint = load_codec_encoder(settings, call)
-    return CodecStage(encoder, config.codec, fingerprint, max_chunk_frames(settings))
+    return CodecStage(encoder, config.codec, fingerprint, EncoderSettings.of(settings).max_chunk_frames)
 
 
-def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
+def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> Call:
     """How to ask the network that the server has as a model; it must be that of this checkpoint."""
     if call is None:
         raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
-    if settings.text("network_fingerprint") != fingerprint:
+    if settings.network_fingerprint != fingerprint:
         raise CheckpointError(
             "engine triton: the network was made from another checkpoint than the one to be served; "
-            "make the repository anew with: tools/build_repository --checkpoint DIR --native-encoders onnx"
+            "make the repository again with: tools/build_repository --checkpoint DIR --native-encoders onnx"
         )
     return call
 
 
-def _fill(checkpoint: Checkpoint, module: M, file: str, prefix: str, settings: Settings) -> M:
+def _fill(checkpoint: Checkpoint, module: M, file: str, prefix: str, settings: EncoderSettings) -> M:
     """In fp32 on any device, so that all find the same codes."""
     checkpoint.load(module, file, prefix, torch.float32, torch.device(compute.device(settings)))
     return module.eval().requires_grad_(False)

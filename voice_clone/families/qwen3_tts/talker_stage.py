@@ -29,7 +29,7 @@ from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store.protocol import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages import Arrays, StreamPlan
@@ -173,8 +173,9 @@ def frame_budget(text_tokens: int, max_frames: int | None, default_max: int) -> 
     return min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * text_tokens), max_frames or default_max)
 
 
-def load_network(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
+def load_network(given: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     """The talker with its code predictor, native on a CPU, and the configuration."""
+    settings = TalkerSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     dtype, device = compute.dtype(settings), torch.device(compute.device(settings))
     native = device.type == "cpu"
@@ -196,9 +197,10 @@ def load_network(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     return talker, checkpoint.config
 
 
-def load_talker(settings: Settings) -> Qwen3TTSTalker:
+def load_talker(given: Settings) -> Qwen3TTSTalker:
     """The talker stage as the settings ask for it."""
-    talker, config = load_network(settings)
+    settings = TalkerSettings.of(given)
+    talker, config = load_network(given)
     frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
     generator = load_generator(settings, talker, frame_rate, 128 << 20)
     return Qwen3TTSTalker(generator, config, Tokenizer(settings.checkpoint_dir))
