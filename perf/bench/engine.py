@@ -67,9 +67,8 @@ class Ours(Generic[F]):
             "VOICE_CLONE_CUDA_GRAPHS": "false",
         }
         settings = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision})
-        compute.prepare(
-            TalkerSettings.of(settings)
-        )  # the process then has the server's switches: no TF32, no attention of cuDNN
+        # The process then has the server's switches: no TF32, no attention of cuDNN.
+        compute.prepare(TalkerSettings.of(settings))
         self.model = family(settings, Settings({}, environ))
         self.max_length = max_length
         self.runners: list[GraphRunner] = []

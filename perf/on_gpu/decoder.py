@@ -38,9 +38,8 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     length = family.chunk_frames[-1]
     found: dict[str, Any] = {}
     exact: dict[int, Waveforms] = {}
-    compute.prepare(
-        DecoderSettings.of(_settings(folder, given.device, "fp32"))
-    )  # the switches that a server sets, before TF32 is allowed
+    settings = DecoderSettings.of(_settings(folder, given.device, "fp32"))
+    compute.prepare(settings)  # the switches that a server sets, before TF32 is allowed
     for way in WAYS if given.device == "cuda" else ("fp32", "bf16"):
         with _tf32(way == "tf32"):
             decoder, form = family.torch_decoder(_settings(folder, given.device, "bf16" if way == "bf16" else "fp32"))
