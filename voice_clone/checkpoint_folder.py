@@ -91,6 +91,8 @@ def shard_files(folder: Path, file: str) -> dict[str, str] | None:
         raise CheckpointError(f"{index}: holds no weight_map")
     located = {}
     for name, shard in shards.items():
+        if shard is None:
+            continue  # as if the index did not have it
         if not isinstance(shard, str) or Path(shard).name != shard:
             raise CheckpointError(f"{index}: tensor {name} is not in a file of this folder")
         located[name] = str(Path(file).with_name(shard))

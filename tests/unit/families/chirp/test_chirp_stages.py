@@ -26,7 +26,7 @@ from voice_clone.codec.chunk import Decoded
 from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.stages import StreamPlan
 from voice_clone.triton.packing import pack, unpack
 from voice_clone.triton.stages.last_chunks import LastChunks
@@ -234,7 +234,7 @@ def test_settings_of_the_family(checkpoint: Path, tmp_path: Path) -> None:
     settings = Settings({}, {**environment, "VOICE_CLONE_PRECISION": "int4", "VOICE_CLONE_DEVICE": "cpu"}, "chirp")
     with pytest.raises(Unsupported, match="fp32 or bf16 alone"):
         load_network(settings)
-    assert load_config(settings.checkpoint_dir).codebook_sizes == tuple(SIZES)
+    assert load_config(TalkerSettings.of(settings).checkpoint_dir).codebook_sizes == tuple(SIZES)
 
 
 def test_the_fingerprint_is_of_the_encoder(checkpoint: Path, tmp_path: Path) -> None:
