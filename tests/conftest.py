@@ -14,16 +14,14 @@ import pytest
 # the models of the servers that the tests start. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tests.support.factories import CheckpointFactory
-from tests.support.postgres import Databases, PostgresServer, binaries, running_postgres
+from tests.support.families.factories import CheckpointFactory
+from tests.support.official.postgres import Databases, PostgresServer, binaries, running_postgres
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
-from tools.families.qwen3_tts.onnx_comparison import Loaded
-from tools.families.qwen3_tts.onnx_export import export_all
+from tools.families.qwen3_tts.onnx_export import Loaded, export_all
 
 pytest_plugins = [
     "tests.support.repeatable",
     "tests.support.strict_run",
-    "tests.support.thorough",
     "tests.support.work_shares",
 ]
 
@@ -97,3 +95,14 @@ def reference_clip() -> bytes:
 def reference_text() -> str:
     """Its transcript."""
     return (Path(__file__).parent.parent / "tools" / "data" / "reference.txt").read_text(encoding="utf-8").strip()
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the thorough tests, too, of a file that the command line names."""
+    if "not thorough" not in config.option.markexpr:
+        return
+    named = {(config.invocation_params.dir / each.split("::")[0]).resolve() for each in config.args}
+    for item in items:
+        for node in item.listchain() if item.path in named else []:
+            node.own_markers[:] = [mark for mark in node.own_markers if mark.name != "thorough"]

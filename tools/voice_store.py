@@ -13,16 +13,15 @@ import psycopg
 
 from voice_clone.errors import VoiceCloneError
 from voice_clone.settings import Settings, SpeakerCacheSettings
-from voice_clone.speakers.disk.bundle import group_artifacts
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, verify
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
-from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
+from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, verify
 
 
 def main() -> int:
@@ -40,7 +39,7 @@ def main() -> int:
         settings = SpeakerCacheSettings.of(Settings({}))
         if not settings.voice_store:
             parser.error("set VOICE_CLONE_VOICE_STORE to the address of the database")
-        conninfo = checked(settings.voice_store, settings.voice_store_tls == "verify")
+        conninfo = checked_address(settings.voice_store, settings.voice_store_tls == "verify")
         if arguments.command == "migrate":
             with psycopg.connect(conninfo, autocommit=True) as connection:
                 steps = schema.migrate(connection, arguments.app, arguments.reader)

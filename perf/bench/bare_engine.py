@@ -16,17 +16,14 @@ from perf.bench.reference import TEXT
 from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.stream import Chunk
-from voice_clone.codec import chunk as codec_chunk
-from voice_clone.codec.chunk import Decoded
+from voice_clone.batching.stream import FrameChunk
+from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.observer import Report
-from voice_clone.codec.worker import Code2WavWorker
+from voice_clone.codec.worker import Code2WavWorker, Report
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
 from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, Prompt
 from voice_clone.families.qwen3_tts.talker_stage import build_request, load_talker
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
@@ -121,12 +118,13 @@ class _Listener:
         self._worker = worker
         self._context = context
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         context = self._context if chunk.index == 0 else self._context[:0]
         self.timing = self.timing or {"first_frame_ms": chunk.timing.first_frame}
         final = chunk.finish is not None
         self._worker.submit(
-            codec_chunk.Chunk(self.stream_id, chunk.index, chunk.payload, context, final), _Ticket(self.heard, final)
+            CodecChunk(self.stream_id, chunk.index, chunk.payload, context, final),
+            _Ticket(self.heard, final),
         )
 
     def cancelled(self) -> bool:

@@ -16,13 +16,13 @@ from perf.bench.machine import give_threads, keep_threads
 from perf.bench.spent import Spent, clock
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.batching.steps import Steps
-from voice_clone.codec.chunk import Chunk, Decoded
+from voice_clone.batching.scheduler import Steps
+from voice_clone.batching.source import Frame
+from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.graphed_streams import Graphs
+from voice_clone.codec.open_streams import Graphs
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import Precision
 from voice_clone.settings import Settings, TalkerSettings
@@ -81,7 +81,7 @@ class Ours(Generic[F]):
             self.runners = [GraphRunner.on(talker.stack.like.device) for _ in range(2)]
             self._fixed = Generator(talker, slots, max_length, runner=self.runners[0])
             self._fixed.prepare()
-            if self.model.decoder.padded:
+            if self.model.decoder.ragged is not None:
                 graphs = Graphs(self.runners[1], slots, family.chunk_frames)
         decoding = StatefulStreams(self.model.decoder, self.model.form, graphs=graphs)
         self.code2wav = Code2Wav(decoding, self.model.form)
@@ -148,7 +148,7 @@ class Ours(Generic[F]):
 
     def _decode(self, index: int, rows: list[Codes], context: Codes | None = None) -> list[npt.NDArray[np.float32]]:
         before = rows[0][:0] if context is None else context
-        chunks = [Chunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
+        chunks = [CodecChunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
         waveforms = []
         for decoded in self.code2wav.decode(chunks):
             if not isinstance(decoded, Decoded):
@@ -171,6 +171,6 @@ def _ahead(generator: Generator[Any], streams: int) -> Callable[[], list[Frame]]
     def advance() -> list[Frame]:
         while not (made := steps.run(range(streams), live, lambda *begun: None, failed)):
             pass  # the first call begins a step and has no frames to give
-        return [cast(Frame, frame) for _, _, frame in made]
+        return [frame for _, _, frame in made]
 
     return advance

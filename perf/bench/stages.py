@@ -34,7 +34,7 @@ from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder
-from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
@@ -195,7 +195,8 @@ def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
             f"code2wav, a reference of {REFERENCE_FRAMES} frames",
             lambda: decoder.prime(reference, decoder.new_state(1)),
             decoder.nbytes,
-            decoder.memory * decoder.multiplications,  # of the frames that convolutions see: nearly all of the work
+            decoder.receptive_field
+            * decoder.multiplications,  # of the frames that convolutions see: nearly all of the work
         )
     )
     return found

@@ -29,7 +29,7 @@ from perf.bench.reference import TRANSCRIPT, fresh_clip
 from perf.bench.stage_inputs import Tensors, ask, tensor
 from perf.on_gpu import equality
 from tools.triton_server import TritonServer
-from voice_clone.speakers.disk.bundle import unpack_bundle
+from voice_clone.speakers.voice_file import unpack_bundle
 
 VOICE = "measured"
 AS_A_CPU = 1e-3

@@ -21,7 +21,7 @@ import torch
 from perf.bench import report
 from perf.bench.families import FAMILIES
 from voice_clone import compute
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
+from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import DecoderSettings, Settings

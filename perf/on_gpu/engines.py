@@ -18,7 +18,7 @@ from perf.bench.engine import Ours
 from perf.bench.families import FAMILIES
 from perf.bench.spent import MEASURES, Spent
 from perf.on_gpu import equality
-from voice_clone.autoregressive.loading import stream_bytes
+from voice_clone.autoregressive.generator import stream_bytes
 
 CPU_FRAMES = 12  # of each stream, against a CPU
 PATIENCE = 8.0  # seconds, after which an engine gets no further run of so many streams
@@ -64,7 +64,7 @@ def measure(folder: Path, precision: Any, given: argparse.Namespace) -> dict[str
         "graphs": {
             "recorded": recorded,
             "load_seconds": loading,
-            "own_lengths": graphs.model.talker.stack.own_lengths,
+            "own_lengths": graphs.model.talker.stack.varlen,
         },
         "missing": missing,
         "times": times(engines, alone, batches, given, eager.model.form.frame_seconds) if timed else {},

@@ -31,8 +31,8 @@ from perf.bench.families.family import code_head
 from voice_clone.autoregressive.code_head import PredictorParts, complete_by_steps, frame_cache
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import penalise
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.batching.source import Frame
 
 LOST = -1  # the code of a stream that ended, or whose values were not finite
 

@@ -31,11 +31,10 @@ from perf.bench.families.family import Family, Networks
 from perf.on_gpu.kernel_account import Account, Counting
 from perf.on_gpu.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
-from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import Row
-from voice_clone.autoregressive.steps.static_prefill import MOST_STREAMS
-from voice_clone.autoregressive.steps.static_step import StaticStep
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
+from voice_clone.autoregressive.frame_head import Row
+from voice_clone.autoregressive.static_step import MOST_STREAMS, StaticStep
+from voice_clone.autoregressive.steps import FrameModel
+from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256
@@ -98,7 +97,7 @@ def frame(family: type[Family], networks: Networks, batch: int, length: int, cou
     """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
     talker = on_gpu(networks.talker, torch.bfloat16)
     drawn = talker.head.variant_of(talker.head.columns(family.sampling(drawn=True))[None])
-    talker.stack.own_lengths = True  # as a server finds it where torch has that
+    talker.stack.varlen = True  # as a server finds it where torch has that
     counting.positions = length
     runner = GraphRunner()
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)

@@ -19,6 +19,8 @@ from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
+
 STRINGS = 3000
 
 

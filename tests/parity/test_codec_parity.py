@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from perf.bench.official.qwen_tts import quiet, qwen_tts
-from tests.support.random_weights import fill_random
+from tests.support.families.random_weights import fill_random
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+
+pytestmark = pytest.mark.share("official packages")
 
 SEEDS = (0, 1, 2)
 VALID_QUANTIZERS = 16

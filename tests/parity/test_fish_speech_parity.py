@@ -22,18 +22,18 @@ from perf.bench.official.fish_speech import (
     random_prompt,
     s2_transformer,
 )
-from tests.support.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.networks.native import use_native_code
-from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.talker import Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
-from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.settings import Settings
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 SEEDS = (0, 1, 2)
 RATE = 44100
@@ -42,13 +42,13 @@ LONG_LENGTHS = (30 * RATE,)
 FRAMES = 64  # of the talkers
 WAVEFORM_TOLERANCE = LOGITS_TOLERANCE = 1e-4
 
-KINDS = [(shape, seed) for shape in FISH_SHAPES for seed in SEEDS]
+GRAPH_VARIANTS = [(shape, seed) for shape in FISH_SHAPES for seed in SEEDS]
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(kind, marks=pytest.mark.long if kind[1] else []) for kind in KINDS],
-    ids=[f"{shape}-{seed}" for shape, seed in KINDS],
+    params=[pytest.param(kind, marks=pytest.mark.long if kind[1] else []) for kind in GRAPH_VARIANTS],
+    ids=[f"{shape}-{seed}" for shape, seed in GRAPH_VARIANTS],
 )
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     shape, seed = request.param

@@ -15,8 +15,10 @@ import torch
 
 from perf.bench import memory, server_cost, stages
 from perf.bench.official import compare
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.triton_server import MODELS
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from perf.bench.official.qwen_tts import load_official, official_speech
-from tests.support.factories import CheckpointFactory
-from tests.support.qwen3_bare import GREEDY, BareQwen3
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.qwen3_bare import GREEDY, BareQwen3
 from tools.demo_voice.dataset import sentence_of
 from tools.demo_voice.qwen3_tts.export import export
 from tools.demo_voice.qwen3_tts.shape import EOS, GENERATION, SHAPE
@@ -19,6 +19,8 @@ from tools.demo_voice.qwen3_tts.vocabulary import train_merges
 from tools.families.qwen3_tts import checkpoint_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_endless, write_configuration
 from voice_clone.audio import decode
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 FRAMES = 41
 CASES = [  # (layout, language)

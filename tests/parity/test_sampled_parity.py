@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.official_talker import Pair, our_draws
-from tests.support.talkers import SHAPES, make_prompt
+from tests.support.families.talkers import SHAPES, make_prompt
+from tests.support.official.official_talker import Pair, our_draws
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 FRAMES = 100
 LONG_FRAMES = 400

@@ -10,18 +10,20 @@ import pytest
 import torch
 
 from perf.bench.official.qwen_tts import quiet
-from tests.support.official_talker import Pair, modeling
-from tests.support.talkers import (
+from tests.support.families.talkers import (
     LANGUAGES,
     SHAPES,
     make_prompt,
     make_restless,
     make_sampler,
 )
+from tests.support.official.official_talker import Pair, modeling
 from voice_clone.autoregressive.sampling import penalise
-from voice_clone.families.qwen3_tts.networks.mel import log_mel, mel_filterbank
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import log_mel, mel_filterbank
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+
+pytestmark = pytest.mark.share("official packages")
 
 FRAMES = 41
 LAYOUTS = {

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from voice_clone_client import Client
 
-from tests.support.both_families import MUTE, VOICE, Next, next_of, of_both
-from tests.support.endless import SMALL, endless, repository_with
-from tests.support.engines import ENGINES, ONNX_GRAPHS
-from tests.support.factories import CheckpointFactory
-from tests.support.fish import make_fish
-from tests.support.server_logs import Logs
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.fish import make_fish
+from tests.support.servers.both_families import Next, next_of, of_both, upload_voices
+from tests.support.servers.endless import SMALL, endless, repository_with
+from tests.support.servers.engines import ENGINES, ONNX_GRAPHS
+from tests.support.servers.server_logs import Logs
 from tools.triton_server import MODELS, TritonServer
 from voice_clone.onnx.session import ONNX_RUNTIME
 
@@ -105,8 +105,7 @@ def server_of_both(
     """A server of both families, with a voice that has a transcript and one that has none."""
     with of_both(both_checkpoints, tmp_path_factory.mktemp("both-families")) as server:
         with Client(server.url) as client:
-            client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
-            client.upload(MUTE, reference_clip, wait=True)
+            upload_voices(client, reference_clip, reference_text)
         yield server
 
 
@@ -114,7 +113,7 @@ def server_of_both(
 def next_of_both(
     server_of_both: TritonServer, both_checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Next]:
-    """The server that comes after it. Its voices are not those of other tests to count on."""
+    """The server that comes after it."""
     with next_of(server_of_both, both_checkpoints, tmp_path_factory.mktemp("next-of-both")) as found:
         yield found
 

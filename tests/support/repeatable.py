@@ -47,7 +47,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     option = session.config.option
     if seed_of(session.config) == SEED or option.hypothesis_seed is not None:
         return
-    hypothesis.core.global_force_seed = seed_of(session.config)
+    hypothesis.core.global_force_seed = seed_of(session.config)  # type: ignore[assignment]  # declared as None alone
     hypothesis.settings.load_profile(option.hypothesis_profile or "seeded")
 
 

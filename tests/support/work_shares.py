@@ -1,48 +1,44 @@
-"""How the processes of a run share the tests: a file's tests stay together, and so do the files that share a server.
+"""How the processes of a run share the tests: a file's tests stay together, and so do files with the same mark `share`.
 
 A plugin of pytest, loaded by tests/conftest.py.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-TESTS = Path(__file__).parents[1]
-SHARED = "with the servers of tests/server/conftest.py"
-OFFICIAL = "with the official packages"
-# What each file of tests/server is run together with: fixtures of that conftest.py start their servers once.
-SHARES = {
-    **dict.fromkeys(("chaos", "code2wav_on_server", "embedding", "errors", "next_server", "onnx_server"), SHARED),
-    **dict.fromkeys(("readme", "reference_report", "refusals", "speech", "stage_inputs"), SHARED),
-    **dict.fromkeys(("talker_in_ensemble", "voices"), SHARED),
-    **dict.fromkeys(("erasure", "fish_speech"), "with the servers of both families"),
-    "whole_way": OFFICIAL,
-}
-# How the names of shares begin, in the order in which they are taken; the second group needs no native code.
-PURE = ("tests/unit/client/", "tests/unit/gateway/", "tests/unit/speakers/")
-ORDER = ((SHARED,), PURE, (OFFICIAL,), ("with ", "tests/server/"), ("",))
+MARK = re.compile(r'\bmark\.share\("([^"]+)"\)')
+# How shares begin, in the order in which they are taken. While the first server compiles native code, which all others
+# then find, the other processes have the second ones, which need none: else each would compile it.
+ORDER = (
+    ("servers",),
+    ("tests/unit/client/", "tests/unit/gateway/", "tests/unit/speakers/"),
+    ("official packages",),
+    ("families", "tests/server/"),
+    ("",),
+)
 
 
-def share_of(file: str) -> str:
-    """What the tests of a file, a path below the project's folder, run together with."""
-    folder, inner = Path(file).parts[1:3]
-    if folder == "parity":
-        return OFFICIAL
-    if folder != "server":
-        return file
-    return SHARED if inner == "gateway" else SHARES.get(Path(file).stem.removeprefix("test_"), file)
+@cache
+def share_of(file: Path) -> str | None:
+    """What the mark `share` of a file names: read, for the process that hands out the shares imports no test."""
+    found = MARK.search(file.read_text(encoding="utf-8"))
+    return found and found[1]
 
 
 class Shares(LoadFileScheduling):
     """A share for each free process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return share_of(super()._split_scope(nodeid))
+        file = super()._split_scope(nodeid)
+        return share_of(self.config.rootpath / file) or file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,11 +50,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Shares | Non
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long shares first, those with few tests last: where several processes share them, all end at about once.
 
-    While the first server compiles native code, which all others then find, the other processes have files that need
-    none: else each would compile it. The tests of a file keep the random order that they have here.
+    The tests of a file keep the random order that they have here.
     """
-    files = {path: path.relative_to(TESTS.parent).as_posix() for path in dict.fromkeys(item.path for item in items)}
-    shares = {path: share_of(file) for path, file in files.items()}
+    files = {item.path: item.nodeid.split("::")[0] for item in items}
+    shares = {path: share_of(path) or file for path, file in files.items()}
     tests = Counter(shares[item.path] for item in items)
     turns = {path: turn for turn, path in enumerate(files)}
 

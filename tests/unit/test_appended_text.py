@@ -10,10 +10,11 @@ import pytest
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 from tools.families.byte_level_bpe import merges_of, train
-from tools.families.qwen3_tts.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
+from tools.families.qwen3_tts.checkpoint_config import SPECIAL_TOKENS, write_tokenizer
 from voice_clone.appended_text import Composed, settled_length, starts_composition
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts.text import _SPLIT, Tokenizer
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.stages.text import QWEN2_SPLIT
 
 TEXTS = 3_000  # in the default run
 MANY = 200_000
@@ -93,7 +94,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """With the splitting rule of the released tokenizer, and entries of several Chinese characters, as it has them."""
     folder = tmp_path_factory.mktemp("tokenizer")
     texts = [CHINESE * 3, ENGLISH * 3, "assistant\n" * 50, "\n\n\n", " " * 40, "aaaaaaaaaaaaaaaa", "!!!!!!!!....''''"]
-    write_tokenizer(folder, None, merges_of(train(texts, _SPLIT, 2500, min_frequency=1)))
+    write_tokenizer(folder, None, merges_of(train(texts, QWEN2_SPLIT, 2500, min_frequency=1)))
     return Tokenizer(folder)
 
 
@@ -155,7 +156,7 @@ def test_random_merges(tmp_path: Path) -> None:
     rng = random.Random(3)
     for number in range(4):
         texts = ["".join(rng.choice("abc漢字") for _ in range(30)) for _ in range(30)]
-        merges = merges_of(train(["assistant\n" * 9, *texts], _SPLIT, 120, min_frequency=1))
+        merges = merges_of(train(["assistant\n" * 9, *texts], QWEN2_SPLIT, 120, min_frequency=1))
         folder = tmp_path / str(number)
         folder.mkdir()
         write_tokenizer(folder, None, merges)
@@ -171,7 +172,7 @@ def test_a_chinese_clause_waits_for_at_most_four_characters(tmp_path: Path) -> N
     characters = sorted({character for character in CHINESE if character.isalpha()})
     words = ["".join(rng.sample(characters, rng.choice((1, 2, 2, 3)))) for _ in range(150)]
     lines = ["".join(rng.choices(words, k=40)) for _ in range(100)]
-    write_tokenizer(tmp_path, None, merges_of(train(["assistant\n" * 99, *lines], _SPLIT, 900, min_frequency=20)))
+    write_tokenizer(tmp_path, None, merges_of(train(["assistant\n" * 99, *lines], QWEN2_SPLIT, 900, min_frequency=20)))
     tokenizer = Tokenizer(tmp_path)
     late = []
     for _ in range(20):

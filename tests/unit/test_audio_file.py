@@ -14,7 +14,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from tests.support.phone_clips import RATE, SAMPLES
+from tests.support.official.phone_clips import RATE, SAMPLES
 from voice_clone.audio import Losses, check_audible, decode
 from voice_clone.errors import InvalidArgument
 

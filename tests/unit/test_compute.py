@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.support.backend_double import backend_double
+from tests.support.doubles.backend_double import backend_double
 from voice_clone import compute
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.settings import DecoderSettings, EncoderSettings, Settings, TalkerSettings

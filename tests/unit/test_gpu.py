@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.backend_double import Sender, backend_double
-from tests.support.counted_frames import Collector, Counter, Wish, submit
-from tests.support.small_codec import FORM, SMALL, make_code2wav
+from tests.support.doubles.backend_double import Sender, backend_double
+from tests.support.doubles.counted_frames import Collector, Counter, Wish, submit
+from tests.support.families.small_codec import FORM, SMALL, make_code2wav
 from voice_clone import gpu
 from voice_clone.batching.engine import Engine
-from voice_clone.codec.chunk import Chunk, Reference
+from voice_clone.codec.chunk import CodecChunk, Reference
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
@@ -185,7 +185,7 @@ def test_decoder(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: st
     code2wav = make_code2wav(decoder, FORM)
     monkeypatch.setattr(decoder, place, fail(error))
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
-    [outcome] = code2wav.decode([Chunk("a", 0, codes, codes, final=True)])
+    [outcome] = code2wav.decode([CodecChunk("a", 0, codes, codes, final=True)])
     assert isinstance(outcome, Exception) and bool(endings) == (error is LOST)
 
 
@@ -197,8 +197,8 @@ def test_decoding_thread(endings: list[None], monkeypatch: pytest.MonkeyPatch, p
     worker = Code2WavWorker(code2wav, 2, 9, FORM.sample_rate, Observer())
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
     worker.prepare(Reference(codes))
-    worker.submit(Chunk("a", 0, codes, codes[:0], final=True), Ticket())
-    worker.submit(Chunk("b", 0, codes, codes[:0], final=True), Ticket())
+    worker.submit(CodecChunk("a", 0, codes, codes[:0], final=True), Ticket())
+    worker.submit(CodecChunk("b", 0, codes, codes[:0], final=True), Ticket())
     worker.close()
     assert bool(endings) == (error is LOST)
 

@@ -11,11 +11,11 @@ import numpy as np
 import psutil
 import torch
 
-from tests.support.backend_double import backend_double
-from tests.support.factories import CheckpointFactory
-from tests.support.talkers import read_config
-from voice_clone.autoregressive.stack.config import StackConfig
+from tests.support.doubles.backend_double import backend_double
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.talkers import read_config
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.settings import Settings
 

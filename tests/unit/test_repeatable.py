@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.thorough import ROOT
+pytestmark = pytest.mark.thorough
 
+ROOT = Path(__file__).parents[2]
 PROBE = """
 import os, random
 import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.server_logs import Logs
+from tests.support.servers.server_logs import Logs
 
 LINE = 'E1123 pb_stub.cc:700] "Traceback (most recent call last):\\n  File \\"model.py\\""\n'
 

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from tools.diagnosis.workload import Workload
-from voice_clone.autoregressive.stack.config import StackConfig
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.native.matrix.weights import Array, Precision, empty, head_precision
 from voice_clone.native.packed_file import Make, made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 
 

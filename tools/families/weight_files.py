@@ -1,7 +1,8 @@
-"""Writes the files of random checkpoints: safetensors, whole or in shards, and JSON."""
+"""The files of random checkpoints: safetensors, whole or in shards, JSON, and the noise in them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -80,3 +81,10 @@ def _elements(shape: tuple[int, ...]) -> int:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """As people read it."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Normal noise of a tensor, float32; it depends on the arguments alone."""
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.randn(shape, generator=generator)

@@ -1,5 +1,7 @@
 """The head of a talker of codec codes: codebook 0 from the hidden state, the others from it by a code predictor.
 
+Codebook 0 has a penalty, suppressed codes, an end of speech and a sampler; or repetition-aware sampling.
+
 Shapes: B frames, K codebooks, C the predictor's hidden size, H the talker's hidden size, V vocabulary of a codebook.
 """
 
@@ -14,13 +16,165 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.first_code import FIRST, NEUTRAL, OTHERS, CodeRows, FirstCode, columns
-from voice_clone.autoregressive.frame_head import Batch, MadeFrames
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames, RowTable
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.sampling import KINDS, CodeSampling, Draw, Filters, Sampler
-from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.sampling import (
+    GRAPH_VARIANTS,
+    CodeSampling,
+    Draw,
+    FilterFirstSampler,
+    Filters,
+    Sampler,
+    finite_rows,
+    penalise,
+)
 from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.autoregressive.stack.protocol import Stack
+from voice_clone.batching.source import PayloadForm
+from voice_clone.native.transformer.draw import first_codes, repetition_aware_codes
+
+PENALTY, FIRST, OTHERS, COLUMNS = 0, slice(1, 5), slice(5, 9), 9  # the sampling columns of codes
+NEUTRAL = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+
+
+def columns(sampling: CodeSampling) -> npt.NDArray[np.float64]:
+    """The sampling columns of a stream of codes, fp64 [9]: its penalty and the options of its two samplers."""
+    return np.array([sampling.repetition_penalty, *sampling.first, *sampling.others])
+
+
+class CodeRows:
+    """What the draws of codes need of B rows.
+
+    Attributes:
+        penalty: fp32 [B, 1].
+        may_stop: bool [B].
+        first, others: fp32 [B, 4], the options of the sampler of codebook 0 and of those of the others.
+        uniform: fp64 [B, D], random numbers in [0, 1).
+        recent: int64 [B, R], codebook 0 of the latest frames, the newest one last; -1 where there was none yet.
+    """
+
+    def __init__(self, table: RowTable, recent: Tensor) -> None:
+        self.penalty = table.sampling[:, PENALTY : PENALTY + 1]
+        self.first, self.others = table.sampling[:, FIRST], table.sampling[:, OTHERS]
+        self.may_stop, self.uniform, self.recent = table.may_stop, table.draws, recent
+
+
+FirstCode = Callable[[Tensor, Tensor, CodeRows, Filters], tuple[Tensor, Tensor]]
+"""Chooses codebook 0.
+
+Args: logits [B, V], which may be overwritten; bool [B, V], the codes that each stream has used; the rows; what the
+    samplers must do.
+Returns: int64 [B], and whether all values were finite, bool [B].
+"""
+
+RECENT_CODES = 11  # that repetition-aware sampling is given: those of its window, and the one before
+AGAIN_TEMPERATURE, AGAIN_TOP_P = 1.0, 0.9  # of its second draw
+
+
+class TorchFirstCode:
+    """In torch, on any device; reads no value. A `FirstCode`.
+
+    Args:
+        suppressed: bool [V], the codes that never come.
+        end: the code of the end of speech.
+    """
+
+    def __init__(self, suppressed: npt.NDArray[np.bool_], end: int) -> None:
+        self._suppressed, self._end = suppressed, end
+        self._mask: Tensor | None = None  # made with the first logits, whose device it needs
+
+    def __call__(self, logits: Tensor, used: Tensor, table: CodeRows, filters: Filters) -> tuple[Tensor, Tensor]:
+        logits = penalise(logits.float(), used, table.penalty)
+        finite = finite_rows(logits)
+        if self._mask is None:
+            self._mask = torch.from_numpy(self._suppressed).to(logits.device)
+        logits = logits.masked_fill(self._mask, -torch.inf)
+        logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
+        return Sampler(table.first, filters)(logits, table.uniform[:, 0]), finite
+
+
+class NativeFirstCode:
+    """As one call of native code; for logits in fp32 on a CPU.
+
+    Args: as of `TorchFirstCode`.
+    """
+
+    def __init__(self, suppressed: npt.NDArray[np.bool_], end: int) -> None:
+        self._suppressed, self._end = suppressed, end
+        self._memory = np.zeros(len(suppressed), np.int32), np.zeros(len(suppressed), np.float32)
+
+    def __call__(self, logits: Tensor, used: Tensor, table: CodeRows, filters: Filters) -> tuple[Tensor, Tensor]:
+        """Overwrites `logits`. `filters` is not needed."""
+        codes, finite = np.zeros(len(logits), np.int64), np.zeros(len(logits), np.bool_)
+        first_codes(
+            logits.numpy(),
+            used.contiguous().numpy(),
+            table.penalty.contiguous().numpy().reshape(-1),
+            self._suppressed,
+            self._end,
+            table.may_stop.contiguous().numpy(),
+            table.first.contiguous().numpy(),
+            table.uniform[:, 0].contiguous().numpy(),
+            *self._memory,
+            codes,
+            finite,
+        )
+        return torch.from_numpy(codes), torch.from_numpy(finite)
+
+
+class RepetitionAwareFirstCode:
+    """Repetition-aware sampling (RAS: Chen et al. 2024, VALL-E 2) as fish-speech has it, in torch. Reads no value.
+
+    A code that is among the latest `RECENT_CODES - 1` frames' is drawn again, by fixed options and the last random
+    number of the frame. A stream's first frame is not among them. Both draws are a `FilterFirstSampler`'s.
+
+    Args:
+        end: the code of the end of speech; it is never drawn again.
+    """
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+
+    def __call__(self, logits: Tensor, used: Tensor, table: CodeRows, filters: Filters) -> tuple[Tensor, Tensor]:
+        logits = logits.float()
+        finite = finite_rows(logits)
+        logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
+        codes = FilterFirstSampler(table.first, filters)(logits, table.uniform[:, 0])
+        if not filters.sampled:
+            return codes, finite
+        again = table.first.clone()
+        again[:, 1].fill_(AGAIN_TEMPERATURE)
+        again[:, 3].fill_(AGAIN_TOP_P)
+        others = FilterFirstSampler(again, filters)(logits, table.uniform[:, -1])
+        repeats = (table.recent[:, 1:] == codes[:, None]) & (table.recent[:, :-1] >= 0)
+        return torch.where(repeats.any(dim=1) & (again[:, 0] != 0), others, codes), finite
+
+
+class NativeRepetitionAwareFirstCode:
+    """As `RepetitionAwareFirstCode`, as one call of native code; for logits in fp32 on a CPU."""
+
+    def __init__(self, vocabulary: int, end: int) -> None:
+        self._end = end
+        self._memory = np.zeros(vocabulary, np.int32), np.zeros(vocabulary, np.float32)
+
+    def __call__(self, logits: Tensor, used: Tensor, table: CodeRows, filters: Filters) -> tuple[Tensor, Tensor]:
+        """Overwrites `logits`. `filters` is not needed."""
+        codes, finite = np.zeros(len(logits), np.int64), np.zeros(len(logits), np.bool_)
+        again = table.first.clone()
+        again[:, 1], again[:, 3] = AGAIN_TEMPERATURE, AGAIN_TOP_P
+        repetition_aware_codes(
+            logits.numpy(),
+            table.recent.contiguous().numpy(),
+            self._end,
+            table.may_stop.contiguous().numpy(),
+            (table.first.contiguous().numpy(), again.numpy()),
+            (table.uniform[:, 0].contiguous().numpy(), table.uniform[:, -1].contiguous().numpy()),
+            *self._memory,
+            codes,
+            finite,
+        )
+        return torch.from_numpy(codes), torch.from_numpy(finite)
+
 
 Choose = Callable[[Tensor, int], Tensor]
 """(logits [B, V], codebook index) -> codes int64 [B]."""
@@ -125,7 +279,7 @@ class CodeVariant:
     others: Filters
 
     def covers(self, other: CodeVariant) -> bool:
-        """Whether this does for all that `other` does for."""
+        """Whether this serves every row that `other` serves."""
         return self.first.covers(other.first) and self.others.covers(other.others)
 
 
@@ -162,7 +316,7 @@ class CodeHead:
         embed: codes of codebook 0, int64 [B] -> [B, H], as the predictor takes them; they may be `end_code`.
         codebooks: K.
         rule: the sampler of the other codebooks.
-        kinds: the filters that steps of fixed shapes are recorded for.
+        graph_variants: the filters that steps of fixed shapes are recorded for.
         recent: R, on how many of the latest codes of codebook 0 the draw of the next one depends.
         draws: random numbers of a frame; None: K.
     """
@@ -182,13 +336,13 @@ class CodeHead:
         embed: Callable[[Tensor], Tensor] | None = None,
         codebooks: int = 1,
         rule: type[Sampler] = Sampler,
-        kinds: Sequence[Filters] = KINDS,
+        graph_variants: Sequence[Filters] = GRAPH_VARIANTS,
         recent: int = 0,
         draws: int | None = None,
     ) -> None:
         self.form = PayloadForm(codebooks)
         self.draws = codebooks if draws is None else draws
-        self.variants = tuple(CodeVariant(kind, kind) for kind in kinds)
+        self.variants = tuple(CodeVariant(filters, filters) for filters in graph_variants)
         self.end_code, self.vocabulary = end_code, vocabulary
         self.logits, self.first, self.predictor = logits, first, predictor
         self.embed, self._rule, self._recent = embed, rule, recent

@@ -1,5 +1,7 @@
 """A frame head: from a talker's hidden states to the next frames. Codes, or numbers of any other kind.
 
+It reads the streams of a step as rows of one table, so that host to device is one transfer.
+
 Shapes: B rows, C hidden size, W numbers of a frame, S sampling columns, D random numbers of a frame.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -15,8 +18,111 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.philox import Draws
-from voice_clone.autoregressive.steps.rows import RowTable
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
+
+LIVE, FRAME, POSITION, MAY_STOP = range(4)
+FIXED = 4  # columns of every head; those of its sampling follow, then the draws
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What a step needs of one stream.
+
+    Attributes:
+        slot: of its memory.
+        sampling: fp64 [S], as of `FrameHead.columns`.
+        draws: fp64 [D], the random numbers of its next frame.
+        may_stop: whether that frame may be the end of speech.
+        frame: its number; 0: there is no newest frame yet, which the talker would read.
+        position: where the newest frame goes.
+        text: [C], the text embedding that goes with the newest frame.
+    """
+
+    slot: int
+    sampling: npt.NDArray[np.float64]
+    draws: npt.NDArray[np.float64]
+    may_stop: bool
+    frame: int
+    position: int
+    text: Tensor
+
+
+class RowTable:
+    """B rows as one fp64 table, so that host to device is one transfer. fp64 holds each of the numbers exactly.
+
+    Attributes:
+        live: bool [B], whether there is a stream.
+        frame: int64 [B], the number of the frame that is made.
+        moves: bool [B], whether a row has a newest frame that the talker must read.
+        position: int64 [B], where it goes.
+        may_stop: bool [B].
+        sampling: fp32 [B, S].
+        draws: fp64 [B, D].
+    """
+
+    def __init__(self, table: Tensor, draws: int) -> None:
+        """`table` is the result of `pack`, on the device, with so many draws."""
+        self._table = table
+        self._first_draw = table.shape[1] - draws
+        self.draws = table[:, self._first_draw :]
+
+    @property
+    def live(self) -> Tensor:
+        return self._flags[:, LIVE]
+
+    @property
+    def frame(self) -> Tensor:
+        return self._whole[:, FRAME]
+
+    @property
+    def moves(self) -> Tensor:
+        return self._flags[:, FRAME]
+
+    @property
+    def position(self) -> Tensor:
+        return self._whole[:, POSITION]
+
+    @property
+    def may_stop(self) -> Tensor:
+        return self._flags[:, MAY_STOP]
+
+    # Each of these conversions is one kernel, in the steps that need it.
+    @cached_property
+    def sampling(self) -> Tensor:
+        return self._table[:, FIXED : self._first_draw].float()
+
+    @cached_property
+    def _flags(self) -> Tensor:
+        return self._table[:, :FIXED] != 0
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        return self._table[:, :FIXED].long()
+
+    def at(self, places: Tensor) -> RowTable:
+        """Some of the rows; `places` is int64."""
+        return RowTable(self._table[places], self.draws.shape[1])
+
+    @staticmethod
+    def pack(
+        rows: Sequence[Row | None], neutral: npt.NDArray[np.float64], draws: int, idle_position: int
+    ) -> npt.NDArray[np.float64]:
+        """[B, FIXED + S + D]; None is a row without a stream, with `neutral` [S] as its sampling columns.
+
+        Rows that do not move write at `idle_position`.
+        """
+        table = np.zeros((len(rows), FIXED + len(neutral) + draws))
+        table[:, POSITION] = idle_position
+        first_draw = FIXED + len(neutral)
+        table[:, FIXED:first_draw] = neutral
+        for line, row in zip(table, rows, strict=True):
+            if row is None:
+                continue
+            position = row.position if row.frame else idle_position
+            line[:FIXED] = 1.0, row.frame, position, row.may_stop
+            line[FIXED:first_draw] = row.sampling
+            line[first_draw:] = row.draws
+        return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +163,7 @@ class Variant(Protocol):
     """What rows need of a head. Steps of fixed shapes are recorded once for each variant of the head's list."""
 
     def covers(self, other: Any) -> bool:
-        """Whether this does for all rows that `other` does for."""
+        """Whether this serves every row that `other` serves."""
 
 
 class HeadMemory(Protocol):
@@ -99,7 +205,7 @@ class FrameHead(Protocol[M]):
 
     @property
     def variants(self) -> Sequence[Variant]:
-        """For each row one covers it; a step takes the first that covers all its rows. The last one covers all."""
+        """A step takes the first one that covers all its rows; the last one covers any."""
 
     @property
     def keeps_ending_frame(self) -> bool:

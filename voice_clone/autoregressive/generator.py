@@ -1,7 +1,7 @@
-"""Many streams of frames from one talker. Knows nothing of queues or servers.
+"""Many streams of frames from one talker, as many as fit the machine. Knows nothing of queues or servers.
 
 Streams sit in slots. Every step advances any subset of them by one frame in one batch: in shapes that follow the live
-streams (eager_step.py), or in fixed shapes that CUDA graphs hold (static_step.py). With fixed shapes the memory of a
+streams (`EagerStep`), or in fixed shapes that CUDA graphs hold (`StaticStep`). With fixed shapes the memory of a
 stream may move to another slot, so that one late stream in a high slot does not keep a large batch; its caller does not
 see that.
 
@@ -23,21 +23,27 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from voice_clone import compute
+from voice_clone.autoregressive.generation_state import GenerationState
 from voice_clone.autoregressive.prefixes import PromptPrefixes
-from voice_clone.autoregressive.steps.eager_step import EagerStep
-from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.static_step import StaticStep
-from voice_clone.autoregressive.stream import Frame, Stream
+from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.steps import EagerStep, FrameModel
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
-from voice_clone.batching.source import Example
+from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import CacheUsage, Origin
+from voice_clone.settings import TalkerSettings
 
 P = TypeVar("P")
 
 WARM_UP_FRAMES = 2  # the first needs no talker step, the second does
-REFERENCE_FRAMES = (0, 64, 192)  # of the warm-up: no reference, a short one, a long one
+REFERENCE_FRAMES = (0, 64, 192)
+CPU_STREAMS, MOST_STREAMS = 8, 64
+# Of the memory that is free when the talker's weights are there. The rest is for graphs and prompts, and for the other
+# models, which load at the same time.
+SHARE = 0.7
+PREFIX_SHARE = 0.05  # likewise, for the prefixes of voices
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +83,15 @@ class Generator(Generic[P]):
         self.payload = talker.head.form
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, GenerationState] = {}
         self._model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
         repeatable = talker.stack.repeatable or runner is not None
         self.prefixes = PromptPrefixes(self._model.cache, prefix_bytes if repeatable else 0)
-        self._step: EagerStep | StaticStep = EagerStep(self._model, deterministic)
-        if runner is not None:
-            self._step = StaticStep(self._model, runner, deterministic, prefill_chunk)
+        self._step: EagerStep | StaticStep = (
+            EagerStep(self._model, deterministic)
+            if runner is None
+            else StaticStep(self._model, runner, deterministic, prefill_chunk)
+        )
 
     @property
     def memory_bytes(self) -> int:
@@ -104,8 +112,7 @@ class Generator(Generic[P]):
     @torch.inference_mode()
     def prepare(self) -> None:
         """Record the CUDA graphs, if steps use them, before there are streams: a later recording would delay them."""
-        if isinstance(self._step, StaticStep):
-            self._step.prepare()
+        self._step.prepare()
 
     @torch.inference_mode()
     def restore(self, prompts: Iterable[tuple[Origin, P]], seconds: float) -> int:
@@ -179,7 +186,7 @@ class Generator(Generic[P]):
         stream.limit, stream.endless = "budget" if request.budgeted else "length", request.endless
         return stream.unread
 
-    def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> Stream:
+    def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> GenerationState:
         """A stream whose draws are not known yet. Nothing is changed if this raises."""
         if slot in self._streams or not 0 <= slot < self.slots:
             raise ValueError(f"slot {slot} is taken or none of 0..{self.slots - 1}")
@@ -198,7 +205,9 @@ class Generator(Generic[P]):
         talker.head.clear(self._model.memory, place)
         prefix = talker.prefix(prompt)
         known = self.prefixes.read(prefix, place, origin)
-        stream = Stream(place, prefix, text, talker.head.neutral, talker.head.new_draws(0), max_frames, origin, known)
+        stream = GenerationState(
+            place, prefix, text, talker.head.neutral, talker.head.new_draws(0), max_frames, origin, known
+        )
         self._streams[slot] = stream
         return stream
 
@@ -235,7 +244,7 @@ class Generator(Generic[P]):
     @property
     def ahead(self) -> bool:
         """Whether a step may be begun before the host has seen what the one before made."""
-        return isinstance(self._step, StaticStep)
+        return self._step.ahead
 
     @torch.inference_mode()
     def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame | None]]:
@@ -292,7 +301,7 @@ class Generator(Generic[P]):
 
     def _compact(self) -> None:
         """Move streams to the first slots, where fixed shapes then have fewer rows."""
-        if not isinstance(self._step, StaticStep) or not self._streams:
+        if not self._streams:
             return
         size = self._step.size(len(self._streams))
         high = [stream for stream in self._streams.values() if stream.place >= size]
@@ -302,7 +311,7 @@ class Generator(Generic[P]):
                 self._model.move(stream.place, place, stream.written)
                 stream.place = place
 
-    def _frame(self, stream: Stream, payload: npt.NDArray[Any], ended: bool, finite: bool) -> Frame | None:
+    def _frame(self, stream: GenerationState, payload: npt.NDArray[Any], ended: bool, finite: bool) -> Frame | None:
         if stream.finish:  # a step before this one has ended it
             return None
         stream.seen += 1
@@ -321,7 +330,7 @@ class Generator(Generic[P]):
             stream.finish = "runaway"
         return Frame(payload, stream.finish)
 
-    def _is_runaway(self, stream: Stream, payload: npt.NDArray[Any]) -> bool:
+    def _is_runaway(self, stream: GenerationState, payload: npt.NDArray[Any]) -> bool:
         """Only of codes: numbers of other kinds never come again exactly."""
         if (
             stream.endless
@@ -331,3 +340,65 @@ class Generator(Generic[P]):
         ):
             return False
         return stream.repetition.add(int(payload[0])) >= self._runaway_frames
+
+
+def load_generator(
+    settings: TalkerSettings, talker: Talker[Any], frame_rate: float, prefix_bytes: int
+) -> Generator[Any]:
+    """The generator of a talker, with the memory of all its streams.
+
+    Args:
+        frame_rate: frames a second.
+        prefix_bytes: the default of the setting on a CPU; 0: the talker keeps no prefixes, and the setting means
+            nothing.
+    """
+    talker.stack.prepare(compute.wants_graphs(settings))
+    free = None if talker.stack.like.device.type == "cpu" else torch.cuda.mem_get_info()[0]
+    kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)
+    return Generator(
+        talker,
+        slots=_streams(settings, talker, free),
+        max_length=settings.max_length,
+        deterministic=settings.deterministic,
+        runaway_frames=max(1, round(settings.runaway_seconds * frame_rate)),
+        runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
+        prefix_bytes=(settings.prefix_bytes or kept) if prefix_bytes else 0,
+        prefill_chunk=compute.prefill_chunk(settings),
+    )
+
+
+def streams_that_fit(free: int, stream: int) -> int:
+    """How many streams a GPU generates at once by default.
+
+    Args:
+        free: bytes of memory that are free.
+        stream: bytes that a stream takes.
+
+    Raises:
+        InvalidArgument: not even one fits.
+    """
+    fitting = int(SHARE * free) // stream
+    if fitting < 1:
+        raise InvalidArgument(
+            f"a stream of max_length takes {stream / 1e9:.1f} GB, and {free / 1e9:.1f} GB of the GPU are free, "
+            f"of which {SHARE:.0%} are for streams; set a smaller max_length, or free the GPU"
+        )
+    return min(fitting, MOST_STREAMS)
+
+
+def stream_bytes(talker: Talker[Any], max_length: int) -> int:
+    """Bytes of key-value memory of a stream of `max_length` positions."""
+    config, like = talker.stack.config, talker.stack.like
+    position = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * like.element_size()
+    head: int = talker.head.new_memory(1, max_length, like.device).nbytes
+    return position * (max_length + 1) + head
+
+
+def _streams(settings: TalkerSettings, talker: Talker[Any], free: int | None) -> int:
+    """`free` are the bytes of a GPU that are free; None: a CPU computes."""
+    if settings.max_streams or free is None:
+        return settings.max_streams or CPU_STREAMS
+    stream = stream_bytes(talker, settings.max_length)
+    streams = streams_that_fit(free, stream)
+    log.info("max_streams is %d: a stream takes %.2f GB, %.1f GB are free", streams, stream / 1e9, free / 1e9)
+    return streams

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.code_head import frame_cache
-from voice_clone.autoregressive.sampling import Draw, UnheatedSampler
+from voice_clone.autoregressive.sampling import Draw, FilterFirstSampler
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import LoadLayer, NativeStack
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
@@ -110,7 +110,7 @@ class NativePredictor:
         codes = np.zeros((count, books + 1), np.int64)
         codes[:, 0] = code0.numpy()
         finite = np.ones(count, np.bool_)
-        stack, (logits, embeddings), unheated = self.stack, self._shared, draw.rule is UnheatedSampler
+        stack, (logits, embeddings), filter_first = self.stack, self._shared, draw.rule is FilterFirstSampler
         thread_pool().run(
             predictor.predict,
             books * (LAYER_PHASES * len(stack.norms[0]) + predictor.CODEBOOK_PHASES),
@@ -126,10 +126,10 @@ class NativePredictor:
             (*self._projection.arrays, *self._projection_work.per_thread, self._bias, embeddings),
             self._tables,
             (
-                draw.knobs.contiguous().numpy(),
+                draw.options.contiguous().numpy(),
                 draw.uniform.contiguous().numpy(),
                 *self._own,
-                unheated,
+                filter_first,
             ),
             np.array(x.numpy()).reshape(2 * count, -1),
             codes,

@@ -35,7 +35,7 @@ class PromptPrefixes:
     def __init__(self, cache: KVCache, max_bytes: int) -> None:
         self._cache = cache
         self._cached: LRUCache[tuple[Tensor, Tensor]] = LRUCache(max_bytes)
-        self._told = False  # that one could not be stored
+        self._logged = False  # that one could not be stored
 
     @property
     def nbytes(self) -> int:
@@ -63,9 +63,9 @@ class PromptPrefixes:
             keys, values = self._positions(prefix, slot)
             self._cached.put(prefix.key, (keys.clone(), values.clone()), self._bytes(prefix), origin)
         except Exception as error:
-            if not self._told:
+            if not self._logged:
                 log.error("the prefix of a voice could not be kept; this is logged once", exc_info=error)
-            self._told = True
+            self._logged = True
 
     def has_room(self, prefix: Prefix) -> bool:
         """Whether it is cached, or fits without an eviction."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,13 @@ from voice_clone.errors import InvalidArgument
 LARGEST_K = 1 << 20  # beyond any vocabulary
 
 
-Knobs = tuple[float, float, float, float]
-"""Of one row of a sampler: do_sample, temperature, top_k, top_p."""
+class SamplingOptions(NamedTuple):
+    """How a sampler draws the codes of one row, as numbers of a table; `sampling_options` makes them."""
+
+    do_sample: float  # 0 or 1
+    temperature: float
+    top_k: float
+    top_p: float
 
 
 class CodeSampling(Protocol):
@@ -41,16 +46,16 @@ class CodeSampling(Protocol):
         """
 
     @property
-    def first(self) -> Knobs:
+    def first(self) -> SamplingOptions:
         """The sampler of codebook 0."""
 
     @property
-    def others(self) -> Knobs:
+    def others(self) -> SamplingOptions:
         """The sampler of the other codebooks."""
 
 
-def knobs(do_sample: bool, temperature: float, top_k: int, top_p: float) -> Knobs:
-    """The knobs of a sampler.
+def sampling_options(do_sample: bool, temperature: float, top_k: int, top_p: float) -> SamplingOptions:
+    """The options of a sampler.
 
     Args:
         do_sample: false takes the most likely code; the others then play no part.
@@ -58,10 +63,11 @@ def knobs(do_sample: bool, temperature: float, top_k: int, top_p: float) -> Knob
         top_k: keep the k most likely codes (and ties of the k-th); 0 keeps all.
         top_p: keep the most likely codes whose probabilities add up to p, in (0, 1].
     """
-    return float(do_sample), max(temperature, torch.finfo(torch.float32).tiny), min(top_k, LARGEST_K), top_p
+    least = torch.finfo(torch.float32).tiny
+    return SamplingOptions(float(do_sample), max(temperature, least), min(top_k, LARGEST_K), top_p)
 
 
-def check_knobs(values: Mapping[str, Any], prefix: str = "") -> None:
+def check_sampling_options(values: Mapping[str, Any], prefix: str = "") -> None:
     """Check `seed`, `temperature`, `top_k`, `top_p` and `repetition_penalty`, as far as `values` has them.
 
     Args:
@@ -87,14 +93,14 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Filters:
-    """What of the sampler some row of a batch needs, so that the rest is left out; it changes no row's result.
+    """The parts of a sampler that some row of a batch needs. Other parts are skipped; no row's result changes.
 
     Attributes:
         sampled: a draw. Without it every row takes its most likely code.
         top_k: the k most likely codes, for any k up to this; 0: no row keeps only some.
         top_p: the sort that top-p takes.
-        limited: every row of a stream draws, and among its k most likely codes alone. What the others would take is
-            left out.
+        limited: every row of a stream draws among its k most likely codes alone, so the work for other rows is
+            skipped.
     """
 
     sampled: bool
@@ -103,35 +109,35 @@ class Filters:
     limited: bool = False
 
     @classmethod
-    def of(cls, knobs: npt.NDArray[np.float64]) -> Filters:
-        """Exactly what B rows of knobs [B, 4] need, all of them of streams."""
-        sampled = knobs[knobs[:, 0] != 0]
+    def of(cls, options: npt.NDArray[np.float64]) -> Filters:
+        """Exactly what B rows of options [B, 4] need, all of them of streams."""
+        sampled = options[options[:, 0] != 0]
         if not len(sampled):
             return cls(False, 0, False)
-        limited = len(sampled) == len(knobs) and bool((sampled[:, 2] >= 1).all())
+        limited = len(sampled) == len(options) and bool((sampled[:, 2] >= 1).all())
         return cls(True, int(sampled[:, 2].max()), bool((sampled[:, 3] < 1).any()), limited)
 
     def covers(self, other: Filters) -> bool:
-        """Whether this does for all that `other` does for."""
+        """Whether this serves every row that `other` serves."""
         enough = self.sampled >= other.sampled and self.top_k >= other.top_k and self.top_p >= other.top_p
         return enough and self.limited <= other.limited
 
 
 USUAL = Filters(True, 64, False, limited=True)
-# The kinds of draw that are worth a step of their own, each for those rows that none before it does for: the most
+# The filters that CUDA graphs are recorded for. A step takes the first one that covers all its rows: the most
 # likely code; all rows among their k most likely codes, which is usual; only some of them so; anything, with sorts.
-KINDS = (Filters(False, 0, False), USUAL, Filters(True, 64, False), Filters(True, LARGEST_K, True))
+GRAPH_VARIANTS = (Filters(False, 0, False), USUAL, Filters(True, 64, False), Filters(True, LARGEST_K, True))
 
 
 class Sampler:
     """Draws one code for each of B streams, without a look at any value on the device."""
 
-    def __init__(self, knobs: Tensor, filters: Filters) -> None:
-        """`knobs` fp32 [B, 4]: each stream's `first` or `others`. `filters` must do for all of them."""
+    def __init__(self, options: Tensor, filters: Filters) -> None:
+        """`options` fp32 [B, 4]: each stream's `first` or `others`. `filters` must serve all of them."""
         self.filters = filters
-        self.knobs = knobs
-        self.temperature = knobs[:, 1:2]
-        self.p = knobs[:, 3:4]
+        self.options = options
+        self.temperature = options[:, 1:2]
+        self.p = options[:, 3:4]
         self._kth: dict[int, Tensor] = {}
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
@@ -161,7 +167,7 @@ class Sampler:
 
     @cached_property
     def k(self) -> Tensor:
-        return self.knobs[:, 2:3].long()
+        return self.options[:, 2:3].long()
 
     @cached_property
     def _unlimited(self) -> Tensor:
@@ -169,12 +175,12 @@ class Sampler:
 
     @cached_property
     def _do_sample(self) -> Tensor:
-        return self.knobs[:, 0] != 0
+        return self.options[:, 0] != 0
 
     @cached_property
     def _lowest(self) -> Tensor:
         """A finite score of probability 0, fp32 []. A row with no other score still has probabilities."""
-        return torch.full((), torch.finfo(torch.float32).min, device=self.knobs.device)
+        return torch.full((), torch.finfo(torch.float32).min, device=self.options.device)
 
     def _place_of_kth(self, most: int) -> Tensor:
         """Where the k-th of the `most` best codes stands, int64 [B, 1]."""
@@ -183,7 +189,7 @@ class Sampler:
         return self._kth[most]
 
     def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
-        """Codes drawn from heated scores [B, V]; V of a row that is not finite, unless all are `limited`."""
+        """Codes drawn from scaled logits [B, V]; V of a row that is not finite, unless all are `limited`."""
         cumulative = scores.softmax(dim=-1).double().cumsum(dim=-1)
         # The first code whose cumulative probability exceeds the draw; a code of probability 0 never is that.
         target = uniform[:, None] * cumulative[:, -1:]
@@ -205,19 +211,19 @@ def _in_order(values: Tensor, order: Tensor) -> Tensor:
     return torch.empty_like(values).scatter_(1, order, values)
 
 
-UNHEATED_KINDS = (KINDS[0], KINDS[-1])
-"""The kinds of an `UnheatedSampler`, which always sorts."""
+FILTER_FIRST_VARIANTS = (GRAPH_VARIANTS[0], GRAPH_VARIANTS[-1])
+"""Those of a `FilterFirstSampler`, which always sorts."""
 
 
-class UnheatedSampler(Sampler):
+class FilterFirstSampler(Sampler):
     """A `Sampler` whose top-k and top-p look at the probabilities before the temperature changes them.
 
     It drops each code whose rank is `top_k` or more, and each but the first whose probability, added to those of the
     more likely codes, exceeds `top_p`. What is left is drawn from at the temperature (fish-speech, `logits_to_probs`).
     """
 
-    def __init__(self, knobs: Tensor, filters: Filters) -> None:
-        super().__init__(knobs, filters)
+    def __init__(self, options: Tensor, filters: Filters) -> None:
+        super().__init__(options, filters)
         self._limits_of: dict[int, Tensor] = {}  # by vocabulary
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
@@ -234,7 +240,7 @@ class UnheatedSampler(Sampler):
     def _limits(self, vocabulary: int) -> Tensor:
         """How far the sum of probabilities may reach for the code of each rank to stay, fp32 [B, V]."""
         if vocabulary not in self._limits_of:
-            ranks = torch.arange(vocabulary, device=self.knobs.device)
+            ranks = torch.arange(vocabulary, device=self.options.device)
             limits = torch.where(self.p < 1, self.p, torch.inf).masked_fill(
                 (ranks >= self.k) & (self.k > 0), -torch.inf
             )
@@ -246,13 +252,13 @@ class Draw:
     """Chooses the codes of codebooks 1, 2, ... of B frames, one codebook after the other.
 
     Attributes:
-        knobs: fp32 [B, 4], each stream's `others`.
+        options: fp32 [B, 4], each stream's `others`.
         uniform: fp64 [B, K], the draws.
         rule: the sampler.
     """
 
-    def __init__(self, knobs: Tensor, filters: Filters, uniform: Tensor, rule: type[Sampler] = Sampler) -> None:
-        self.knobs = knobs
+    def __init__(self, options: Tensor, filters: Filters, uniform: Tensor, rule: type[Sampler] = Sampler) -> None:
+        self.options = options
         self.uniform = uniform
         self._finite: Tensor | None = None
         self._seen: list[Tensor] = []  # logits that are not in it
@@ -261,7 +267,7 @@ class Draw:
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return self.rule(self.knobs, self._filters)
+        return self.rule(self.options, self._filters)
 
     def __call__(self, logits: Tensor, book: int) -> Tensor:
         """logits [B, V] of a codebook -> codes int64 [B]."""
@@ -276,7 +282,7 @@ class Draw:
             self.finite = finite if self._finite is None else self._finite & finite
             self._seen = []
         if self._finite is None:
-            self.finite = torch.ones(self.knobs.shape[0], dtype=torch.bool, device=self.knobs.device)
+            self.finite = torch.ones(self.options.shape[0], dtype=torch.bool, device=self.options.device)
         assert self._finite is not None
         return self._finite
 

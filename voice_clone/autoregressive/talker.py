@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.frame_head import FrameHead
-from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.stack.protocol import Stack
 from voice_clone.lru_cache import Origin
 
 P = TypeVar("P")
@@ -115,7 +115,7 @@ class TextFeed:
         return self._end is not None
 
     def covers(self, frames: int) -> bool:
-        """Whether the text is there that goes with the newest of so many frames."""
+        """Whether the text for the newest of so many frames has come."""
         return not self.open or frames - 1 < self._passed + len(self._trailing)
 
     def ended(self, frames: int) -> bool:

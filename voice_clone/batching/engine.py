@@ -12,20 +12,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from voice_clone.batching.admission import seconds_to_wait, take_waiting
 from voice_clone.batching.outbox import Levels, Outbox
-from voice_clone.batching.prompts import Prompts
-from voice_clone.batching.serving_thread import Work, start_thread
+from voice_clone.batching.scheduler import Prompts, Steps, seconds_to_wait, take_waiting
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
-from voice_clone.batching.steps import Steps
-from voice_clone.batching.stream import MAX_UNSENT, Chunk, Sink, Stream, View
+from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal, log_failure
 
 R = TypeVar("R")
+Work = Callable[[], None]
 
 HAND_OVER = 0.003  # seconds; the longest time that the next frame waits for a stream's first chunk to be sent
 
@@ -124,7 +123,10 @@ class Engine(Generic[R]):
             raise
 
     def extend(self, stream_id: str, more: Any, last: bool) -> bool:
-        """Append what `FrameSource.extend` takes to the text of a stream; `last` closes it. Whether there is one."""
+        """Append what `FrameSource.extend` takes to the text of a stream; `last` closes it.
+
+        Returns: false if there is no such stream, or it has ended.
+        """
         with self._changed:
             stream = self._by_id.get(stream_id)
             if stream is None:
@@ -179,7 +181,7 @@ class Engine(Generic[R]):
                 if not self._admit():
                     break
                 self._extend()
-                self._prompts.read(self._live, self._step_seconds, self._mark, self._leave)
+                self._prompts.read(self._live, self._step_seconds, self._note_starved, self._leave)
                 self._step()
             except Exception as error:
                 log_failure(log, error, "the engine failed; all its streams end")
@@ -230,21 +232,21 @@ class Engine(Generic[R]):
                 self._leave(slot, error)
                 continue
             stream.text_follows = not closed
-            self._mark(slot, stream)
+            self._note_starved(slot, stream)
 
-    def _mark(self, slot: int, stream: Stream[R]) -> None:
+    def _note_starved(self, slot: int, stream: Stream[R]) -> None:
         """Note whether a stream lacks text."""
         if stream.text_open:
             ready = not stream.text_follows or self._source.ready(slot, self._prompts.next_count(stream))
-            stream.mark(not ready, self._clock())
+            stream.set_starved(not ready, self._clock())
 
     def _step(self) -> None:
         now = self._clock()
         for slot, stream in list(self._live.items()):
             if error := stream.over(now):
                 self._leave(slot, error)
-        slots = [slot for slot, s in self._live.items() if not (s.unread or s.short) and s.unsent < MAX_UNSENT]
-        begun, frames = [], self._steps.run(slots, self._live, self._mark, self._leave)
+        slots = [slot for slot, s in self._live.items() if not (s.unread or s.starved) and s.unsent < MAX_UNSENT]
+        begun, frames = [], self._steps.run(slots, self._live, self._note_starved, self._leave)
         self._step_seconds = self._clock() - now
         for slot, stream, frame in frames:
             if frame.finish == "error":
@@ -254,19 +256,19 @@ class Engine(Generic[R]):
             if frame.finish is not None:
                 self._leave(slot)
             else:
-                self._mark(slot, stream)
+                self._note_starved(slot, stream)
             for chunk in chunks:
                 self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
         for stream in self._live.values():
-            if stream.short and stream.moves(self._clock()):
+            if stream.starved and stream.moves(self._clock()):
                 self._send(stream, stream.flush())
         if begun and not self._source.ahead:  # the next frame would hold the GIL: the outbox thread could not send
             with self._changed:
                 self._changed.wait_for(lambda: not any(s.unsent and not s.stopped for s in begun), HAND_OVER)
 
-    def _send(self, stream: Stream[R], chunk: Chunk) -> None:
+    def _send(self, stream: Stream[R], chunk: FrameChunk) -> None:
         with self._changed:
             stream.unsent += 1
         self._outbox.put(stream, chunk)
@@ -284,7 +286,7 @@ class Engine(Generic[R]):
             self._outbox.put(stream, error)
 
     def _fail_all(self) -> None:
-        """After a failure of unknown reach: end every stream, begin anew."""
+        """After a failure of unknown reach: end every stream, and start from an empty state."""
         with self._changed:
             streams = list(self._by_id.values())
             self._steps.drop()
@@ -310,4 +312,29 @@ class Engine(Generic[R]):
 
     def _levels(self) -> Levels:
         with self._changed:
-            return Levels(len(self._live), len(self._waiting), sum(s.short for s in self._live.values()))
+            return Levels(len(self._live), len(self._waiting), sum(s.starved for s in self._live.values()))
+
+
+def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:
+    """A running thread that has called `warm_up` and calls `serve`.
+
+    A GPU's libraries keep handles and plans for each thread: what another one has warmed up is cold in this one.
+
+    Raises: what `warm_up` raises; the thread has then ended.
+    """
+    warm: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            if warm_up is not None:
+                warm_up()
+        except BaseException as error:
+            warm.set_exception(error)
+            return
+        warm.set_result(None)
+        serve()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    warm.result()
+    return thread

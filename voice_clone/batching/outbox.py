@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from voice_clone.batching.statistics import Statistics
-from voice_clone.batching.stream import Chunk, Stream
+from voice_clone.batching.stream import FrameChunk, Stream
 from voice_clone.errors import Overloaded, VoiceCloneError
 
 POLL_SECONDS = 0.02
@@ -28,7 +28,7 @@ class Levels:
 
     live: int
     waiting: int
-    short: int
+    starved: int  # live streams that wait for text
 
 
 class Outbox:
@@ -57,7 +57,9 @@ class Outbox:
         self._statistics = statistics
         self._open: dict[Stream[Any], None] = {}  # in the order of the questions; used by the thread alone
         self._next_poll = 0.0
-        self._queue: queue.SimpleQueue[tuple[Stream[Any], Chunk | BaseException | None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Stream[Any], FrameChunk | BaseException | None] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
@@ -65,7 +67,7 @@ class Outbox:
         """Announce a stream: from now on its sink is asked whether it is still wanted."""
         self._queue.put((stream, None))
 
-    def put(self, stream: Stream[Any], item: Chunk | BaseException) -> None:
+    def put(self, stream: Stream[Any], item: FrameChunk | BaseException) -> None:
         """Deliver a stream's next chunk, or the error that ends it."""
         self._queue.put((stream, item))
 
@@ -101,7 +103,7 @@ class Outbox:
                     log.exception("the outbox failed to ask the sinks whether their clients are there")
                 polled = False
 
-    def _take(self, stream: Stream[Any], item: Chunk | BaseException | None) -> None:
+    def _take(self, stream: Stream[Any], item: FrameChunk | BaseException | None) -> None:
         if item is None:
             if not self._open:  # a new stream's client is there, and the question would delay its first frame
                 self._next_poll = self._clock() + POLL_SECONDS
@@ -109,12 +111,12 @@ class Outbox:
         elif stream not in self._open:
             if isinstance(item, Overloaded):  # otherwise its sink has failed, and it has ended already
                 self._count(stream, item.slug)
-        elif isinstance(item, Chunk):
+        elif isinstance(item, FrameChunk):
             self._send(stream, item)
         else:
             self._fail(stream, item)
 
-    def _send(self, stream: Stream[Any], chunk: Chunk) -> None:
+    def _send(self, stream: Stream[Any], chunk: FrameChunk) -> None:
         try:
             stream.sink.chunk(chunk)
         except Exception as error:
@@ -144,7 +146,7 @@ class Outbox:
     def _show_levels(self) -> None:
         if self._statistics is not None:
             levels = self._levels()
-            self._statistics.levels(levels.live, levels.waiting, levels.short)
+            self._statistics.levels(levels.live, levels.waiting, levels.starved)
 
     def _poll(self) -> None:
         now = self._clock()

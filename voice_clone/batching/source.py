@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 
-from voice_clone.batching.payload import PayloadForm
 from voice_clone.lru_cache import CacheUsage, Origin
 
 R = TypeVar("R", contravariant=True)
@@ -15,19 +17,40 @@ R_co = TypeVar("R_co", covariant=True)
 P = TypeVar("P", contravariant=True)
 
 
-class Frame(Protocol):
+@dataclass(frozen=True)
+class PayloadForm:
+    """The form of one frame's payload.
+
+    Attributes:
+        width: numbers of a frame: codebooks, or the size of a latent.
+        dtype: their type.
+    """
+
+    width: int
+    dtype: npt.DTypeLike = np.int32
+
+    def zeros(self, count: int) -> NDArray[Any]:
+        """`count` frames of zeros, [count, width]."""
+        return np.zeros((count, self.width), self.dtype)
+
+    def join(self, frames: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Payloads [width] of n frames -> one array [n, width]; n may be 0."""
+        return np.array(frames, dtype=self.dtype).reshape(len(frames), self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
     """What a stream made in one step: a frame or a run of frames, or the reason why it ends, or both.
 
     Neither of them: the step made nothing that is heard, and the stream goes on.
+
+    Attributes:
+        payload: [width], of the source's form, or a run of n frames [n, width]; None: no frame came of this step.
+        finish: None while the stream goes on, else why it ends: `error`, or what its last chunk gives as the reason.
     """
 
-    @property
-    def payload(self) -> NDArray[Any] | None:
-        """[width], of the source's form, or a run of n frames [n, width]; None: no frame came of this step."""
-
-    @property
-    def finish(self) -> str | None:
-        """None while the stream goes on, else why it ends: `error`, or what its last chunk gives as the reason."""
+    payload: NDArray[Any] | None
+    finish: str | None
 
 
 WaitForFrames = Callable[[], Sequence[Frame | None]]

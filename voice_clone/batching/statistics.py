@@ -83,7 +83,7 @@ class Statistics:
         self._gap = histogram("chunk_gap_ms", "milliseconds of the longest gap between two chunks of a stream")
         factor = "time of a stream by the length of its speech; above 1 its listener waits"
         self._factor = make(f"{prefix}real_time_factor", factor, "histogram", None, FACTORS)
-        self._short = make(f"{prefix}short_streams", "streams in a slot that wait for text", "gauge")
+        self._starved = make(f"{prefix}short_streams", "streams in a slot that wait for text", "gauge")
         self._text = histogram("text_wait_ms", "milliseconds that a stream with an open text waited for it")
         self._shown: tuple[int, int, int] | None = None
         self.levels(0, 0, 0)
@@ -104,10 +104,10 @@ class Statistics:
             self._text.observe(timing.text)
         self._reasons.get(reason, self._reasons["internal"]).add()  # last: it shows that the others are up to date
 
-    def levels(self, live: int, waiting: int, short: int) -> None:
+    def levels(self, live: int, waiting: int, starved: int) -> None:
         """How full the engine is now; costs nothing where it has not changed."""
-        if (live, waiting, short) != self._shown:
+        if (live, waiting, starved) != self._shown:
             self._live.set(live)
             self._waiting.set(waiting)
-            self._short.set(short)
-            self._shown = live, waiting, short
+            self._starved.set(starved)
+            self._shown = live, waiting, starved

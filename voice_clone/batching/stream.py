@@ -1,4 +1,4 @@
-"""One stream of frames: its request, its chunk schedule, and where its chunks go."""
+"""One stream of frames: its request, its chunk schedule, its listener's playback, and where its chunks go."""
 
 from __future__ import annotations
 
@@ -9,15 +9,39 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from voice_clone.batching.payload import PayloadForm
-from voice_clone.batching.playback import Playback
-from voice_clone.batching.source import Frame
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.errors import DeadlineExceeded, VoiceCloneError
 
 R = TypeVar("R")
 
 MAX_UNSENT = 4  # chunks; a stream whose sink is further behind makes no frames until it has caught up
 FLUSH_LEAD = 0.2  # seconds of audio left to hear when a chunk that lacks text goes out as it is
+
+
+class Playback:
+    """When a listener has heard all that was sent. It starts with the first chunk and pauses wherever one is late.
+
+    Args:
+        unit_seconds: how long one of what is counted, frames or samples, is heard.
+
+    Attributes:
+        until: when all is heard; None before the first chunk.
+        underruns: chunks that came after playback had run dry.
+        silence: seconds that the listener waited for them.
+    """
+
+    def __init__(self, unit_seconds: float) -> None:
+        self.unit_seconds = unit_seconds
+        self.until: float | None = None
+        self.underruns = 0
+        self.silence = 0.0
+
+    def add(self, count: int, now: float) -> None:
+        """`count` more were sent at `now`."""
+        if count and self.until is not None and now > self.until:
+            self.underruns += 1
+            self.silence += now - self.until
+        self.until = max(now, now if self.until is None else self.until) + self.unit_seconds * count
 
 
 @dataclass(frozen=True)
@@ -33,7 +57,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class FrameChunk:
     """Consecutive frames of a stream. The last chunk has a finish reason and may be empty."""
 
     index: int
@@ -50,13 +74,13 @@ class View:
 
     live: bool  # whether it has a slot
     frames: int  # that it has made
-    short_since: float | None  # it waits for text since then, on the engine's clock
+    starved_since: float | None  # it waits for text since then, on the engine's clock
 
 
 class Sink(Protocol):
     """Where a stream's chunks go. Called from one thread, in order; nothing follows a last chunk or a failure."""
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         """Take the next chunk."""
 
     def fail(self, error: BaseException) -> None:
@@ -81,7 +105,7 @@ class Stream(Generic[R]):
     frame_seconds: float = 0.0  # how long a frame is heard; 0: chunks keep to the schedule
     deadline: float | None = None  # on `clock`
     clock: Callable[[], float] = time.monotonic
-    text_open: bool = False  # when it began
+    text_open: bool = False  # whether its text may be extended
     stopped: VoiceCloneError | None = None  # the error with which another thread ended it
     prompt_positions: int = 0  # to be prefilled
     unread: int = 0  # of them, still
@@ -100,7 +124,7 @@ class Stream(Generic[R]):
     last_frame: float | None = None
     last_chunk: float | None = None
     gap: float = 0.0  # seconds
-    short_since: float | None = None  # it waits for text
+    starved_since: float | None = None  # it waits for text
     resumed: float | None = None  # it has text again
     waited: float = 0.0  # seconds, for text, until then
     waited_first: float = 0.0  # of them, before the first frame
@@ -112,14 +136,14 @@ class Stream(Generic[R]):
         self._playback = Playback(self.frame_seconds)
 
     def over(self, now: float) -> VoiceCloneError | None:
-        """Why the stream must end before its time, if it must."""
+        """The error with which the stream must end now; None: it may go on."""
         if self.stopped is not None:
             return self.stopped
         if self.deadline is not None and now >= self.deadline:
             return DeadlineExceeded("the speech was not done before its deadline; allow more time or ask for less")
         return None
 
-    def add(self, frame: Frame) -> list[Chunk]:
+    def add(self, frame: Frame) -> list[FrameChunk]:
         """Take a frame or a run of frames; returns the chunks that it completes.
 
         A chunk is complete when it has as many frames as the schedule says, when the stream's last frame is in it, or
@@ -153,23 +177,23 @@ class Stream(Generic[R]):
         more, self.more = self.more, []
         return more, self.text_closed
 
-    def mark(self, short: bool, now: float) -> None:
+    def set_starved(self, starved: bool, now: float) -> None:
         """Whether it waits for text from now on."""
-        if short and self.short_since is None:
-            self.short_since = now
-        elif not short and self.short_since is not None:
-            self.waited += now - self.short_since
-            self.short_since, self.resumed = None, now
+        if starved and self.starved_since is None:
+            self.starved_since = now
+        elif not starved and self.starved_since is not None:
+            self.waited += now - self.starved_since
+            self.starved_since, self.resumed = None, now
 
     @property
-    def short(self) -> bool:
+    def starved(self) -> bool:
         """Whether it waits for text."""
-        return self.short_since is not None
+        return self.starved_since is not None
 
     @property
     def view(self) -> View:
         """What it does now."""
-        return View(self.started is not None, self.frames, self.short_since)
+        return View(self.started is not None, self.frames, self.starved_since)
 
     def wake_at(self) -> list[float]:
         """When there is something to do even if nothing else happens."""
@@ -178,22 +202,22 @@ class Stream(Generic[R]):
 
     @property
     def flush_at(self) -> float | None:
-        """When a chunk that waits for text goes out half full. None: there is none, or chunks keep to the schedule."""
-        if self.short_since is None or not self.pending or not self.frame_seconds:
+        """When a chunk that waits for text goes out half full. None: none waits, or chunks are always full."""
+        if self.starved_since is None or not self.pending or not self.frame_seconds:
             return None
-        return self.short_since if self._playback.until is None else self._playback.until - FLUSH_LEAD
+        return self.starved_since if self._playback.until is None else self._playback.until - FLUSH_LEAD
 
     def moves(self, now: float) -> bool:
         """Whether a stream in a slot can make something now."""
-        if self.short_since is None:
+        if self.starved_since is None:
             return bool(self.unread) or self.unsent < MAX_UNSENT
         return (at := self.flush_at) is not None and at <= now and self.unsent < MAX_UNSENT
 
-    def flush(self) -> Chunk:
-        """The chunk as far as it is."""
+    def flush(self) -> FrameChunk:
+        """The next chunk, of the frames that are there."""
         return self._chunk(self.clock(), len(self.pending), None)
 
-    def _chunk(self, now: float, frames: int, finish: str | None) -> Chunk:
+    def _chunk(self, now: float, frames: int, finish: str | None) -> FrameChunk:
         """Of the first pending frames, so many."""
         self._playback.add(frames, now)
         waited = self._waited(now)
@@ -202,14 +226,14 @@ class Stream(Generic[R]):
         self.last_chunk, self._waited_before = now, waited
         payload = self.form.join(self.pending[:frames])
         self.sent += frames
-        chunk = Chunk(self.chunks, payload, self.sent, finish, self.prompt_positions, self.timing(now))
+        chunk = FrameChunk(self.chunks, payload, self.sent, finish, self.prompt_positions, self.timing(now))
         self.pending = self.pending[frames:]
         self.chunks += 1
         return chunk
 
     def _waited(self, now: float) -> float:
         """Seconds for text so far."""
-        return self.waited + (0.0 if self.short_since is None else now - self.short_since)
+        return self.waited + (0.0 if self.starved_since is None else now - self.starved_since)
 
     def lead(self, now: float) -> float | None:
         """Seconds of sent audio that the listener has not heard yet.

@@ -44,7 +44,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class CodecChunk:
     """Consecutive frames of one stream.
 
     Attributes:

@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.codec.chunk import Chunk, Decoded, Primed, Reference
+from voice_clone import compute
+from voice_clone.codec.chunk import CodecChunk, Decoded, Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import DecoderStreams
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import log_failure
 from voice_clone.lru_cache import CacheUsage
+from voice_clone.settings import DecoderSettings
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Stream:
+class _OpenStream:
     number: int  # among the `DecoderStreams`
     primed: Primed
     next_index: int = 0
@@ -59,7 +61,7 @@ class Code2Wav:
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _OpenStream] = {}
 
     @property
     def max_streams(self) -> int:
@@ -86,19 +88,20 @@ class Code2Wav:
         return self._decoding.forget(voices)
 
     @property
-    def takes_unequal(self) -> bool:
+    def supports_ragged_batches(self) -> bool:
         """Whether the chunks of a batch may differ in their frames."""
-        return self._decoding.unequal
+        return self._decoding.supports_ragged_batches
 
     def is_open(self, stream_id: str) -> bool:
         """Whether a stream has a state."""
         return stream_id in self._streams
 
-    def decode(self, chunks: Sequence[Chunk]) -> list[Decoded | VoiceCloneError]:
+    def decode(self, chunks: Sequence[CodecChunk]) -> list[Decoded | VoiceCloneError]:
         """The samples of one chunk each of different streams, in one batch.
 
         Args:
-            chunks: of distinct streams, without a failure, and of the same number of frames unless `takes_unequal`.
+            chunks: of distinct streams, without a failure; of the same number of frames, unless
+                `supports_ragged_batches`.
 
         Returns: for each chunk its samples or its error; no chunk's error touches another stream.
             InvalidArgument: a code, a shape or the index is wrong. It opens no stream and leaves an open one as it is.
@@ -107,7 +110,7 @@ class Code2Wav:
         """
         began = time.monotonic()
         outcomes: dict[str, Decoded | VoiceCloneError] = {}
-        ready: list[tuple[Chunk, _Stream]] = []
+        ready: list[tuple[CodecChunk, _OpenStream]] = []
         for chunk in chunks:
             try:
                 ready.append((chunk, self._stream(chunk)))
@@ -168,7 +171,7 @@ class Code2Wav:
         short = (each for each in references if len(each.context) <= self._max_chunk_frames)
         return self._decoding.restore(short, seconds)
 
-    def _stream(self, chunk: Chunk) -> _Stream:
+    def _stream(self, chunk: CodecChunk) -> _OpenStream:
         """The stream that a chunk belongs to, opened by its first one."""
         self._check(chunk.payload, "codes")
         self._check(chunk.context, "context_codes")
@@ -183,12 +186,12 @@ class Code2Wav:
             if len(self._streams) >= self.max_streams:
                 raise Overloaded(f"{self.max_streams} streams are open already; try again later")
             opened = self._decoding.open(chunk.reference)
-            stream = self._streams[chunk.stream_id] = _Stream(*opened, used=self._clock(), began=chunk.arrived)
+            stream = self._streams[chunk.stream_id] = _OpenStream(*opened, used=self._clock(), began=chunk.arrived)
         elif chunk.index != stream.next_index:
             raise InvalidArgument(f"chunk {chunk.index} of this stream came where chunk {stream.next_index} was due")
         return stream
 
-    def _flushed(self, stream: _Stream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
+    def _flushed(self, stream: _OpenStream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
         """A last chunk's samples and those that the decoder still has."""
         try:
             rest = self._decoding.flush(stream.number)
@@ -200,7 +203,7 @@ class Code2Wav:
         return np.concatenate([waveform, rest]) if np.isfinite(rest).all() else _bad()
 
     def _waveforms(
-        self, frames: Sequence[NDArray[Any]], streams: Sequence[_Stream]
+        self, frames: Sequence[NDArray[Any]], streams: Sequence[_OpenStream]
     ) -> list[NDArray[np.float32] | VoiceCloneError]:
         """Decode one batch and move its streams on; if the batch fails, decode its streams one by one."""
         if not any(each.size for each in frames):
@@ -220,3 +223,18 @@ class Code2Wav:
 
 def _bad() -> Internal:
     return Internal("the decoder made no valid audio for this stream")
+
+
+def load_code2wav(settings: DecoderSettings, decoding: DecoderStreams, form: CodecFormat) -> Code2Wav:
+    """The decoders of all streams.
+
+    Args:
+        decoding: the family's.
+        form: of the frames.
+    """
+    code2wav = Code2Wav(
+        decoding, form, max_chunk_frames=settings.max_chunk_frames, idle_seconds=settings.stream_idle_seconds
+    )
+    max_batch = compute.max_decode_batch(settings)
+    log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
+    return code2wav

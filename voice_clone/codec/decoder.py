@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.streaming import StreamState
 
@@ -25,8 +26,8 @@ class CodecFormat:
         sample_rate: Hz.
         limits: codes lie in 0..limit - 1: one limit for all codebooks, or one each; None for latents.
         look_ahead: frames that must follow a frame before its samples can be made. After a stream's last frame
-            `LookAheadDecoder.flush` gives the samples that are left.
-        needs_voice: whether the decoder depends on the voice beyond the reference frames: `VoiceDecoder`.
+            `StreamDecoder.flush` gives the samples that are left.
+        needs_voice: whether the decoder depends on the voice beyond the reference frames: `StreamDecoder.condition`.
     """
 
     payload: PayloadForm
@@ -80,33 +81,62 @@ class CodecFormat:
 
 
 class StreamDecoder(Protocol):
-    """A decoder that moves streams on, any number of frames at a time, with the same samples however they are cut."""
+    """A decoder that moves streams on, any number of frames at a time, with the same samples however they are cut.
+
+    One that inherits from this has what most decoders do: no ragged batches, no voice, no look-ahead.
+    """
 
     @property
-    def padded(self) -> bool:
-        """Whether it is a `PaddedDecoder`, which CUDA graphs can hold."""
+    def ragged(self) -> RaggedDecoder | None:
+        """This decoder, if the streams of a batch may have unequal numbers of frames. CUDA graphs need that."""
+        return None
 
     @property
+    @abstractmethod
     def any_shape(self) -> bool:
         """Whether the same code runs for all shapes, so that the smallest warms it up."""
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
         """Where frames are expected and states lie."""
 
+    @abstractmethod
     def new_state(self, batch: int) -> StreamState:
         """The state of `batch` streams before their first frame."""
 
+    def condition(self, state: StreamState, voice: Mapping[str, NDArray[Any]]) -> None:
+        """Give the fresh stream of `state` its voice: arrays by the names that the family's prompt stage gave them.
+
+        Called where `CodecFormat.needs_voice`.
+        """
+        raise TypeError(f"{type(self).__name__} takes no voice; its format must not need one")
+
+    @abstractmethod
     def decode_chunk(self, frames: torch.Tensor, state: StreamState) -> torch.Tensor:
         """The next frames [B, width, n] of B streams -> samples [B, m] in -1..1; moves `state` on."""
 
+    @abstractmethod
     def prime(self, frames: torch.Tensor, state: StreamState) -> None:
         """Move fresh streams on over frames whose samples are not wanted."""
 
+    def flush(self, state: StreamState) -> torch.Tensor:
+        """The samples [B, m] that the last frames still lack; the streams end with it.
 
-class PaddedDecoder(StreamDecoder, Protocol):
+        Called where `CodecFormat.look_ahead`.
+        """
+        raise TypeError(f"{type(self).__name__} does not look ahead; its format must not say so")
+
+
+class RaggedDecoder(StreamDecoder, Protocol):
     """A decoder whose streams may have unequal numbers of frames in one batch. Its state's buffers are of one dtype."""
 
+    @property
+    def ragged(self) -> RaggedDecoder:
+        """Itself."""
+        return self
+
+    @abstractmethod
     def decode_chunk(
         self, frames: torch.Tensor, state: StreamState, lengths: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -115,17 +145,3 @@ class PaddedDecoder(StreamDecoder, Protocol):
         The samples of padding may be anything; padding moves no stream on. The host reads no value of a tensor, so a
         CUDA graph can hold this.
         """
-
-
-class LookAheadDecoder(StreamDecoder, Protocol):
-    """A decoder with `look_ahead` > 0."""
-
-    def flush(self, state: StreamState) -> torch.Tensor:
-        """The samples [B, m] that the last frames still lack; the streams end with it."""
-
-
-class VoiceDecoder(StreamDecoder, Protocol):
-    """A decoder that needs the voice."""
-
-    def condition(self, state: StreamState, voice: Mapping[str, NDArray[Any]]) -> None:
-        """Give the fresh stream of `state` its voice: arrays by the names that the family's prompt stage gave them."""

@@ -1,8 +1,8 @@
 """The states of all open streams of a decoder, from a voice's reference on: the way that most decoders take.
 
-A stream begins at the decoder's state after its voice and reference frames, which is cached (`primed_states`). Where
-the states of open streams are, `open_streams` says. A family whose decoder keeps other things than one state a stream,
-or makes unequal numbers of samples, brings a `DecoderStreams` of its own.
+A stream begins at the decoder's state after its voice and reference frames. That state depends on them alone, so it is
+cached (`PrimedStates`). Where the states of open streams are, `open_streams` says. A family whose decoder keeps other
+things than one state a stream, or makes unequal numbers of samples, brings a `DecoderStreams` of its own.
 """
 
 from __future__ import annotations
@@ -10,22 +10,82 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone import compute
 from voice_clone.codec.chunk import Primed, Reference
-from voice_clone.codec.decoder import CodecFormat, LookAheadDecoder, PaddedDecoder, StreamDecoder, VoiceDecoder
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
-from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateStreams, try_out
-from voice_clone.codec.primed_states import PrimedStates
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, OpenStreams, SeparateStreams, try_out
 from voice_clone.errors import InvalidArgument
+from voice_clone.gpu import memory_bounded_by
+from voice_clone.layers.graphs import GraphRunner
 from voice_clone.layers.streaming import StreamState
-from voice_clone.lru_cache import CacheUsage
+from voice_clone.lru_cache import CacheUsage, LRUCache
+from voice_clone.settings import DecoderSettings
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Primed:
+    state: StreamState
+    used: bool  # by a stream, or restored before any stream could ask
+
+
+class PrimedStates:
+    """The states after reference frames.
+
+    An entry holds the decoder's key-value caches and convolution histories after the reference (some megabytes; no
+    audio, no text, no name). It is evicted when it was not used for `idle_seconds`, when newer ones need the memory, or
+    when its voice is forgotten. No entry is written to disk. The key is the digest of the reference: a voice that is
+    replaced has another one.
+
+    Args: as of `LRUCache`.
+
+    Attributes:
+        cached: all of them; any thread may make it forget a voice.
+    """
+
+    def __init__(self, max_bytes: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.cached: LRUCache[_Primed] = LRUCache(max_bytes, idle_seconds, clock)
+
+    def __contains__(self, reference: Reference) -> bool:
+        return reference.key in self.cached
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all states."""
+        return self.cached.nbytes
+
+    def get(self, reference: Reference) -> tuple[StreamState, bool] | None:
+        """The state after a reference, from which one stream may continue, and whether an earlier stream has used it;
+        None if it is not cached.
+        """
+        primed = self.cached.get(reference.key, reference.origin)
+        if primed is None:
+            return None
+        used, primed.used = primed.used, True
+        return primed.state.fork(), used
+
+    def put(self, reference: Reference, state: StreamState, used: bool = True) -> None:
+        """Cache the state after a reference, if it can fit; the caller may continue from `state` itself.
+
+        `used`: false if the stream for which it was computed will still ask for it.
+        """
+        self.cached.put(reference.key, _Primed(state.fork(), used), state.nbytes, reference.origin)
+
+    def room(self, size: int) -> int:
+        """How many states of `size` bytes fit."""
+        return self.cached.max_bytes // size
+
+    def sweep(self) -> None:
+        """Evict what was not used for long."""
+        self.cached.sweep()
 
 
 class DecoderStreams(Protocol):
@@ -44,7 +104,7 @@ class DecoderStreams(Protocol):
         """Memory of what is cached of references."""
 
     @property
-    def unequal(self) -> bool:
+    def supports_ragged_batches(self) -> bool:
         """Whether the streams of a batch may move on by different numbers of frames."""
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
@@ -94,7 +154,7 @@ class StatefulStreams:
     Args:
         decoder: on any engine.
         form: of the frames that it takes.
-        graphs: the steps by which it decodes, if it is a `PaddedDecoder`; None: eagerly.
+        graphs: the steps by which it decodes, if it is a `RaggedDecoder`; None: eagerly.
         max_state_bytes: memory for the states of open streams; bounds how many can be open.
         primed_bytes, primed_seconds: bounds of the cached states after references; see `PrimedStates`.
         clock: seconds, monotonic.
@@ -117,8 +177,8 @@ class StatefulStreams:
         self.stream_bytes = self._fresh.nbytes
         self.max_streams = max(1, max_state_bytes // self.stream_bytes)
         self._states: OpenStreams = SeparateStreams(decoder, form)
-        if graphs is not None:
-            self._states = GraphedStreams(cast(PaddedDecoder, decoder), form, graphs, self.max_streams)
+        if graphs is not None and decoder.ragged is not None:
+            self._states = GraphedStreams(decoder.ragged, form, graphs, self.max_streams)
         self._primed = PrimedStates(primed_bytes, primed_seconds, clock)
 
     @property
@@ -127,9 +187,9 @@ class StatefulStreams:
         return self._primed.nbytes
 
     @property
-    def unequal(self) -> bool:
+    def supports_ragged_batches(self) -> bool:
         """As of `DecoderStreams`."""
-        return self._states.unequal
+        return self._states.supports_ragged_batches
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
         """As of `DecoderStreams`."""
@@ -204,7 +264,7 @@ class StatefulStreams:
         """As of `DecoderStreams`."""
         if not self._form.look_ahead:
             return np.zeros(0, np.float32)
-        rest = cast(LookAheadDecoder, self._decoder).flush(self._states.state(stream))
+        rest = self._decoder.flush(self._states.state(stream))
         samples: NDArray[np.float32] = rest[0].float().cpu().numpy()
         return samples
 
@@ -216,9 +276,32 @@ class StatefulStreams:
         """The state of one stream after a reference."""
         state = self._fresh.fork()
         if self._form.needs_voice:
-            cast(VoiceDecoder, self._decoder).condition(state, reference.voice)
+            self._decoder.condition(state, reference.voice)
         return self._prime(reference.context, state) if len(reference.context) else state
 
     def _prime(self, context: NDArray[Any], state: StreamState) -> StreamState:
         self._decoder.prime(self._form.batch([context], self._decoder.device), state)
         return state
+
+
+def load_streams(
+    settings: DecoderSettings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
+) -> StatefulStreams:
+    """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `RaggedDecoder`.
+
+    Args:
+        form: of the frames.
+        chunk_frames: of a stream's chunks.
+    """
+    graphs = None
+    if decoder.ragged is not None and compute.wants_graphs(settings):
+        graphs = Graphs(GraphRunner.on(decoder.device), compute.max_decode_batch(settings), chunk_frames)
+    with memory_bounded_by("max_state_bytes"):
+        return StatefulStreams(
+            decoder,
+            form,
+            graphs=graphs,
+            max_state_bytes=settings.max_state_bytes,
+            primed_bytes=settings.primed_bytes,
+            primed_seconds=settings.primed_seconds,
+        )

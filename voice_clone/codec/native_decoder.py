@@ -1,32 +1,136 @@
-"""A `WindowedDecoder` as native code. Used on a CPU."""
+"""A `WindowedDecoder` as native code. Used on a CPU.
+
+Its parts become chains; their weights are taken from the modules one by one.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from voice_clone.codec.decoder import StreamDecoder
+from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
 from voice_clone.layers.streaming import StreamState
-from voice_clone.native.codec.chain import Chain
+from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit, Snake, SnakeBeta
+from voice_clone.layers.window_transformer import WindowLayer, WindowTransformer
+from voice_clone.native.codec.chain import Activation, Chain, ChainBuilder, Residual
+from voice_clone.native.codec.chain import Snake as SnakeActivation
 
 PIECE_FRAMES = 24  # decoded at once, of all streams together: more would take more memory and be no faster
 
 
-class NativeWindowedDecoder(ABC):
+def add_transformer(chain: ChainBuilder, transformer: WindowTransformer) -> None:
+    """Layers and the norm behind them; the layer before them has set the residual signal."""
+    config = transformer.config
+    for layer in transformer.layers:
+        assert isinstance(layer, WindowLayer)
+        attention, mlp = layer.self_attn, layer.mlp
+        chain.norm(layer.input_layernorm.weight, layer.input_layernorm.eps)
+        add_linear(chain, attention.qkv_proj)
+        chain.attention(
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.sliding_window,
+            config.rope_theta,
+            config.rope_dtype,
+        )
+        add_linear(chain, attention.o_proj, layer.self_attn_layer_scale.scale, residual="added")
+        chain.norm(layer.post_attention_layernorm.weight, layer.post_attention_layernorm.eps)
+        add_linear(chain, mlp.gate_up_proj)
+        chain.gate()
+        add_linear(chain, mlp.down_proj, layer.mlp_layer_scale.scale, residual="added")
+    chain.norm(transformer.norm.weight, transformer.norm.eps)
+
+
+def waveform_chain(decoder: WindowedDecoder, latent: int) -> Chain:
+    """From a latent of so many channels to samples."""
+    chain = ChainBuilder(latent)
+    for upsampled in decoder.upsample:
+        upsample, block = upsampled.children()
+        assert isinstance(block, ConvNeXtBlock)
+        _add_transposed(chain, upsample, residual="set")
+        weight, bias = take(block.dwconv.conv)
+        assert bias is not None
+        chain.depthwise(weight, bias, block.norm.weight, block.norm.bias, block.norm.eps)
+        add_linear(chain, block.pwconv1, activation="gelu")
+        add_linear(chain, block.pwconv2, block.gamma, residual="added")
+    first, *rest, snake, last = decoder.decoder
+    blocks = [block.block for block in rest if isinstance(block, DecoderBlock)]
+    snakes = [*(block[0] for block in blocks), snake]
+    add_convolution(chain, first, snakes[0])
+    for block, following in zip(blocks, snakes[1:], strict=True):
+        units = [unit for unit in block if isinstance(unit, ResidualUnit)]
+        _add_transposed(chain, block[1], units[0].act1, residual="set")
+        for unit, after in zip(units, [*(unit.act1 for unit in units[1:]), following], strict=True):
+            add_convolution(chain, unit.conv1, unit.act2)
+            add_convolution(chain, unit.conv2, after, residual="added")
+    add_convolution(chain, last)
+    return chain.build()
+
+
+def add_convolution(
+    chain: ChainBuilder, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
+) -> None:
+    """A causal convolution and the activation behind it."""
+    assert isinstance(module, CausalConv1d)
+    [dilation] = module.conv.dilation
+    chain.convolution(*take(module.conv), dilation, activation=_activation(snake), residual=residual)
+
+
+def _add_transposed(
+    chain: ChainBuilder, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
+) -> None:
+    assert isinstance(module, CausalConvTranspose1d)
+    [stride] = module.conv.stride
+    chain.transposed(*take(module.conv), stride, activation=_activation(snake), residual=residual)
+
+
+def add_linear(
+    chain: ChainBuilder,
+    module: nn.Module,
+    scale: Tensor | None = None,
+    residual: Residual = "untouched",
+    activation: Activation = None,
+) -> None:
+    """A linear layer whose outputs are scaled."""
+    weight, bias = take(module)
+    if scale is not None:
+        weight = scale[:, None] * weight
+        bias = None if bias is None else scale * bias
+    chain.linear(weight, bias, activation=activation, residual=residual)
+
+
+def take(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Remove a layer's weight and bias from it, so that they are not in memory twice."""
+    weight, bias = module.weight, module.bias
+    del module.weight, module.bias
+    assert isinstance(weight, Tensor)
+    return weight, bias if isinstance(bias, Tensor) else None
+
+
+def _activation(module: nn.Module | None) -> SnakeActivation | None:
+    if module is None:
+        return None
+    assert isinstance(module, (Snake, SnakeBeta))
+    return SnakeActivation(*module.factors)
+
+
+class NativeWindowedDecoder(StreamDecoder):
     """As `WindowedDecoder`, as far as streams need it; fp32.
 
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
 
     Args:
-        latent, waveform: the chains; `memory`: as of `WindowedDecoder`.
+        latent, waveform: the chains; `receptive_field`: as of `WindowedDecoder`.
     """
 
-    padded = False
     any_shape = True
 
-    def __init__(self, latent: Chain, waveform: Chain, memory: int) -> None:
-        self.memory = memory
+    def __init__(self, latent: Chain, waveform: Chain, receptive_field: int) -> None:
+        self.receptive_field = receptive_field
         self._latent, self._waveform = latent, waveform
 
     @abstractmethod
@@ -66,7 +170,7 @@ class NativeWindowedDecoder(ABC):
     @torch.inference_mode()
     def prime(self, codes: Tensor, state: StreamState) -> None:
         """Move fresh streams on over frames whose audio is not wanted; as `WindowedDecoder.prime`."""
-        self._decode(codes, state, self.memory)
+        self._decode(codes, state, self.receptive_field)
 
     def _decode(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:
         """The samples of the last `kept` frames."""

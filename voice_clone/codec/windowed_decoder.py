@@ -7,25 +7,25 @@ at once, and the work depends on the new frames alone.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from voice_clone.codec.decoder import RaggedDecoder
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass, StreamingModule, StreamState, streaming_slots
 
 
-class WindowedDecoder(nn.Module, ABC):
-    """A `voice_clone.codec.decoder.StreamDecoder` in torch, as far as all of its build share it.
+class WindowedDecoder(nn.Module, RaggedDecoder):
+    """A `RaggedDecoder` in torch, as far as all of its build share it.
 
     Attributes:
         upsample: `Upsample`s, from the rate of frames on.
         decoder: a `vocoder`, behind them.
     """
 
-    padded = True  # a `PaddedDecoder`
     any_shape = False
 
     upsample: nn.ModuleList
@@ -82,15 +82,16 @@ class WindowedDecoder(nn.Module, ABC):
         """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1.
 
         The transformer must see them all, but the convolutions behind it remember few frames, and they are nearly
-        all of the work: they run over the last `memory` frames alone. The state equals that after `decode_chunk`.
+        all of the work: they run over the last `receptive_field` frames alone. The state equals that after
+        `decode_chunk`.
         """
         stream = ChunkPass(self.slots, state.buffers)
         latent = self.latent(codes, stream, state.position)
-        self.waveform(latent[..., -self.memory :], stream)
+        self.waveform(latent[..., -self.receptive_field :], stream)
         state.position, state.buffers = state.position + codes.shape[-1], stream.buffers
 
     @cached_property
-    def memory(self) -> int:
+    def receptive_field(self) -> int:
         """How many frames back the convolutions behind the transformer look."""
         frames, rate = 0.0, 1.0  # rate: steps of the signal a frame
         for upsampled in (self.upsample, self.decoder):

@@ -13,6 +13,10 @@ References. `prepare` announces the reference of a stream while the talker still
 when the thread is idle, otherwise with the stream's first chunk.
 
 Clients that leave. `abandon` asks the talker to stop at once; the stream's state is dropped before the next batch.
+
+Order. A stream's chunks keep their order, because only the first one that waits can join a batch. The most urgent chunk
+is the one whose listener's playback runs dry first. A stream's first chunk, and a chunk that ends a stream without
+samples, go ahead of all listeners that have not waited for long.
 """
 
 from __future__ import annotations
@@ -22,15 +26,14 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
-from voice_clone.batching.playback import Playback
-from voice_clone.batching.serving_thread import Work, start_thread
-from voice_clone.codec.chunk import Chunk, Decoded, Reference
-from voice_clone.codec.chunk_queue import ChunkQueue, Entry, Ticket
+from voice_clone.batching.engine import Work, start_thread
+from voice_clone.batching.stream import Playback
+from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.observer import Ending, Observer, Report
 from voice_clone.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -41,12 +44,135 @@ from voice_clone.errors import (
 )
 from voice_clone.gpu import log_failure
 
+FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
 GONE = "the client gave the stream up"
 MAX_REFERENCES = 16  # that wait for `prepare`
 MAX_BROKEN = 4096  # streams that ended early and whose final chunk has not come yet
 
 log = logging.getLogger(__name__)
+
+Ending = Literal["finished", "cancelled", "failed", "idle"]
+
+
+class Ticket(Protocol):
+    """Where a chunk's samples go: `done`, `skip` or `fail` is called once."""
+
+    def cancelled(self) -> bool:
+        """Whether the client has left."""
+
+    def done(self, decoded: Decoded) -> None:
+        """The chunk's samples."""
+
+    def skip(self) -> None:
+        """There are none; the stream's final chunk says why."""
+
+    def fail(self, error: BaseException) -> None:
+        """There are none, because of `error`."""
+
+
+@dataclass
+class Entry:
+    """A chunk that waits."""
+
+    chunk: CodecChunk
+    ticket: Ticket
+
+    @property
+    def frames(self) -> int:
+        """How many it has."""
+        return len(self.chunk.payload)
+
+
+class ChunkQueue:
+    """The waiting chunks of all streams; not thread-safe.
+
+    Args:
+        sample_rate: Hz.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, sample_rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sample_seconds = 1 / sample_rate
+        self._clock = clock
+        self._waiting: dict[str, deque[Entry]] = {}  # by stream
+        self._chunks = 0
+        self._playback: dict[str, Playback] = {}  # by open stream
+
+    def __len__(self) -> int:
+        """How many chunks wait."""
+        return self._chunks
+
+    @property
+    def streams(self) -> Collection[str]:
+        """The streams with chunks that wait."""
+        return self._waiting.keys()
+
+    def put(self, entry: Entry) -> None:
+        """Behind the other chunks of its stream."""
+        self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
+        self._chunks += 1
+
+    def take(self, count: int, ragged: bool = False) -> list[Entry]:
+        """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first.
+
+        Args:
+            ragged: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
+        """
+        heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
+        most = heads[0].frames if heads else 0
+        batch = [entry for entry in heads if entry.frames == most or (ragged and entry.frames < most)][:count]
+        for entry in batch:
+            entries = self._waiting[entry.chunk.stream_id]
+            entries.popleft()
+            if not entries:
+                del self._waiting[entry.chunk.stream_id]
+        self._chunks -= len(batch)
+        return batch
+
+    def record_sent(self, stream_id: str, samples: int) -> None:
+        """So many more samples were sent to a stream's listener."""
+        self._playback.setdefault(stream_id, Playback(self._sample_seconds)).add(samples, self._clock())
+
+    def forget(self, stream_id: str) -> Playback | None:
+        """A stream has ended; its chunks that wait stay. Returns its playback; None if nothing was sent."""
+        return self._playback.pop(stream_id, None)
+
+    def _due(self, entry: Entry) -> float:
+        """A chunk's due time; the most urgent chunk has the least."""
+        if entry.chunk.index == 0 or not entry.frames:
+            return entry.chunk.arrived - FIRST_CHUNK_LEAD
+        playback = self._playback.get(entry.chunk.stream_id)
+        return entry.chunk.arrived if playback is None or playback.until is None else playback.until
+
+
+@dataclass
+class Report:
+    """What happened since the last report, and the levels now."""
+
+    open_streams: int
+    stream_bytes: int
+    primed_bytes: int
+    batch: int = 0  # chunks decoded together
+    frames: int = 0  # of all of them
+    decode_ms: float = 0.0  # of the batch
+    primed_hits: int = 0
+    primed_misses: int = 0
+    endings: list[Ending] = field(default_factory=list)  # of streams
+    playbacks: list[Playback] = field(default_factory=list)  # of those ended streams that were sent anything
+
+
+class Observer(Protocol):
+    """Receives reports. Its methods must neither wait nor raise."""
+
+    def lost(self, stream_id: str) -> None:
+        """A stream ended here before its final chunk: its talker should stop. Called from any thread."""
+
+    def answered(self, stream_id: str) -> None:
+        """A stream's final chunk has been answered. Called from the worker's thread."""
+
+    def report(self, report: Report) -> None:
+        """After each batch, and when streams ended without one. Called from the worker's thread."""
 
 
 @contextlib.contextmanager
@@ -92,13 +218,13 @@ class Code2WavWorker:
         self._alive: set[str] = set()  # streams that gave a sign of life since the last sweep
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
-        self._heard: list[Playback] = []  # of ended streams
+        self._playbacks: list[Playback] = []  # of ended streams
         self._swept = clock()
         self._closing = False
         self._changed = threading.Condition()
         self._thread = start_thread("code2wav", self._run, warm_up)
 
-    def submit(self, chunk: Chunk, ticket: Ticket) -> None:
+    def submit(self, chunk: CodecChunk, ticket: Ticket) -> None:
         """Queue a chunk; returns at once."""
         with self._changed:
             if len(self._waiting) >= self._max_queue:
@@ -152,7 +278,7 @@ class Code2WavWorker:
                 self._changed.wait(SWEEP_SECONDS)
             if self._closing and not (self._waiting or self._abandoned):
                 return None
-            return self._waiting.take(self._max_batch, self._code2wav.takes_unequal)
+            return self._waiting.take(self._max_batch, self._code2wav.supports_ragged_batches)
 
     def _drop_abandoned(self) -> None:
         """Drop the streams whose clients have left."""
@@ -276,10 +402,10 @@ class Code2WavWorker:
     def _count(self, ending: Ending, stream_id: str) -> None:
         self._endings.append(ending)
         if (playback := self._waiting.forget(stream_id)) is not None:
-            self._heard.append(playback)
+            self._playbacks.append(playback)
 
     def _report(self, batch: int = 0, frames: int = 0, decode_ms: float = 0.0, hits: int = 0, misses: int = 0) -> None:
         endings, self._endings = self._endings, []
-        heard, self._heard = self._heard, []
+        playbacks, self._playbacks = self._playbacks, []
         levels = (self._code2wav.streams, self._code2wav.stream_bytes, self._code2wav.primed_bytes)
-        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings, heard))
+        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings, playbacks))

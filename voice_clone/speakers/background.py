@@ -1,4 +1,4 @@
-"""Artifacts that nobody waits for: those of uploads and imports, and what these left undone.
+"""Artifacts made without a waiting request: those of uploads and imports, and those that are still missing.
 
 A voice may lack artifacts because the server stopped before they were made, because the disk was full, or because an
 encoder was busy or not loaded yet. Its file has the clip, so they are made later, without a request.
@@ -21,18 +21,18 @@ from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.extraction import Extractor
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
-from voice_clone.speakers.memory import Memory
 from voice_clone.speakers.modes import Modes, mode_of_record
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.voice_states import VoiceStates
 
-AT_ONCE = 4  # voices begun by one look
+AT_ONCE = 4  # voices begun by one check
 
 log = logging.getLogger(__name__)
 
 
 class Background:
-    """Begins extractions; looks every `period` seconds, until `close`, for voices that lack artifacts.
+    """Begins extractions; checks every `period` seconds, until `close`, which voices lack artifacts.
 
     Only a failure that the clip itself explains is final, until the voice is asked for or uploaded again.
     """
@@ -41,14 +41,14 @@ class Background:
         self,
         registry: Registry,
         extractor: Extractor,
-        memory: Memory,
+        voice_states: VoiceStates,
         describer: Describer,
         model_types: Callable[[], Iterable[str]],
         period: float,
     ) -> None:
         self._registry = registry
         self._extractor = extractor
-        self._memory = memory
+        self._voice_states = voice_states
         self._describer = describer
         self._model_types = model_types
         self._period = period
@@ -57,7 +57,7 @@ class Background:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop checking."""
         self._closing.set()
         self._thread.join()
 
@@ -75,8 +75,8 @@ class Background:
             with contextlib.suppress(Unsupported):  # no encoder is loaded, or the family needs what was not given
                 artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record)
                 work = partial(self._extract, artifact, draft.clip)
-                flight = self._memory.flights.start(NO_OWNER, object(), work)
-                made[artifact], info = self._memory.flights.wait(flight, until - time.monotonic())
+                flight = self._voice_states.flights.start(NO_OWNER, object(), work)
+                made[artifact], info = self._voice_states.flights.wait(flight, until - time.monotonic())
                 record = record.with_artifacts(artifact, info)
         return replace(draft, record=record, artifacts=made)
 
@@ -90,14 +90,14 @@ class Background:
         """
         if record.embedding_source == "direct":
             return
-        lent = None if clip is None else self._memory.clips.lend(clip)
+        lent = None if clip is None else self._voice_states.clips.lend(clip)
         flights = [self._begin(record, model_type, lent, background=until is None) for model_type in model_types]
         if until is None:
             return
         for flight in flights:
             try:
                 while flight is not None:  # the first may only have asked for the modes, and answer with the next
-                    result = self._memory.flights.wait(flight, until - time.monotonic())
+                    result = self._voice_states.flights.wait(flight, until - time.monotonic())
                     flight = result if isinstance(result, Flight) else None
             except (VoiceCloneError, Superseded) as error:
                 log.info("the voice %r is registered, but not ready: %s", record.name, error)
@@ -108,7 +108,7 @@ class Background:
         if modes is not None:
             return self._start(modes, record, model_type, clip, background)
         work = partial(self._ask_and_start, record, model_type, clip, background)
-        return self._memory.flights.start(record.key, (record.generation, model_type, "begin"), work, background)
+        return self._voice_states.flights.start(record.key, (record.generation, model_type, "begin"), work, background)
 
     def _ask_and_start(
         self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool, flight: Flight[Any]
@@ -128,7 +128,7 @@ class Background:
         if artifact in record.artifacts:
             return None
         work = partial(self._extractor.make_or_note, record, artifact, clip)
-        return self._memory.flights.start(record.key, (record.generation, artifact, "make"), work, background)
+        return self._voice_states.flights.start(record.key, (record.generation, artifact, "make"), work, background)
 
     def _extract(self, artifact: ArtifactId, clip: Clip, flight: Flight[Any]) -> tuple[dict[str, Any], ArtifactInfo]:
         return self._describer.extract(artifact, clip.waveform, clip.sample_rate)
@@ -155,7 +155,7 @@ class Background:
         """Whether artifacts for this family could be made of its clip, as far as is known."""
         if record.embedding_source == "direct":
             return False
-        failures = self._memory.failures.get(record.key, {}).copy()
+        failures = self._voice_states.failures.get(record.key, {}).copy()
         again = {artifact for artifact, failure in failures.items() if failure.again}
         known = (record.artifacts.keys() | failures.keys()) - again
         return not any(artifact.model_type == model_type for artifact in known)

@@ -90,8 +90,8 @@ class Describer:
         """The family's modes if they are known already; asks no encoder."""
         return self._modes.get(model_type)
 
-    def modes(self, model_type: str, until: float, anew: bool = False) -> Modes:
-        """The family's modes: the encoder is asked once, and again if `anew`.
+    def modes(self, model_type: str, until: float, again: bool = False) -> Modes:
+        """The family's modes: the encoder is asked once, and again if `again`.
 
         Args:
             until: when to stop waiting, on the monotonic clock.
@@ -100,13 +100,13 @@ class Describer:
             DeadlineExceeded, and what the encoder raises; but where there is no encoder, NATURAL is the answer.
         """
         known = self._modes.get(model_type)
-        if known is not None and not anew:
+        if known is not None and not again:
             return known
-        modes: Modes = self._ask(("modes", model_type, anew), partial(self.ask_modes, model_type), until)
+        modes: Modes = self._ask(("modes", model_type, again), partial(self.ask_modes, model_type), until)
         return modes
 
     def ask_modes(self, model_type: str) -> Modes:
-        """As `modes`, anew and on this thread."""
+        """As `modes`, but always asks, on this thread."""
         self._asked.add(model_type)
         try:
             description = self._encoder.encode(model_type, _EMPTY, _ANY_RATE, None)
@@ -127,17 +127,19 @@ class Describer:
         description = self._descriptions.get(artifact)
         return None if description is None else description.fingerprint
 
-    def fingerprint(self, artifact: ArtifactId, until: float, anew: bool = False) -> str:
-        """The encoder's fingerprint: the encoder is asked once, and again if `anew`. Args, Raises: as `modes`."""
+    def fingerprint(self, artifact: ArtifactId, until: float, again: bool = False) -> str:
+        """The encoder's fingerprint: the encoder is asked once, and again if `again`. Args, Raises: as `modes`."""
         known = self.known(artifact)
-        if known is not None and not anew:
+        if known is not None and not again:
             return known
-        description: Extraction = self._ask(("describe", artifact, anew), partial(self.describe, artifact, anew), until)
+        description: Extraction = self._ask(
+            ("describe", artifact, again), partial(self.describe, artifact, again), until
+        )
         return description.fingerprint
 
-    def describe(self, artifact: ArtifactId, anew: bool = False) -> Extraction:
-        """The encoder's description, from memory if it was asked before; `anew` asks again."""
-        description = None if anew else self._descriptions.get(artifact)
+    def describe(self, artifact: ArtifactId, again: bool = False) -> Extraction:
+        """The encoder's description, from memory if it was asked before; `again` asks once more."""
+        description = None if again else self._descriptions.get(artifact)
         if description is None:
             description = self._encode(artifact, _EMPTY, _ANY_RATE)
             self._keep_modes(artifact.model_type, description)

@@ -1,7 +1,7 @@
 """Artifacts of a speaker or a clip: from memory, else from the store, else from the encoder.
 
-The states of artifacts are derived, never stored (see `memory.States`). So a state can neither go stale nor outlive a
-crash, and work that fails, runs too long or is killed leaves the state that was there before.
+The states of artifacts are derived, never stored (see `voice_states.ArtifactStates`). So a state can neither go stale
+nor outlive a crash, and work that fails, runs too long or is killed leaves the state that was there before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -20,21 +20,55 @@ from safetensors.numpy import load
 
 from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
-from voice_clone.speakers.disk.voice_file import Damaged
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
-from voice_clone.speakers.memory import Failure, Memory, inline_origin
 from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record
+from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.request import CacheConfig
-from voice_clone.speakers.resolved import Resolved
-from voice_clone.speakers.store.protocol import Store
+from voice_clone.speakers.store import Store
+from voice_clone.speakers.voice_file import Damaged
+from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two looks whether another server is done
-TRIES = 3  # of one generation, after which the store contradicts itself; one may end by a change just before it
+FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two checks whether another server is done
+TRIES = 3  # of one generation; after them the store contradicts itself. A change just before may end one try
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Artifacts and where they came from.
+
+    Attributes:
+        status: `hit` from memory, `restored` from the store, `miss` from the encoder, `none` from the caller.
+        artifact: the family and mode of the artifacts.
+        artifacts: safetensors bytes.
+        fingerprint: of the encoder that made them.
+        extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
+        origin: other processes file under it what they compute of the artifacts; "": they keep nothing.
+    """
+
+    status: Literal["hit", "restored", "miss", "none"]
+    artifact: ArtifactId
+    artifacts: bytes
+    fingerprint: str
+    extraction_ms: float = 0.0
+    origin: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedSpeaker(Resolved):
+    """Artifacts of a registered speaker.
+
+    Attributes:
+        record: in the generation served.
+        unsaved: why the store did not take them, if it did not; then they are in memory alone.
+    """
+
+    record: SpeakerRecord
+    unsaved: VoiceCloneError | None = None
 
 
 class Extractor:
@@ -45,18 +79,18 @@ class Extractor:
     """
 
     def __init__(
-        self, registry: Registry, store: Store, memory: Memory, describer: Describer, config: CacheConfig
+        self, registry: Registry, store: Store, voice_states: VoiceStates, describer: Describer, config: CacheConfig
     ) -> None:
         self._registry = registry
         self._store = store
-        self._memory = memory
+        self._voice_states = voice_states
         self._describer = describer
         self._limits = config.clip
-        self._patience = config.extraction_timeout / 2  # with an extraction of another server, which may be paused
+        self._patience = config.extraction_timeout / 2  # seconds to wait for another server, which may be paused
 
     def registered(
-        self, name: str, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
-    ) -> Resolved:
+        self, name: SpeakerName, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
+    ) -> ResolvedSpeaker:
         """Artifacts of a registered speaker.
 
         Args:
@@ -76,8 +110,8 @@ class Extractor:
             except Superseded:
                 self._registry.refresh()  # deleted or replaced meanwhile, here or by another server: find it again
 
-    def rebuild(self, name: str, model_type: str, mode: str | None, until: float) -> Resolved:
-        """Extract anew, as a new generation of the speaker; the old one serves until that is done. Raises: as above."""
+    def rebuild(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> ResolvedSpeaker:
+        """Extract again, as a new generation of the speaker; the old one serves until then. Raises: as above."""
         tried: list[int] = []
         while True:
             record = self._found(name, tried)
@@ -85,14 +119,14 @@ class Extractor:
                 raise InvalidArgument("this voice was uploaded as a speaker_embedding: there is nothing to rebuild")
             artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             work = partial(self._rebuild, record, artifact)
-            flight = self._memory.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
+            flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
             try:
-                resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
+                resolved: ResolvedSpeaker = self._voice_states.flights.wait(flight, until - time.monotonic())
                 return resolved
             except Superseded:
                 self._registry.refresh()
 
-    def _found(self, name: str, tried: list[int]) -> SpeakerRecord:
+    def _found(self, name: SpeakerName, tried: list[int]) -> SpeakerRecord:
         """The speaker of that name, for another try; its generation is added to those that were tried.
 
         Raises:
@@ -118,12 +152,18 @@ class Extractor:
         if use_cache:
             fingerprint = self._describer.fingerprint(artifact, until)
             key = CacheKey(artifact.model_type, digest, 0, fingerprint, artifact.mode)
-            found = self._memory.artifacts.get("inline", key)
+            found = self._voice_states.artifacts.get("inline", key)
             if found is not None:
-                return Resolved("hit", None, artifact, found, key.fingerprint, origin=inline_origin(digest))
+                return Resolved(
+                    status="hit",
+                    artifact=artifact,
+                    artifacts=found,
+                    fingerprint=fingerprint,
+                    origin=inline_origin(digest),
+                )
         work = partial(self._extract_inline, clip, digest, artifact, use_cache)
-        flight = self._memory.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
-        resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
+        flight = self._voice_states.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
+        resolved: Resolved = self._voice_states.flights.wait(flight, until - time.monotonic())
         return resolved
 
     def of_embedding(
@@ -133,32 +173,33 @@ class Extractor:
         artifact = mode_of_embedding(self._describer.modes(model_type, until), model_type, mode)
         return artifact, *self._describer.of_embedding(artifact, embedding, until)
 
-    def refresh(self, name: str, model_type: str, mode: str | None, until: float) -> None:
-        """Ask the encoder anew which modes it has, and for its fingerprint in the mode that serves this speaker."""
-        modes = self._describer.modes(model_type, until, anew=True)
+    def refresh(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> None:
+        """Ask the encoder again for its modes, and for its fingerprint in the mode that serves this speaker."""
+        modes = self._describer.modes(model_type, until, again=True)
         artifact = mode_of_record(modes, model_type, self._registry.find(name), mode)
-        self._describer.fingerprint(artifact, until, anew=True)
+        self._describer.fingerprint(artifact, until, again=True)
 
     def _of_record(
         self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, until: float, saved: bool
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         fingerprint = self._describer.fingerprint(artifact, until)
         if use_cache and (record.stored(artifact, fingerprint) is not None or not saved):
-            found = self._memory.artifacts.get("registered", _key(record, artifact, fingerprint))
+            found = self._voice_states.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
-                return Resolved("hit", record, artifact, found, fingerprint)
+                return _hit(record, artifact, found, fingerprint)
         work = partial(self._produce, record, artifact, use_cache, None)
-        flight = self._memory.flights.start(record.key, (record.generation, artifact, "make"), work)
-        resolved: Resolved = self._memory.flights.wait(flight, until - time.monotonic())
+        flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "make"), work)
+        resolved: ResolvedSpeaker = self._voice_states.flights.wait(flight, until - time.monotonic())
         return resolved
 
     def _produce(
         self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, clip: Clip | None, flight: Flight[Any]
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         fingerprint = self._describer.describe(artifact).fingerprint
-        found = self._memory.artifacts.peek("registered", _key(record, artifact, fingerprint)) if use_cache else None
+        key = _key(record, artifact, fingerprint)
+        found = self._voice_states.artifacts.peek("registered", key) if use_cache else None
         if found is not None and self._registry.latest(record).stored(artifact, fingerprint) is not None:
-            return Resolved("hit", record, artifact, found, fingerprint)  # another flight has just ended
+            return _hit(record, artifact, found, fingerprint)  # another flight has just ended
         if found is not None:  # the store did not take them before
             info = ArtifactInfo(fingerprint, 0.0, time.time())
             return self._saved(record, artifact, load(found), info, use_cache, flight)
@@ -169,16 +210,16 @@ class Extractor:
             if stored is not None:
                 return self._keep(now, artifact, stored, "restored", ArtifactInfo(fingerprint, 0.0), use_cache)
             with self._store.claim(now, artifact, fingerprint) as granted:
-                if granted and self._news(now, artifact, fingerprint):
+                if granted and self._changed_by_another(now, artifact, fingerprint):
                     continue  # another server has just made them
                 if granted or time.monotonic() >= until:
                     clip = clip or self._stored_clip(now, artifact)
                     tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
                     return self._saved(now, artifact, tensors, info, use_cache, flight)
             time.sleep(pause := min(2.0 * pause, LONGEST_PAUSE))
-            self._news(now, artifact, fingerprint)
+            self._changed_by_another(now, artifact, fingerprint)
 
-    def _news(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> bool:
+    def _changed_by_another(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> bool:
         """Whether another server has stored such artifacts since.
 
         Raises:
@@ -196,14 +237,14 @@ class Extractor:
         info: ArtifactInfo,
         use_cache: bool,
         flight: Flight[Any],
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         """New artifacts, stored if there is room: speech does not need it."""
         try:
             newer = self._registry.publish(record, artifact, tensors, info, guard=lambda: not flight.over)
         except VoiceCloneError as error:
             self._note(record, artifact, error)
             return replace(self._keep(record, artifact, tensors, "miss", info, use_cache), unsaved=error)
-        self._memory.failures.get(record.key, {}).pop(artifact, None)
+        self._voice_states.failures.get(record.key, {}).pop(artifact, None)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache)
 
     def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
@@ -212,11 +253,11 @@ class Extractor:
         again = not isinstance(error, (InvalidArgument, Unsupported)) and known
         reason = str(error) if known else "the voice could not be extracted"
         with self._registry.holding(record):
-            self._memory.failures.setdefault(record.key, {})[artifact] = Failure(reason, again)
+            self._voice_states.failures.setdefault(record.key, {})[artifact] = Failure(reason, again)
 
     def make_or_note(
         self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         """The work of a flight that makes the artifacts of a speaker which has none; a failure becomes their state."""
         try:
             return self._produce(record, artifact, True, clip, flight)
@@ -226,11 +267,11 @@ class Extractor:
             self._note(record, artifact, error)
             raise
 
-    def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> Resolved:
+    def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> ResolvedSpeaker:
         clip = self._stored_clip(record, artifact)
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
         newer = self._registry.publish(record, artifact, tensors, info, renew=True, guard=lambda: not flight.over)
-        self._memory.drop(record)
+        self._voice_states.drop(record)
         return self._keep(newer, artifact, tensors, "miss", info, use_cache=True)
 
     def _extract_inline(
@@ -240,9 +281,15 @@ class Extractor:
         packed = pack_artifacts(tensors)
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
-            self._memory.artifacts.put("inline", key, packed)
-        origin = inline_origin(digest)
-        return Resolved("miss", None, artifact, packed, info.fingerprint, info.extraction_ms, origin=origin)
+            self._voice_states.artifacts.put("inline", key, packed)
+        return Resolved(
+            status="miss",
+            artifact=artifact,
+            artifacts=packed,
+            fingerprint=info.fingerprint,
+            extraction_ms=info.extraction_ms,
+            origin=inline_origin(digest),
+        )
 
     def _keep(
         self,
@@ -252,13 +299,20 @@ class Extractor:
         status: Literal["restored", "miss"],
         info: ArtifactInfo,
         use_cache: bool,
-    ) -> Resolved:
+    ) -> ResolvedSpeaker:
         packed = pack_artifacts(tensors)
         if use_cache:
             with contextlib.suppress(Superseded), self._registry.holding(record):
-                self._memory.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
-        extraction_ms = info.extraction_ms if status == "miss" else 0.0
-        return Resolved(status, record, artifact, packed, info.fingerprint, extraction_ms)
+                self._voice_states.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
+        return ResolvedSpeaker(
+            status=status,
+            record=record,
+            artifact=artifact,
+            artifacts=packed,
+            fingerprint=info.fingerprint,
+            extraction_ms=info.extraction_ms if status == "miss" else 0.0,
+            origin=record.origin.voice,
+        )
 
     def _from_store(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
@@ -282,7 +336,7 @@ class Extractor:
         except Damaged as error:
             if not set(record.artifacts) - {artifact}:  # the file holds nothing else of use
                 self._registry.set_aside(record, str(error))
-                self._memory.drop(record)
+                self._voice_states.drop(record)
             raise Internal(f"the stored clip of the voice {record.name!r} is damaged; upload it again") from None
         if audio is None:
             raise Unsupported(
@@ -290,6 +344,17 @@ class Extractor:
                 f"{artifact.mode} with this checkpoint; upload a clip of it"
             )
         return decode(audio, self._limits)
+
+
+def _hit(record: SpeakerRecord, artifact: ArtifactId, found: bytes, fingerprint: str) -> ResolvedSpeaker:
+    return ResolvedSpeaker(
+        status="hit",
+        record=record,
+        artifact=artifact,
+        artifacts=found,
+        fingerprint=fingerprint,
+        origin=record.origin.voice,
+    )
 
 
 def _key(record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> CacheKey:

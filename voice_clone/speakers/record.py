@@ -12,14 +12,15 @@ from typing import Any, Literal, NamedTuple
 
 from voice_clone.audio import Clip
 from voice_clone.lru_cache import Origin
+from voice_clone.speakers.clip_report import ClipReport
+from voice_clone.speakers.clip_warnings import ClipWarning, speaking_rate, warnings_of
 from voice_clone.speakers.name import check_word, parse_name
-from voice_clone.speakers.report import ClipReport, ClipWarning, speaking_rate, warnings_of
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
-MAX_GENERATION = 2**53  # what every JSON reader can tell from its neighbours
+MAX_GENERATION = 2**53  # JSON readers that use doubles cannot distinguish larger numbers
 MAX_ARTIFACTS = 64  # of one speaker
 MAX_FINGERPRINT = 256  # characters
-_END_OF_TIME = 253402300800  # the year 10000, in seconds since 1970: no calendar goes on
+_END_OF_TIME = 253402300800  # the year 10000, in seconds since 1970: calendars of programs end there
 X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may have any others
 
 
@@ -93,7 +94,7 @@ class SpeakerRecord:
 
     @property
     def origin(self) -> Origin:
-        """What other processes file that under which they compute of this speaker; found now."""
+        """Cache tag of this speaker in other processes, as of now."""
         return Origin(str(self.generation), time.monotonic())
 
     @property
@@ -189,7 +190,7 @@ class SpeakerRecord:
         """The public part of the record and of its artifacts, fit for JSON, without keys for what was not given.
 
         Args:
-            owner: who asks. Another owner does not see whose speaker it is, nor its texts; None sees all.
+            owner: the caller's. Other owners see neither the owner of the speaker nor its texts; None sees all.
         """
         hidden = _HIDDEN if self.serves(owner, shared=False) else _HIDDEN_FROM_OTHERS
         values = {name: value for name, value in vars(self).items() if _given(value) and name not in hidden}
@@ -230,13 +231,13 @@ def _artifacts(listed: Any, times: Mapping[tuple[str, str, str], float]) -> dict
 
 def _fingerprint(fingerprint: Any) -> str:
     if not isinstance(fingerprint, str) or not 0 < len(fingerprint) <= MAX_FINGERPRINT:
-        raise ValueError("a fingerprint is none")
+        raise ValueError("invalid fingerprint")
     return fingerprint
 
 
 def _number(name: str, value: Any, end: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
     if not 0.0 <= value < end:
         raise ValueError(f"{name} is out of range")
     return float(value)

@@ -1,8 +1,8 @@
 """The registered speakers: records in memory, kept in step with those in the store.
 
 Readers take no lock: records are immutable and the map changes by single assignments. Changes of one speaker are
-serialised; changes of different speakers are not. The store makes a change first, then tells; if it fails, nothing
-changes.
+serialised; changes of different speakers are not. The store makes a change first, then reports it; if it fails,
+nothing changes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from voice_clone.errors import Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
-from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.name import SpeakerName, parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import Change, Store
+from voice_clone.speakers.store import Change, Store
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Registry:
         """Learn what other servers changed before this call. Raises: as `Store.refresh`."""
         self._store.refresh()
 
-    def find(self, name: str, owner: str | None = None, *, shared: bool = False) -> SpeakerRecord:
+    def find(self, name: SpeakerName, owner: str | None = None, *, shared: bool = False) -> SpeakerRecord:
         """The speaker of that name.
 
         Args:
@@ -62,20 +62,18 @@ class Registry:
             shared: except those that are shared.
 
         Raises:
-            InvalidArgument: it is not a valid name.
             SpeakerNotFound: there is no such speaker.
         """
-        parsed = parse_name(name)
-        record = self._records.get(parsed.key)
+        record = self._records.get(name.key)
         if record is None or not record.serves(owner, shared=shared):
-            raise SpeakerNotFound(f"no voice is registered under the name {parsed.text!r}")
+            raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}")
         return record
 
-    def is_free(self, name: str) -> bool:
-        """Whether no speaker has that name. Raises: InvalidArgument: it is not a valid name."""
-        return parse_name(name).key not in self._records
+    def is_free(self, key: str) -> bool:
+        """Whether no speaker has a name of that key."""
+        return key not in self._records
 
-    def speaks(self, record: SpeakerRecord) -> bool:
+    def has_artifacts(self, record: SpeakerRecord) -> bool:
         """Whether there is a speaker of that name, with artifacts."""
         older = self._records.get(record.key)
         return older is not None and bool(older.artifacts)
@@ -85,11 +83,10 @@ class Registry:
         found = sorted(self._records.copy().items())
         return [record for _, record in found if record.serves(owner, shared=False)]
 
-    def page(self, limit: int | None = None, after: str | None = None, owner: str | None = None) -> list[SpeakerRecord]:
-        """The speakers that this owner may use, by name: the first ones behind the name `after`; None: all of them."""
-        behind = "" if after is None else parse_name(after).key
+    def page(self, limit: int | None, after: str, owner: str | None) -> list[SpeakerRecord]:
+        """The speakers that this owner may use, by name: the first `limit` behind the key `after`, or all."""
         held = self._records.copy().items()
-        found = [each for each in held if each[0] > behind and each[1].serves(owner, shared=True)]
+        found = [each for each in held if each[0] > after and each[1].serves(owner, shared=True)]
         return [record for _, record in heapq.nsmallest(len(found) if limit is None else limit, found)]
 
     @property
@@ -116,21 +113,20 @@ class Registry:
             return record
 
     def check_free(
-        self, *names: str, immutable: bool = False, owner: str | None = None, max_owned: int | None = None
+        self, *names: SpeakerName, immutable: bool = False, owner: str | None = None, max_owned: int | None = None
     ) -> None:
         """An early refusal before the work begins; `add` decides. With `immutable`, every name must be free.
 
         Raises:
             SpeakerExists, QuotaExceeded, Overloaded: as `add`.
         """
-        parsed = [parse_name(name) for name in names]
-        for text, key in parsed:
+        for text, key in names:
             there = self._records.get(key)
             if there is not None and not there.serves(owner, shared=False):
                 raise SpeakerExists(f"the name {text!r} is taken; choose another one")
             if (immutable or self._immutable) and key in self._records:
                 raise SpeakerExists(f"a voice is registered under the name {text!r} already; delete it first")
-        keys = {key for _, key in parsed}
+        keys = {key for _, key in names}
         creating = {key: creator for key, creator in self._creating.copy().items() if key not in keys}
         if owner is not None and max_owned is not None:
             held = {key for key, record in self._records.copy().items() if record.owner == owner}
@@ -179,7 +175,7 @@ class Registry:
         if not drafts:
             return []
         keys = sorted(draft.record.key for draft in drafts)  # in one order: two imports never wait for each other
-        names = [draft.record.name for draft in drafts]
+        names = [parse_name(draft.record.name) for draft in drafts]
 
         def approve() -> None:
             self.check_free(*names, immutable=immutable, owner=owner, max_owned=max_owned)
@@ -236,20 +232,19 @@ class Registry:
         with self._changing(record.key):
             yield self.current(record)
 
-    def remove(self, name: str, owner: str | None = None) -> SpeakerRecord:
+    def remove(self, name: SpeakerName, owner: str | None = None) -> SpeakerRecord:
         """Delete a speaker, in the store and in memory. `owner` and errors: as `find`. Returns: its last record.
 
         What was set aside under its name goes, too; for the operator even if there is no such speaker.
         """
-        key = parse_name(name).key
-        with self._changing(key):
+        with self._changing(name.key):
             try:
                 record = self._store.remove(lambda: self.find(name, owner))
             except SpeakerNotFound:
                 if owner is None:
-                    self._store.purge(key)
+                    self._store.purge(name.key)
                 raise
-            self._store.purge(key)
+            self._store.purge(name.key)
             return record
 
     def set_aside(self, record: SpeakerRecord, reason: str) -> None:
@@ -262,7 +257,7 @@ class Registry:
             self._store.set_aside(lambda: self.current(record), reason)
 
     def _apply(self, changes: Sequence[Change]) -> None:
-        """Follow the store. It tells of the changes of one speaker in their order."""
+        """Follow the store, which reports the changes of one speaker in their order."""
         replaced = []
         for key, record, by_flight in changes:
             older = self._records.get(key)

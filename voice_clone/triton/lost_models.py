@@ -1,4 +1,4 @@
-"""What Triton does not bear: a model whose process dies, or stands still. The models watch each other's processes.
+"""Models watch each other's processes: Triton 2.51 handles neither one that dies nor one that is stopped.
 
 Death. Triton 2.51 does not start the process of a model again and does not answer its requests: their clients wait for
 ever, and the server still reports that it is ready (seen with the talker and with code2wav after a SIGKILL, which the
@@ -23,8 +23,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection
-
-from voice_clone.triton.model_processes import ModelProcess, ModelProcesses, name_this_process
+from dataclasses import dataclass
+from pathlib import Path
 
 PERIOD = 0.15  # seconds between two looks
 LISTED, YOUNG = 200, 15  # looks between two listings of the server's children, which take 10 ms; the same at first
@@ -73,9 +73,9 @@ class LostModels:
         self._models = ModelProcesses(server)
         self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
         self._worked = float("-inf")  # when another family than that of a dead model was last seen at work
-        self._told = self._answered = False  # the log and this model's callers know that a model has died
+        self._logged = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
-        self._speaks = False  # whether this process has said so
+        self._logs_standstill = False  # whether this process logged that
         self._held = self._seen = 0.0  # when that began, and when it was last seen
         self._went_on = 0.0
         self._looked = time.monotonic()  # when the states were last looked at
@@ -124,35 +124,37 @@ class LostModels:
         self._looked = now = time.monotonic()
         seen = {(each.pid, "dead" if each.dead else "still") for each in models if each.dead or each.still}
         self._since = {key: self._since.get(key, now) for key in seen}
-        speaks = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)
+        logs = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)
         still = [each for each in models if each.still and self._since[each.pid, "still"] < now]  # at the second look
-        if self._hold(still, now, speaks):
+        if self._hold(still, now, logs):
             return self._end(models)
         for each in models:
             if each.dead and now - self._since[each.pid, "dead"] >= SURE:
-                return self._bury(each, models, now, speaks)
+                return self._handle_death(each, models, now, logs)
         return False
 
-    def _hold(self, still: Collection[ModelProcess], now: float, speaks: bool) -> bool:
+    def _hold(self, still: Collection[ModelProcess], now: float, logs: bool) -> bool:
         """Stop the server with models that stand still, let it go on after them; whether they do so for too long."""
         if still:
             if not self._holds:
                 self._signal(self._server, signal.SIGSTOP)
                 self._holds, self._held = next(iter(still)).model, now
-                self._speaks = speaks
-                if speaks:
+                self._logs_standstill = logs
+                if logs:
                     limit = f"for {self._standstill:g} s at most, then it ends"
-                    _say(f"the process of the model {self._holds} stands still; the server waits for it {limit}")
+                    _log_directly(
+                        f"the process of the model {self._holds} stands still; the server waits for it {limit}"
+                    )
             self._seen = now
             return now - self._held > self._standstill
         if self._holds and now - self._seen > CHECKED:
             self._signal(self._server, signal.SIGCONT)
-            if self._speaks:  # now the model itself may speak, which knows of nothing
-                _say(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
+            if self._logs_standstill:  # the model itself may log by now, but does not know of it
+                _log_directly(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
             self._holds = ""
         return False
 
-    def _bury(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, speaks: bool) -> bool:
+    def _handle_death(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, logs: bool) -> bool:
         """Answer the callers of a dead model, and end the server unless another family is at work."""
         families = {each.model.removesuffix(TALKER) for each in models if each.model.endswith(TALKER)}
         family = max((each for each in families if _is_of(dead, each)), key=len, default="")
@@ -161,10 +163,10 @@ class LostModels:
         if at_work:
             self._worked = now
         waits = bool(family) and now - self._worked < PAUSE and spent < self._patience
-        if speaks and not self._told:  # now, for at the end this process may be gone before it speaks
-            self._told = True
+        if logs and not self._logged:  # now, because this process may be gone before the end
+            self._logged = True
             when = f" when no other family is at work, in {self._patience:g} s at the latest" if waits else ""
-            _say(
+            _log_directly(
                 f"the process of the model {dead.model} has died; the server ends{when}, for only a new one can load it"
             )
         if not self._answered and (not waits or family == self._family):
@@ -195,7 +197,103 @@ def _is_of(process: ModelProcess, family: str) -> bool:
     return process.model.startswith(f"{family}_")
 
 
-def _say(text: str) -> None:
+def _log_directly(text: str) -> None:
     """Into the server's log, without the server, which may stand still or hang."""
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())
+
+
+UNKNOWN = "?"
+IDLE, BUSY = "voice_clone", "voice_clone_on"  # names of processes, at most 15 bytes; a dead one still has its name
+_NAMES = IDLE.encode(), BUSY.encode()
+
+
+@dataclass(frozen=True)
+class ModelProcess:
+    """The process of a model at one moment.
+
+    Attributes:
+        pid: its number.
+        model: its model, such as "speaker_cache"; `UNKNOWN` if it died before it was first seen.
+        busy: whether it works on a request, by its own name.
+        dead: whether it has died, and the server has not noticed.
+        still: whether a signal or a debugger has stopped it.
+    """
+
+    pid: int
+    model: str
+    busy: bool
+    dead: bool
+    still: bool
+
+
+class ModelProcesses:
+    """The processes of the models of one server.
+
+    Args:
+        server: the process of the server.
+    """
+
+    def __init__(self, server: int) -> None:
+        self._server = server
+        self._models: dict[int, str] = {}  # of the server's children
+
+    def find(self) -> bool:
+        """Find the models that are loaded by now; False if this system does not list the children of a process."""
+        children: set[int] = set()
+        for path in Path(f"/proc/{self._server}/task").glob("*/children"):  # the children of each thread
+            with contextlib.suppress(OSError):  # the thread has just ended
+                children.update(map(int, path.read_text().split()))
+        for pid in children - self._models.keys():
+            self._models[pid] = _model_of(pid)
+        return bool(children)
+
+    def look(self) -> list[ModelProcess]:
+        """Their present states."""
+        read = {pid: _read(pid, model, self._server) for pid, model in self._models.items()}
+        found = {pid: process for pid, process in read.items() if process is not None}
+        self._models = {pid: process.model or self._models[pid] for pid, process in found.items()}
+        return [process for process in found.values() if process.model]
+
+
+def name_this_process(busy: bool) -> None:
+    """Let the others see that this process is a model, and whether it works on a request.
+
+    Raises:
+        OSError: the system has no `/proc`.
+    """
+    Path("/proc/self/comm").write_text(BUSY if busy else IDLE, encoding="ascii")
+
+
+def _model_of(pid: int) -> str:
+    """The model in the path of its file, which is the first argument of its process."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        folders = words[1].split("/") if len(words) > 1 else []
+        return folders[-3] if len(folders) >= 3 and folders[-1] == "model.py" else UNKNOWN
+    return UNKNOWN
+
+
+def _read(pid: int, model: str, server: int) -> ModelProcess | None:
+    """None if the process is gone. Fields of the file: proc(5)."""
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        status = os.read(file, 4096)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    begin, end = status.index(b"(") + 1, status.rindex(b")")
+    name, fields = status[begin:end], status[end + 2 :].split(b" ", 18)
+    state, parent, threads = fields[0], int(fields[1]), int(fields[17])
+    if parent != server:
+        return None
+    if name not in _NAMES:  # it loads, or is no model
+        return ModelProcess(pid, "", False, False, False)
+    if model == UNKNOWN:  # it was listed before it ran its file: until then it has other arguments
+        model = _model_of(pid)
+    # A dead process is a zombie without a thread; with threads it is still ending.
+    return ModelProcess(pid, model, name == _NAMES[True], state == b"Z" and threads <= 1, state in (b"T", b"t"))

@@ -56,7 +56,7 @@ class Responder:
                     self._send(response, final)
 
     def fail(self, error: BaseException) -> None:
-        """End the request with an error. Never raises: nobody else could answer then."""
+        """End the request with an error. Never raises: there is no other way to answer."""
         message, code = self._message(error)
         with self._lock:
             if not self._last(lambda: _error(message, code)) and not self._last(lambda: _error(_PLAIN, "INTERNAL")):
@@ -68,7 +68,7 @@ class Responder:
             self._last(lambda: None)
 
     def _message(self, error: BaseException) -> tuple[str, str]:
-        """What the caller is told, and the name of its code."""
+        """The message for the caller, and the name of its code."""
         try:
             if not isinstance(error, VoiceCloneError):
                 log.error("request %s failed", self._request_id, exc_info=error)

@@ -107,7 +107,7 @@ class ServerStop:
         return socket.create_connection((self._endpoint.host, self._endpoint.port), timeout=5.0)
 
     def _refuses(self) -> bool | None:
-        """Whether a new connection is refused; None if this try does not tell.
+        """Whether a new connection is refused; None if this try does not show it.
 
         The server may be too busy to answer, or this machine may have no port or no file descriptor left.
         """

@@ -66,7 +66,7 @@ class Metric:
         self._update(self._metric.observe, value)
 
     def _update(self, change: Callable[[float], None], value: float) -> None:
-        """Update the series; a failure is logged and harms nothing else."""
+        """Update the series; a failure is only logged."""
         try:
             with _one_at_a_time:
                 change(value)
@@ -95,7 +95,7 @@ class _TritonHandler(logging.Handler):
         self._model = model
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log one record. It cannot fail: whoever logs may be the last one who can answer a request."""
+        """Log one record. It cannot fail: the caller may be the only one that can still answer a request."""
         try:
             line = printable(f"{self._model}: {self.format(record)}")
             logger = pb_utils.Logger

@@ -1,11 +1,20 @@
-"""Triton's tensors as numpy arrays."""
+"""Triton's tensors as numpy arrays, and several arrays as one tensor.
+
+A tensor costs each model that it passes about 70 microseconds. So the stages send several arrays as one STRING [1]
+tensor of safetensors bytes, in which names, types and shapes stay readable for tools that know the format.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from voice_clone.errors import InvalidArgument
 
 Array = NDArray[Any]
 Value = Array | str | bytes | int | float | bool
@@ -43,3 +52,25 @@ def as_array(value: Value, dtype: Any = None) -> Array:
 def size_of(array: Array) -> int:
     """Bytes of a tensor's data."""
     return sum(map(len, array.flat)) if array.dtype == np.object_ else array.nbytes
+
+
+def pack(arrays: Mapping[str, Array]) -> bytes:
+    """Arrays by name as safetensors bytes."""
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def unpack(name: str, data: bytes | None) -> dict[str, Array]:
+    """The arrays of `pack`; none if there is no tensor.
+
+    Args:
+        name: of the tensor, for the error.
+
+    Raises:
+        InvalidArgument: the bytes are no safetensors file.
+    """
+    if not data:
+        return {}
+    try:
+        return load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        raise InvalidArgument(f"{name} must be safetensors bytes, as the stage before makes them") from None

@@ -18,9 +18,9 @@ from .proxies import Way
 OPTIONS = (
     ("grpc.max_send_message_length", -1),  # the server bounds uploads
     ("grpc.max_receive_message_length", -1),  # an export of all voices is large
-    # A server that comes back is found within seconds; gRPC would wait for up to two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 500),
-    ("grpc.max_reconnect_backoff_ms", 5000),
+    # A server that comes back is found within a second; gRPC would wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 1000),
 )
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 

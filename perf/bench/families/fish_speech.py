@@ -22,8 +22,7 @@ from voice_clone.families.fish_speech.decoder_stage import codec_format, load_de
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
-from voice_clone.families.fish_speech.talker_stage import TENSORS, load_network
+from voice_clone.families.fish_speech.talker_stage import TENSORS, SamplingParameters, load_network
 from voice_clone.settings import Settings
 
 CLIP_FRAMES = 112  # as many seconds as the shipped clip

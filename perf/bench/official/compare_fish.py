@@ -42,10 +42,9 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
-from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecDecoder
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
-from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings

@@ -16,9 +16,11 @@ import soundfile
 from voice_clone_client import Client
 
 from perf.bench.gateway_process import Gateway
-from tests.support.server_metrics import metric
+from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv" / "apps" / "bin" / "python"  # made by tools/test
@@ -56,10 +58,10 @@ def agent(server: TritonServer, reference_clip: bytes) -> str:
 
 
 class App:
-    """A script of tests/support/apps that speaks once for each line: its imports cost more than a speech."""
+    """A script of tests/support/official/apps that speaks once for each line: its imports cost more than a speech."""
 
     def __init__(self, name: str, gateway: Gateway) -> None:
-        script = ROOT / "tests" / "support" / "apps" / f"{name}_speech.py"
+        script = ROOT / "tests" / "support" / "official" / "apps" / f"{name}_speech.py"
         command = [str(PYTHON), str(script), f"{gateway.url}/v1", TEXT]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -144,7 +146,7 @@ def test_text_that_is_still_being_written(
     gateway: Gateway, server: TritonServer, agent: str, app: str, vendor: str, options: list[str]
 ) -> None:
     """Spoken to its end; left while it is spoken, which frees the talker's slot; and spoken once more."""
-    script = ROOT / "tests" / "support" / "apps" / f"{app}_stream.py"
+    script = ROOT / "tests" / "support" / "official" / "apps" / f"{app}_stream.py"
     command = [str(PYTHON), str(script), vendor, gateway.url, agent, TEXT, *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None

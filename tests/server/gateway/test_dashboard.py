@@ -31,9 +31,11 @@ QUERIES = {
     f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel.get("targets", [])
 }
 
-pytestmark = pytest.mark.skipif(
-    PROMETHEUS is None, reason="no Prometheus on this machine (Debian: apt-get install prometheus)"
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.share("servers"),
+    pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus on this machine (Debian: apt-get install prometheus)"),
+]
 
 
 @pytest.fixture(scope="module")

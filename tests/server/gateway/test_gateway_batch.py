@@ -8,8 +8,11 @@ from typing import Any
 
 import httpx2
 import numpy as np
+import pytest
 import soundfile
 from voice_clone_client import Client
+
+pytestmark = pytest.mark.share("servers")
 
 BATCH = "/v1/audio/speech/batch"
 

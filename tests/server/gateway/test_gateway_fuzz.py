@@ -13,6 +13,8 @@ from voice_clone_client import Client
 from perf.bench.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+
 
 def fuzz(gateway: Gateway, folder: Path, *options: str) -> None:
     """One run; fails with its report."""

@@ -18,9 +18,11 @@ from voice_clone_client import Client, pcm16
 from voice_clone_gateway.audio import FORMATS
 
 from perf.bench.gateway_process import Gateway
-from tests.support.server_metrics import metric
+from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
+
+pytestmark = pytest.mark.share("servers")
 
 TEXT = "Good morning."
 

@@ -13,8 +13,10 @@ import pytest
 import soundfile
 from voice_clone_client import Client
 
-from tests.support.phone_clips import is_same_sound, phone_clip
+from tests.support.official.phone_clips import is_same_sound, phone_clip
 from tools.triton_server import TritonServer
+
+pytestmark = pytest.mark.share("servers")
 
 VOICES = "/v1/audio/voices"
 

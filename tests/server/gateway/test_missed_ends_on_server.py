@@ -17,9 +17,11 @@ from voice_clone_client import Client, Incomplete
 from websockets.sync.client import connect
 
 from perf.bench.gateway_process import Gateway
-from tests.support.server_metrics import metric
+from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
+
+pytestmark = pytest.mark.thorough
 
 FAMILY = "qwen3_tts"
 BUDGET = 40  # frames

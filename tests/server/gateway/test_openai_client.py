@@ -14,6 +14,8 @@ import soundfile
 from openai import OpenAI
 from voice_clone_client import Client, pcm16
 
+pytestmark = pytest.mark.share("servers")
+
 TEXT = "Good morning."
 MORE: dict[str, Any] = {"extra_body": {"seed": 3, "max_new_tokens": 20}}
 

@@ -16,8 +16,10 @@ from playwright.sync_api import Browser, Page, expect
 from voice_clone_client import Client, pcm16
 
 from perf.bench.gateway_process import Gateway
-from tests.support.chromium import WAIT, chromium, tab
+from tests.support.official.chromium import WAIT, chromium, tab
 from tools.triton_server import TritonServer
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"
 

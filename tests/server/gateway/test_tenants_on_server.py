@@ -14,6 +14,8 @@ from voice_clone_client import Client, VoiceNotFound
 from perf.bench.gateway_process import Gateway
 from tools.triton_server import TritonServer
 
+pytestmark = pytest.mark.share("servers")
+
 KEYS = {"alice": "owner voices=2", "bob": "owner", "desk": ""}
 VOICES = "/v1/audio/voices"
 

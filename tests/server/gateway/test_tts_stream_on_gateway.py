@@ -8,10 +8,13 @@ import wave
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
 from voice_clone_client import Client, pcm16
 
 from perf.bench.gateway_process import Gateway
+
+pytestmark = pytest.mark.share("servers")
 
 TOOL = Path(__file__).parents[3] / "tools" / "tts-stream"
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"

@@ -10,15 +10,18 @@ from typing import Any
 
 import httpx2
 import numpy as np
+import pytest
 from voice_clone_client import Client
 from voice_clone_client.wav import pcm16
 from voice_clone_gateway.long_text.long_speech import sentence_seed
 from websockets.sync.client import ClientConnection, connect
 
 from perf.bench.gateway_process import Gateway
-from tests.support.server_metrics import metric
+from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
+
+pytestmark = pytest.mark.share("servers")
 
 PIECES = ["The ship came in at d", "awn. Dr. Grey saw it fir", "st, from the hill. And then"]
 SENTENCES = ["The ship came in at dawn.", "Dr. Grey saw it first, from the hill.", "And then the bells rang."]

@@ -122,6 +122,7 @@ def strange(rng: random.Random, world: World) -> bytes:
 def garbage(rng: random.Random, world: World) -> bytes:
     """No HTTP, or a body that never comes whole."""
     body = document(rng, world)
+    wrong: list[int | str] = ["-1", "x", "1e3", 2**63, 0]
     return rng.choice(
         [
             rng.randbytes(300),
@@ -130,7 +131,7 @@ def garbage(rng: random.Random, world: World) -> bytes:
             b"GET",
             b"\r\n" * 1000,
             post("/v2/models/qwen3_tts/infer", body, length=len(body) + 1000),
-            post("/v2/models/qwen3_tts/generate_stream", body, length=rng.choice(["-1", "x", "1e3", 2**63, 0])),
+            post("/v2/models/qwen3_tts/generate_stream", body, length=rng.choice(wrong)),
         ]
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.hostile.audio import GOOD, broken_audio
-from voice_clone.triton.packing import pack
+from voice_clone.triton.tensors import pack
 
 OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")
 TEXTS = (
@@ -184,7 +184,7 @@ def good_talker(rng: random.Random, world: World) -> list[Tensor]:
     for _ in range(rng.choice([0, 0, 1, 2])):
         _spoil_array(rng, prompt)
     stream_id = rng.choice([f"{rng.getrandbits(64):x}", *world.live])
-    more = rng.choice(
+    more: dict[str, Any] = rng.choice(
         [{}, {"mode": "icl"}, {"prompt_ms": "x"}, {"prompt_ms": -1e300}, {"stream_id": rng.choice(TEXTS)}]
     )
     packed_prompt = pack(prompt)

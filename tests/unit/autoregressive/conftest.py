@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.talkers import make_talker, read_config
+from tests.support.families.talkers import make_talker, read_config
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 
 
 @pytest.fixture(scope="module")

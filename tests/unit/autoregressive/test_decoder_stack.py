@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
-from voice_clone.autoregressive.stack.config import StackConfig
+from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -83,7 +83,7 @@ def test_prompts_and_steps_follow_the_formula(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_prompts_that_are_read_together_follow_the_formula(options: dict[str, Any]) -> None:
-    """Two streams' second pieces in one call, between positions that nobody wants; a third place that has no owner."""
+    """Two streams' second pieces in one call, between unused positions; a third place that has no owner."""
     stack = make(replace(PLAIN, **options))
     both = [inputs(), inputs(2)]
     cache = stack.new_cache(4, LENGTH + 1)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
-from tests.support.talkers import (
+from tests.support.families.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
+from tests.support.families.talkers import (
     EOS,
     ROLE_IDS,
     TEXT_VOCAB,
@@ -20,11 +20,10 @@ from tests.support.talkers import (
     make_talker,
 )
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker

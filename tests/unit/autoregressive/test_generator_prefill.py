@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
-from tests.support.talkers import ROLE_IDS, TEXT_VOCAB, codes_of, make_prompt
+from tests.support.families.lone_streams import GREEDY, MAX_LENGTH, codes_in, solo
+from tests.support.families.talkers import ROLE_IDS, TEXT_VOCAB, codes_of, make_prompt
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from tests.support.talkers import read_config
+from tests.support.families.talkers import read_config
 from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.sampling import USUAL
-from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.static_step import StaticStep
+from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.first_code import FIRST, NEUTRAL, CodeRows, NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.code_head import FIRST, NEUTRAL, CodeRows, NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.frame_head import Row, RowTable
 from voice_clone.autoregressive.sampling import Filters
-from voice_clone.autoregressive.steps.rows import Row, RowTable
 
 CODES, END = 300, 200
 ROWS = 64

@@ -12,18 +12,19 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.counted_frames import Collector
-from tests.support.talkers import make_prompt, make_talker, read_config
+from tests.support.doubles.counted_frames import Collector
+from tests.support.families.talkers import make_prompt, make_talker, read_config
 from tests.support.waiting import until
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.batching.engine import Engine
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
+
+pytestmark = pytest.mark.thorough
 
 SLOTS = 3
 MAX_LENGTH = 160

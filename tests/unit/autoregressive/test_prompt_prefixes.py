@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
+from tests.support.families.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length, use_native_code, voice_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.lru_cache import Origin

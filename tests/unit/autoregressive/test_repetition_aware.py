@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.first_code import (
+from voice_clone.autoregressive.code_head import (
     NEUTRAL,
     RECENT_CODES,
     CodeRows,
     NativeRepetitionAwareFirstCode,
     RepetitionAwareFirstCode,
 )
+from voice_clone.autoregressive.frame_head import Row, RowTable
 from voice_clone.autoregressive.philox import uniforms
-from voice_clone.autoregressive.sampling import Filters, UnheatedSampler, knobs
-from voice_clone.autoregressive.steps.rows import Row, RowTable
+from voice_clone.autoregressive.sampling import FilterFirstSampler, Filters, sampling_options
 from voice_clone.native.transformer.draw import draw_filter_first
 
 CODES = 400
@@ -41,9 +41,9 @@ def probabilities(logits: Array, temperature: float, top_k: int, top_p: float) -
     if top_p < 1:
         kept &= reached <= top_p
     kept[0] = True
-    heated = np.where(kept, np.exp((logits[order] - logits.max()) / temperature), 0.0)
-    found = np.zeros_like(heated)
-    found[order] = heated / heated.sum()
+    scaled = np.where(kept, np.exp((logits[order] - logits.max()) / temperature), 0.0)
+    found = np.zeros_like(scaled)
+    found[order] = scaled / scaled.sum()
     return found
 
 
@@ -67,14 +67,14 @@ def numbers(count: int = DRAWS) -> Tensor:
 @pytest.mark.parametrize("native", [False, True], ids=["torch", "native"])
 def test_draws_follow_the_rule(temperature: float, top_k: int, top_p: float, native: bool) -> None:
     logits = logits_of(top_k)
-    row = torch.tensor([knobs(True, temperature, top_k, top_p)])
+    row = torch.tensor([sampling_options(True, temperature, top_k, top_p)])
     if native:
         memory = np.zeros(CODES, np.int32), np.zeros(CODES, np.float32)
         flat = row[0].float().numpy()
         drawn = [draw_filter_first(logits.numpy(), flat, u, *memory) for u in numbers()[:, 0].tolist()]
         codes = torch.tensor(drawn)
     else:
-        sampler = UnheatedSampler(row.float(), Filters.of(row.numpy().astype(np.float64)))
+        sampler = FilterFirstSampler(row.float(), Filters.of(row.numpy().astype(np.float64)))
         parts = [sampler(logits.expand(len(u), -1), u) for u in torch.split(numbers()[:, 0], 20_000)]
         codes = torch.cat(parts)
     counts = np.bincount(codes.numpy(), minlength=CODES).astype(float)
@@ -84,7 +84,7 @@ def test_draws_follow_the_rule(temperature: float, top_k: int, top_p: float, nat
 
 def table(rows: int, sampling: tuple[bool, float, int, float], recent: Sequence[int], may_stop: bool = True) -> Any:
     """The same row so often, each with numbers of its own; and what the samplers need."""
-    first = knobs(*sampling)
+    first = sampling_options(*sampling)
     fixed = np.array([1.0, *first, *first])
     uniform = numbers(rows).numpy()
     made = [Row(n, fixed, uniform[n], may_stop, 0, 0, torch.zeros(1)) for n in range(rows)]

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.talkers import make_sampler, make_talker, read_config
+from tests.support.families.talkers import make_sampler, make_talker, read_config
 from voice_clone.autoregressive.code_head import CodeVariant
+from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms
-from voice_clone.autoregressive.sampling import Filters, Sampler, finite_rows, knobs, penalise
-from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.rows import Row
+from voice_clone.autoregressive.sampling import Filters, Sampler, finite_rows, penalise, sampling_options
+from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.talker import suppressed_ids
@@ -207,7 +207,11 @@ def test_what_the_rows_of_a_step_need(tmp_path: Path) -> None:
     """Rows without a stream change nothing."""
     model = FrameModel(make_talker(read_config("equal", tmp_path / "checkpoint"), 0), 4, 8)
     draws = np.zeros(model.talker.head.draws)
-    few, all_codes, likeliest = knobs(True, 1.0, 50, 1.0), knobs(True, 1.0, 0, 1.0), knobs(False, 1.0, 50, 1.0)
+    few, all_codes, likeliest = (
+        sampling_options(True, 1.0, 50, 1.0),
+        sampling_options(True, 1.0, 0, 1.0),
+        sampling_options(False, 1.0, 50, 1.0),
+    )
     for rows, expected in (
         ([few, few], Filters(True, 50, False, limited=True)),
         ([few, all_codes], Filters(True, 50, False)),

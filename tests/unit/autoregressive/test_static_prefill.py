@@ -10,19 +10,19 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.graph_safety import Recorder
-from tests.support.talkers import TEXT_VOCAB, codes_of, make_prompt, make_talker, read_config
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.talkers import TEXT_VOCAB, codes_of, make_prompt, make_talker, read_config
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.steps import static_prefill, static_step
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import prefill_length, voice_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length, use_native_code, voice_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
+
+pytestmark = pytest.mark.thorough
 
 MAX_LENGTH, FRAMES, CHUNK = 96, 4, 24
 HOW = SamplingParameters(seed=7)
@@ -56,7 +56,7 @@ def alone(talker: Talker, prompts: list[Prompt]) -> list[npt.NDArray[np.int32]]:
 @pytest.fixture(autouse=True)
 def small_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_step, "LEAST_LENGTH", 16)
-    monkeypatch.setattr(static_prefill, "LEAST_POSITIONS", 6)
+    monkeypatch.setattr(static_step, "LEAST_POSITIONS", 6)
 
 
 def static(talker: Any, runner: GraphRunner | None = None, **options: Any) -> Generator[Prompt]:

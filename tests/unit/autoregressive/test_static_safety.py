@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.fish import load_fish_talker, make_fish
-from tests.support.graph_safety import NoSynchronisation
-from tests.support.talkers import make_talker, read_config
+from tests.support.families.fish import load_fish_talker, make_fish
+from tests.support.families.graph_safety import NoSynchronisation
+from tests.support.families.talkers import make_talker, read_config
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.steps import static_step
-from voice_clone.autoregressive.steps.frame_model import FrameModel
-from voice_clone.autoregressive.steps.static_step import StaticStep
+from voice_clone.autoregressive.static_step import StaticStep
+from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.networks.talker import Talker as FishTalker
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
 from voice_clone.layers.graphs import GraphRunner
+
+pytestmark = pytest.mark.thorough
 
 MAX_LENGTH = 96
 

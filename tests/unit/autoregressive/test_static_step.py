@@ -10,20 +10,22 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.graph_safety import Recorder
-from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.steps import static_step
-from voice_clone.autoregressive.steps.static_step import StaticStep
-from voice_clone.autoregressive.stream import Frame
+from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.batching.serving_thread import start_thread
+from voice_clone.batching.engine import start_thread
+from voice_clone.batching.source import Frame
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.layers.graphs import GraphRunner, Step
+
+pytestmark = pytest.mark.thorough
 
 MAX_LENGTH = 96
 PROMPTS = 2 * 3 * 4  # steps that read prompts: of 1 and more streams; of 32, 64, 96 positions; in lengths of 16 to 96
@@ -242,7 +244,7 @@ def test_a_step_that_cannot_be_recorded_fails_the_load(
 
 
 def void(_: object) -> None:
-    """For functions whose result nobody needs."""
+    """For functions whose result is not used."""
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tests.support.counted_frames import WAIT, Collector
-from tests.support.graph_safety import Recorder
-from tests.support.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from tests.support.doubles.counted_frames import WAIT, Collector
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.steps import static_prefill, static_step
-from voice_clone.autoregressive.stream import Frame
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.steps import Steps
+from voice_clone.batching.scheduler import Steps
+from voice_clone.batching.source import Frame
 from voice_clone.batching.stream import Stream as EngineStream
 from voice_clone.errors import DeadlineExceeded
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
@@ -81,7 +81,7 @@ def alone(talker: Talker, cases: list[TalkerRequest[Prompt]]) -> list[tuple[Code
 @pytest.fixture(autouse=True)
 def small_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_step, "LEAST_LENGTH", 32)
-    monkeypatch.setattr(static_prefill, "LEAST_POSITIONS", 16)
+    monkeypatch.setattr(static_step, "LEAST_POSITIONS", 16)
 
 
 def stacked(frames: list[Frame]) -> Codes:

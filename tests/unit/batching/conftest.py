@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.counted_frames import Counter, Wish
+from tests.support.doubles.counted_frames import Counter, Wish
 from voice_clone.batching.engine import Engine
 
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.counted_frames import WAIT, Collector, Counter, Wish, submit
+from tests.support.doubles.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
-from voice_clone.batching.engine import MAX_UNSENT, Engine
-from voice_clone.batching.stream import Chunk
+from voice_clone.batching.engine import MAX_UNSENT, Engine, start_thread
+from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded
 
 
@@ -20,7 +20,7 @@ def test_a_first_chunk_is_sent_before_the_next_frame(monkeypatch: pytest.MonkeyP
     source = Counter(slots=1)
 
     class Slow(Collector):
-        def chunk(self, chunk: Chunk) -> None:
+        def chunk(self, chunk: FrameChunk) -> None:
             time.sleep(0.02)
             source.log.append(("sent", 100, chunk.index))
             super().chunk(chunk)
@@ -138,3 +138,30 @@ def test_a_slow_receiver_bounds_what_is_made_for_it(engine: Engine[Wish], source
     engine.cancel("slow")
     slow.hold.set()
     assert isinstance(slow.wait().error, Cancelled)
+
+
+def test_it_warms_up_itself_and_first() -> None:
+    done: list[tuple[str, threading.Thread]] = []
+    thread = start_thread(
+        "server",
+        lambda: done.append(("served", threading.current_thread())),
+        lambda: done.append(("warm", threading.current_thread())),
+    )
+    assert done[0] == ("warm", thread) and thread.name == "server"
+    thread.join(10.0)
+    assert done == [("warm", thread), ("served", thread)]
+
+
+def test_one_that_cannot_warm_up_does_not_serve() -> None:
+    served: list[bool] = []
+
+    def fail() -> None:
+        raise MemoryError("no room for the graphs")
+
+    before = threading.active_count()
+    with pytest.raises(MemoryError, match="no room"):
+        start_thread("server", lambda: served.append(True), fail)
+    for thread in threading.enumerate():
+        if thread.name == "server":
+            thread.join(10.0)
+    assert not served and threading.active_count() <= before

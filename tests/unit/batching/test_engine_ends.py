@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.counted_frames import WAIT, Collector, Counter, Wish, submit
+from tests.support.doubles.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.stream import MAX_UNSENT

@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.clock import Clock
-from tests.support.counted_frames import Collector, CountedFrame, Counter, Wish
+from tests.support.doubles.clock import Clock
+from tests.support.doubles.counted_frames import Collector, Counter, Wish
 from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.payload import PayloadForm
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FLUSH_LEAD, Stream
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, Overloaded
 
@@ -24,17 +24,17 @@ def submit(engine: Engine[Wish], name: str, wish: Wish, deadline: float | None =
     return collector
 
 
-def short(engine: Engine[Wish], name: str) -> bool:
+def starved(engine: Engine[Wish], name: str) -> bool:
     view = engine.look(name)
-    return view is not None and view.short_since is not None
+    return view is not None and view.starved_since is not None
 
 
 def test_a_stream_makes_the_frames_that_its_text_allows(source: Counter, engine: Engine[Wish]) -> None:
     collector = submit(engine, "a", Wish(100, 9, text=2))
-    until(lambda: short(engine, "a"))
+    until(lambda: starved(engine, "a"))
     assert engine.look("a").frames == 2  # type: ignore[union-attr]
     assert engine.extend("a", 3, False)
-    until(lambda: short(engine, "a") and engine.look("a").frames == 5)  # type: ignore[union-attr]
+    until(lambda: starved(engine, "a") and engine.look("a").frames == 5)  # type: ignore[union-attr]
     assert engine.extend("a", None, True)
     assert collector.wait().values == [*range(100, 109)]
     assert [len(chunk.payload) for chunk in collector.chunks] == [1, 2, 4, 2]  # the schedule, whatever the text did
@@ -44,7 +44,7 @@ def test_a_stream_makes_the_frames_that_its_text_allows(source: Counter, engine:
 
 def test_a_prompt_without_text_waits_too(source: Counter, engine: Engine[Wish]) -> None:
     collector = submit(engine, "a", Wish(100, 2, text=-1))
-    until(lambda: short(engine, "a"))
+    until(lambda: starved(engine, "a"))
     assert source.log == []
     engine.extend("a", 2, False)
     until(lambda: source.log.count(("frame", 100, 0)) == 1)
@@ -55,7 +55,7 @@ def test_a_prompt_without_text_waits_too(source: Counter, engine: Engine[Wish]) 
 def test_nothing_is_done_while_streams_wait(source: Counter, engine: Engine[Wish]) -> None:
     submit(engine, "a", Wish(100, 9, text=1))
     submit(engine, "b", Wish(200, 9, text=-1))
-    until(lambda: short(engine, "a") and short(engine, "b"))
+    until(lambda: starved(engine, "a") and starved(engine, "b"))
     time.sleep(0.05)
     asked = source.questions
     time.sleep(0.3)
@@ -78,7 +78,7 @@ def test_text_that_comes_before_the_slot_is_not_lost(source: Counter, engine: En
 def test_other_streams_go_on(source: Counter, engine: Engine[Wish]) -> None:
     waiting = submit(engine, "a", Wish(100, 3, text=1))
     assert submit(engine, "b", Wish(200, 30)).wait().values == [*range(200, 230)]
-    assert short(engine, "a")
+    assert starved(engine, "a")
     engine.extend("a", None, True)
     assert waiting.wait().values == [100, 101, 102]
 
@@ -87,7 +87,7 @@ def test_other_streams_go_on(source: Counter, engine: Engine[Wish]) -> None:
 def test_a_stream_that_waits_can_end(source: Counter, engine: Engine[Wish], how: str) -> None:
     deadline = time.monotonic() + 0.2 if how == "deadline" else None
     collector = submit(engine, "a", Wish(100, 3, text=1), deadline)
-    until(lambda: short(engine, "a"))
+    until(lambda: starved(engine, "a"))
     if how == "cancel":
         engine.cancel("a")
     elif how == "error":
@@ -103,7 +103,7 @@ def test_a_stream_that_waits_can_end(source: Counter, engine: Engine[Wish], how:
 def test_close_ends_streams_whose_text_is_open(source: Counter) -> None:
     engine: Engine[Wish] = Engine(source, schedule=(1,), max_queue=3)
     left_open, closed = submit(engine, "a", Wish(100, 9, text=1)), submit(engine, "b", Wish(200, 3, text=1))
-    until(lambda: short(engine, "a") and short(engine, "b"))
+    until(lambda: starved(engine, "a") and starved(engine, "b"))
     engine.extend("b", None, True)
     engine.close()
     assert isinstance(left_open.wait().error, Overloaded)
@@ -112,7 +112,7 @@ def test_close_ends_streams_whose_text_is_open(source: Counter) -> None:
 
 def test_a_failed_engine_forgets_waiting_streams(source: Counter, engine: Engine[Wish]) -> None:
     waiting = submit(engine, "a", Wish(100, 9, text=1))
-    until(lambda: short(engine, "a"))
+    until(lambda: starved(engine, "a"))
     source.lose_a_frame = True
     submit(engine, "b", Wish(200, 9)).wait()
     assert isinstance(waiting.wait().error, Internal)
@@ -135,12 +135,12 @@ class TestPace:
 
     def frame(self, stream: Stream[Wish], clock: Clock, seconds: float = 0.01) -> object:
         clock.now += seconds
-        return next(iter(stream.add(CountedFrame(np.zeros(2, np.int32), None))), None)
+        return next(iter(stream.add(Frame(np.zeros(2, np.int32), None))), None)
 
     def pause(self, stream: Stream[Wish], clock: Clock, seconds: float) -> None:
-        stream.mark(True, clock.now)
+        stream.set_starved(True, clock.now)
         clock.now += seconds
-        stream.mark(False, clock.now)
+        stream.set_starved(False, clock.now)
 
     def test_times(self, stream: Stream[Wish], clock: Clock) -> None:
         self.pause(stream, clock, 5.0)
@@ -183,7 +183,7 @@ class TestPace:
         sent = clock.now
         assert self.frame(stream, clock, 0.001) is None
         assert stream.flush_at is None
-        stream.mark(True, clock.now)
+        stream.set_starved(True, clock.now)
         assert stream.flush_at == pytest.approx(sent + 5 * FRAME - FLUSH_LEAD, abs=0.01)
         assert len(stream.flush().payload) == 1
         assert stream.flush_at is None
@@ -193,7 +193,7 @@ class TestPace:
         stream: Stream[Wish] = Stream("a", Wish(0, 9), sink, (4,), PayloadForm(2), 0.0, None, clock, text_open=True)
         stream.started = stream.prefilled = clock.now
         self.frame(stream, clock)
-        stream.mark(True, clock.now)
+        stream.set_starved(True, clock.now)
         assert stream.flush_at is None
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
 from tests.support.waiting import until
 from voice_clone.batching.outbox import POLL_SECONDS, POLL_STREAMS, Levels, Outbox
-from voice_clone.batching.payload import PayloadForm
-from voice_clone.batching.stream import Chunk, Stream
+from voice_clone.batching.source import PayloadForm
+from voice_clone.batching.stream import FrameChunk, Stream
 from voice_clone.errors import Cancelled
 
 STREAMS = 64
@@ -27,7 +27,7 @@ class Sink:
         self.gone = False
         self.failed = False
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         raise AssertionError("no chunk was made")
 
     def fail(self, error: BaseException) -> None:

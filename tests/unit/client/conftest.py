@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.triton_double import Server, listening
+from tests.support.doubles.triton_double import Server, listening
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from voice_clone_client._servers.addresses import Address, Addresses
 from voice_clone_client._servers.affinity import of_voice
 from voice_clone_client._servers.chooser import FREE, LONGEST_PAUSE, Chooser
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
 
 A, B, C = SERVERS = [Address(f"{host}:8001") for host in "abc"]
 KEYS = [of_voice(f"voice {number}") for number in range(300)]

@@ -13,8 +13,8 @@ import voice_clone_client
 from voice_clone_client import __version__, cli
 from voice_clone_client._standard_output import READER_LEFT
 
-from tests.support.command_line import VOICE, Run, answer, in_process
-from tests.support.triton_double import Server
+from tests.support.doubles.command_line import VOICE, Run, answer, in_process
+from tests.support.doubles.triton_double import Server
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from voice_clone_client.clips import readable
 
-from tests.support.command_line import LINE, VOICE, Run, answer, in_process
-from tests.support.phone_clips import made, phone_clip
-from tests.support.triton_double import Server
+from tests.support.doubles.command_line import LINE, VOICE, Run, answer, in_process
+from tests.support.doubles.triton_double import Server
+from tests.support.official.phone_clips import made, phone_clip
 
 REPORT = {
     "speech_seconds": 2.1, "leading_silence": 0.3, "trailing_silence": 0.05, "peak_dbfs": -3.0, "level_dbfs": -21.4,

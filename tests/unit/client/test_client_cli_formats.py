@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from voice_clone_client import _audio_file, cli
 from voice_clone_client._audio_file import SUFFIXES, AudioFile
 
-from tests.support.command_line import Run, in_process
-from tests.support.triton_double import RATE, Server, speech
+from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.triton_double import RATE, Server, speech
 
 CODECS = {
     ".wav": "pcm_s16le",

@@ -20,8 +20,8 @@ import pytest
 from voice_clone_client import pcm16
 from voice_clone_client._standard_output import READER_LEFT
 
-from tests.support.command_line import Run, in_process
-from tests.support.triton_double import RATE, STATS, Failure, Server, chunk, samples_of, speech
+from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, samples_of, speech
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 

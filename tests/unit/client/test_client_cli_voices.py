@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import save
 from voice_clone_client import embedding
 
-from tests.support.command_line import LINE, VOICE, Run, answer, in_process
-from tests.support.triton_double import Failure, Server
+from tests.support.doubles.command_line import LINE, VOICE, Run, answer, in_process
+from tests.support.doubles.triton_double import Failure, Server
 
 
 @pytest.fixture

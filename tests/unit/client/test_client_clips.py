@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from voice_clone_client import AsyncClient, Client, InvalidArgument, Unsupported
 from voice_clone_client.clips import Kind, foreign_kind, readable, to_wav
 
-from tests.support.command_line import VOICE, answer
-from tests.support.phone_clips import CLIP, FORMATS, RATE, SAMPLES, is_same_sound, long_clip, made, phone_clip
-from tests.support.triton_double import Server
+from tests.support.doubles.command_line import VOICE, answer
+from tests.support.doubles.triton_double import Server
+from tests.support.official.phone_clips import CLIP, FORMATS, RATE, SAMPLES, is_same_sound, long_clip, made, phone_clip
 from voice_clone.audio import Losses, decode
 from voice_clone.errors import InvalidArgument as InvalidClip
 

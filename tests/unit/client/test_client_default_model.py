@@ -13,7 +13,7 @@ import grpc
 import pytest
 import voice_clone_client as vc
 
-from tests.support.triton_double import FAMILY, Failure, Server, chunk
+from tests.support.doubles.triton_double import FAMILY, Failure, Server, chunk
 
 FAMILIES = ["made_up", FAMILY]
 WAIT = 10.0

@@ -17,7 +17,7 @@ import pytest
 import voice_clone_client as vc
 from tritonclient.utils import InferenceServerException
 
-from tests.support.triton_double import Failure, Server, chunk, empty_final, speech
+from tests.support.doubles.triton_double import Failure, Server, chunk, empty_final, speech
 
 EXAMPLES = Path(__file__).parents[3] / "client" / "examples"
 

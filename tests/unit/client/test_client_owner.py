@@ -11,7 +11,7 @@ import pytest
 import voice_clone_client as vc
 from safetensors.numpy import save
 
-from tests.support.triton_double import Failure, Server
+from tests.support.doubles.triton_double import Failure, Server
 
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("upload", ("ada", b"clip"), {"shared": True}),

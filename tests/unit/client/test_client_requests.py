@@ -19,7 +19,7 @@ import voice_clone_client as vc
 from safetensors.numpy import save
 from voice_clone_client import _requests
 
-from tests.support.triton_double import Failure, Server
+from tests.support.doubles.triton_double import Failure, Server
 
 RECORD = {
     "name": "Ada",

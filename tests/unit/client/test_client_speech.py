@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import voice_clone_client as vc
 
-from tests.support.triton_double import RATE, Failure, Server, chunk, empty_final, samples_of, speech
+from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, empty_final, samples_of, speech
 
 WAIT = 10.0  # seconds after which something that should have happened has not
 

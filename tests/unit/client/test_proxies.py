@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from voice_clone_client import AsyncClient, Client, ConnectionFailed, InvalidArgument
 
-from tests.support import http_proxy
-from tests.support.gateway_thread import serving
-from tests.support.http_proxy import HttpProxy
-from tests.support.triton_double import Server, listening
+from tests.support.doubles import http_proxy
+from tests.support.doubles.gateway_thread import serving
+from tests.support.doubles.http_proxy import HttpProxy
+from tests.support.doubles.triton_double import Server, listening
 
 VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 

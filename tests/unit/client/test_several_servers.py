@@ -17,7 +17,7 @@ import voice_clone_client as vc
 from tritonclient.grpc import service_pb2
 from voice_clone_client._servers import addresses
 
-from tests.support.triton_double import Failure, Server, chunk, listening, speech
+from tests.support.doubles.triton_double import Failure, Server, chunk, listening, speech
 from tests.support.waiting import until
 
 STOPPING = "[StatusCode.UNAVAILABLE] Server is stopping, request for model 'qwen3_tts' could not be added"

@@ -14,10 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
+from tests.support.families.small_codec import (
+    FORM,
+    NO_CODES,
+    SAMPLES,
+    SMALL,
+    chunks_of,
+    make_code2wav,
+    random_codes,
+    whole,
+)
 from tests.support.same_audio import assert_same_audio
-from tests.support.small_codec import FORM, NO_CODES, SAMPLES, SMALL, chunks_of, make_code2wav, random_codes, whole
-from voice_clone.codec.chunk import Chunk, Decoded, Reference
+from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.open_streams import PIECE_FRAMES
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
@@ -32,19 +41,19 @@ def make(decoder: CodecDecoder, **given: Any) -> Code2Wav:
     return make_code2wav(decoder, FORM, **given)
 
 
-def decode_one(code2wav: Code2Wav, chunk: Chunk) -> Decoded:
+def decode_one(code2wav: Code2Wav, chunk: CodecChunk) -> Decoded:
     [decoded] = code2wav.decode([chunk])
     assert isinstance(decoded, Decoded), decoded
     return decoded
 
 
-def decode_error(code2wav: Code2Wav, chunk: Chunk) -> VoiceCloneError:
+def decode_error(code2wav: Code2Wav, chunk: CodecChunk) -> VoiceCloneError:
     [error] = code2wav.decode([chunk])
     assert isinstance(error, VoiceCloneError), error
     return error
 
 
-def stream(code2wav: Code2Wav, chunks: list[Chunk]) -> NDArray[np.float32]:
+def stream(code2wav: Code2Wav, chunks: list[CodecChunk]) -> NDArray[np.float32]:
     return np.concatenate([decode_one(code2wav, chunk).waveform for chunk in chunks])
 
 
@@ -93,10 +102,10 @@ def test_batched_equals_alone(decoder: CodecDecoder, sizes: list[int], reference
     codes = [random_codes(sum(sizes), seed + 100 + i) for i in range(len(references))]
     heard: list[list[NDArray[np.float32]]] = []
     for i, (past, context) in enumerate(zip(pasts, contexts, strict=True)):
-        heard.append([decode_one(code2wav, Chunk(f"s{i}", 0, past, context, False)).waveform])
+        heard.append([decode_one(code2wav, CodecChunk(f"s{i}", 0, past, context, False)).waveform])
     streams = [chunks_of(f"s{i}", each, sizes) for i, each in enumerate(codes)]
     for together in zip(*streams, strict=True):
-        batch = [Chunk(c.stream_id, c.index + 1, c.payload, NO_CODES, c.final) for c in together]
+        batch = [CodecChunk(c.stream_id, c.index + 1, c.payload, NO_CODES, c.final) for c in together]
         for parts, decoded in zip(heard, code2wav.decode(batch), strict=True):
             assert isinstance(decoded, Decoded), decoded
             parts.append(decoded.waveform)
@@ -109,26 +118,26 @@ def test_batched_equals_alone(decoder: CodecDecoder, sizes: list[int], reference
 
 def test_an_empty_chunk_ends_a_stream(decoder: CodecDecoder) -> None:
     code2wav, codes = make(decoder), random_codes(3, 0)
-    first = decode_one(code2wav, Chunk("s", 0, codes, NO_CODES, False))
-    last = decode_one(code2wav, Chunk("s", 1, NO_CODES, NO_CODES, True))
+    first = decode_one(code2wav, CodecChunk("s", 0, codes, NO_CODES, False))
+    last = decode_one(code2wav, CodecChunk("s", 1, NO_CODES, NO_CODES, True))
     assert len(first.waveform) == 3 * SAMPLES and len(last.waveform) == 0 and last.waveform.dtype == np.float32
     assert code2wav.streams == 0
 
 
-BAD_CHUNKS: dict[str, tuple[Chunk, str]] = {
-    "a code too large": (Chunk("s", 1, np.full((2, 4), 32, np.int32), NO_CODES, False), "0..31"),
-    "a code below 0": (Chunk("s", 1, np.full((2, 4), -1, np.int32), NO_CODES, False), "0..31"),
-    "too few codebooks": (Chunk("s", 1, np.zeros((2, 3), np.int32), NO_CODES, False), r"\[frames, 4\]"),
-    "frames without codes": (Chunk("s", 1, np.zeros((2, 0), np.int32), NO_CODES, False), r"\[frames, 4\]"),
-    "one dimension": (Chunk("s", 1, np.zeros(4, np.int32), NO_CODES, False), r"\[frames, 4\]"),
-    "too many frames": (Chunk("s", 1, np.zeros((513, 4), np.int32), NO_CODES, False), "at most 512"),
-    "a late reference": (Chunk("s", 1, random_codes(1, 0), random_codes(1, 0), False), "chunk 0"),
-    "the same index again": (Chunk("s", 0, random_codes(2, 0), NO_CODES, False), "chunk 1 was due"),
-    "an index too early": (Chunk("s", 2, random_codes(2, 0), NO_CODES, True), "chunk 1 was due"),
-    "a negative index": (Chunk("s", -1, random_codes(2, 0), NO_CODES, False), "chunk 1 was due"),
-    "a stream that is not open": (Chunk("t", 1, random_codes(2, 0), NO_CODES, False), "begins with chunk 0"),
-    "a bad reference": (Chunk("t", 0, random_codes(2, 0), np.full((2, 4), 32, np.int32), False), "context_codes"),
-    "a long reference": (Chunk("t", 0, random_codes(2, 0), np.zeros((513, 4), np.int32), False), "context_codes"),
+BAD_CHUNKS: dict[str, tuple[CodecChunk, str]] = {
+    "a code too large": (CodecChunk("s", 1, np.full((2, 4), 32, np.int32), NO_CODES, False), "0..31"),
+    "a code below 0": (CodecChunk("s", 1, np.full((2, 4), -1, np.int32), NO_CODES, False), "0..31"),
+    "too few codebooks": (CodecChunk("s", 1, np.zeros((2, 3), np.int32), NO_CODES, False), r"\[frames, 4\]"),
+    "frames without codes": (CodecChunk("s", 1, np.zeros((2, 0), np.int32), NO_CODES, False), r"\[frames, 4\]"),
+    "one dimension": (CodecChunk("s", 1, np.zeros(4, np.int32), NO_CODES, False), r"\[frames, 4\]"),
+    "too many frames": (CodecChunk("s", 1, np.zeros((513, 4), np.int32), NO_CODES, False), "at most 512"),
+    "a late reference": (CodecChunk("s", 1, random_codes(1, 0), random_codes(1, 0), False), "chunk 0"),
+    "the same index again": (CodecChunk("s", 0, random_codes(2, 0), NO_CODES, False), "chunk 1 was due"),
+    "an index too early": (CodecChunk("s", 2, random_codes(2, 0), NO_CODES, True), "chunk 1 was due"),
+    "a negative index": (CodecChunk("s", -1, random_codes(2, 0), NO_CODES, False), "chunk 1 was due"),
+    "a stream that is not open": (CodecChunk("t", 1, random_codes(2, 0), NO_CODES, False), "begins with chunk 0"),
+    "a bad reference": (CodecChunk("t", 0, random_codes(2, 0), np.full((2, 4), 32, np.int32), False), "context_codes"),
+    "a long reference": (CodecChunk("t", 0, random_codes(2, 0), np.zeros((513, 4), np.int32), False), "context_codes"),
 }
 
 
@@ -142,7 +151,7 @@ def test_a_bad_chunk_is_refused_and_no_stream_notices(decoder: CodecDecoder, cas
         raise decode_error(code2wav, chunk)
     assert code2wav.streams == 1 and code2wav.is_open("s")
     # Beside a bad chunk of the same length, too.
-    bad = Chunk("u", 1, second.payload, NO_CODES, False)
+    bad = CodecChunk("u", 1, second.payload, NO_CODES, False)
     error, after = code2wav.decode([bad, second])
     assert isinstance(error, InvalidArgument) and isinstance(after, Decoded)
     assert_same_audio(np.concatenate((before, after.waveform)), whole(decoder, codes))
@@ -182,7 +191,7 @@ def test_a_stream_whose_audio_is_not_finite_ends_alone(decoder: CodecDecoder, mo
     code2wav = make(decoder)
     codes = {name: random_codes(8, i) for i, name in enumerate("ab")}
     for name in codes:
-        decode_one(code2wav, Chunk(name, 0, codes[name][:4], NO_CODES, False))
+        decode_one(code2wav, CodecChunk(name, 0, codes[name][:4], NO_CODES, False))
     real = StreamState.stack
 
     def poisoned(states: list[StreamState]) -> StreamState:
@@ -192,7 +201,7 @@ def test_a_stream_whose_audio_is_not_finite_ends_alone(decoder: CodecDecoder, mo
         return state
 
     monkeypatch.setattr(StreamState, "stack", staticmethod(poisoned))
-    bad, good = code2wav.decode([Chunk(name, 1, codes[name][4:], NO_CODES, False) for name in codes])
+    bad, good = code2wav.decode([CodecChunk(name, 1, codes[name][4:], NO_CODES, False) for name in codes])
     assert isinstance(bad, Internal) and isinstance(good, Decoded)
     assert_same_audio(good.waveform, whole(decoder, codes["b"])[4 * SAMPLES :])
     assert not code2wav.is_open("a") and code2wav.is_open("b")
@@ -207,36 +216,36 @@ def test_a_reference_that_fails_opens_nothing(decoder: CodecDecoder, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(decoder, "prime", broken)
         bad, good = code2wav.decode(
-            [Chunk("a", 0, codes, random_codes(5, 1), False), Chunk("b", 0, codes, NO_CODES, False)]
+            [CodecChunk("a", 0, codes, random_codes(5, 1), False), CodecChunk("b", 0, codes, NO_CODES, False)]
         )
     assert isinstance(bad, Internal) and isinstance(good, Decoded)
     assert code2wav.streams == 1 and code2wav.primed_bytes == 0
-    assert decode_one(code2wav, Chunk("a", 0, codes, random_codes(5, 1), False)).primed == "miss"
+    assert decode_one(code2wav, CodecChunk("a", 0, codes, random_codes(5, 1), False)).primed == "miss"
 
 
 def test_open_streams_are_bounded(decoder: CodecDecoder) -> None:
     code2wav, codes = make(decoder, max_state_bytes=3 * STATE_BYTES + 1), random_codes(2, 0)
     assert code2wav.max_streams == 3
     for name in "abc":
-        decode_one(code2wav, Chunk(name, 0, codes, NO_CODES, False))
+        decode_one(code2wav, CodecChunk(name, 0, codes, NO_CODES, False))
     assert code2wav.stream_bytes == 3 * STATE_BYTES
-    assert isinstance(decode_error(code2wav, Chunk("d", 0, codes, NO_CODES, False)), Overloaded)
-    decode_one(code2wav, Chunk("a", 1, codes, NO_CODES, True))
-    decode_one(code2wav, Chunk("d", 0, codes, NO_CODES, False))
+    assert isinstance(decode_error(code2wav, CodecChunk("d", 0, codes, NO_CODES, False)), Overloaded)
+    decode_one(code2wav, CodecChunk("a", 1, codes, NO_CODES, True))
+    decode_one(code2wav, CodecChunk("d", 0, codes, NO_CODES, False))
 
 
 def test_idle_streams_are_swept(decoder: CodecDecoder) -> None:
     clock = Clock()
     code2wav, codes = make(decoder, idle_seconds=60.0, clock=clock), random_codes(2, 0)
     for name in "abc":
-        decode_one(code2wav, Chunk(name, 0, codes, NO_CODES, False))
+        decode_one(code2wav, CodecChunk(name, 0, codes, NO_CODES, False))
     clock.now += 50
-    decode_one(code2wav, Chunk("b", 1, codes, NO_CODES, False))
+    decode_one(code2wav, CodecChunk("b", 1, codes, NO_CODES, False))
     assert code2wav.sweep() == []
     clock.now += 11
     assert code2wav.sweep(waiting={"c"}) == ["a"]
     assert code2wav.is_open("b") and code2wav.is_open("c")
-    assert isinstance(decode_error(code2wav, Chunk("a", 1, codes, NO_CODES, False)), InvalidArgument)
+    assert isinstance(decode_error(code2wav, CodecChunk("a", 1, codes, NO_CODES, False)), InvalidArgument)
 
 
 def test_a_known_reference_gives_identical_audio(decoder: CodecDecoder) -> None:
@@ -254,7 +263,7 @@ def test_a_known_reference_gives_identical_audio(decoder: CodecDecoder) -> None:
     np.testing.assert_array_equal(heard[2], heard[0])
     assert_same_audio(heard[0], whole(decoder, codes, context))
     assert code2wav.primed_bytes == 2 * STATE_BYTES
-    assert decode_one(code2wav, Chunk("n", 0, codes, NO_CODES, True)).primed == "none"
+    assert decode_one(code2wav, CodecChunk("n", 0, codes, NO_CODES, True)).primed == "none"
 
 
 def test_two_streams_of_one_reference_run_side_by_side(decoder: CodecDecoder) -> None:
@@ -270,7 +279,7 @@ def test_two_streams_of_one_reference_run_side_by_side(decoder: CodecDecoder) ->
 
 def primed(code2wav: Code2Wav, voice: int) -> str:
     """Whether the state after a voice's reference was in memory for a new stream."""
-    return decode_one(code2wav, Chunk("s", 0, random_codes(1, 0), random_codes(5, voice), True)).primed
+    return decode_one(code2wav, CodecChunk("s", 0, random_codes(1, 0), random_codes(5, voice), True)).primed
 
 
 def test_known_references_are_bounded_in_bytes(decoder: CodecDecoder) -> None:
@@ -300,12 +309,12 @@ def test_known_references_are_forgotten_in_time(decoder: CodecDecoder) -> None:
 def test_references_of_different_shapes_never_meet(decoder: CodecDecoder) -> None:
     """Same bytes, another number of frames: the one with the wrong shape is refused, not found."""
     code2wav, codes, context = make(decoder), random_codes(1, 0), random_codes(6, 1)
-    decode_one(code2wav, Chunk("a", 0, codes, context, True))
-    assert isinstance(decode_error(code2wav, Chunk("b", 0, codes, context.reshape(12, 2), True)), InvalidArgument)
+    decode_one(code2wav, CodecChunk("a", 0, codes, context, True))
+    assert isinstance(decode_error(code2wav, CodecChunk("b", 0, codes, context.reshape(12, 2), True)), InvalidArgument)
     changed = context.copy()
     changed[0, 0] = (changed[0, 0] + 1) % 32
-    assert decode_one(code2wav, Chunk("c", 0, codes, changed, True)).primed == "miss"
-    assert decode_one(code2wav, Chunk("d", 0, codes, np.asfortranarray(context), True)).primed == "hit"
+    assert decode_one(code2wav, CodecChunk("c", 0, codes, changed, True)).primed == "miss"
+    assert decode_one(code2wav, CodecChunk("d", 0, codes, np.asfortranarray(context), True)).primed == "hit"
 
 
 def test_a_stream_reports_its_time(decoder: CodecDecoder) -> None:
@@ -334,10 +343,10 @@ def test_a_reference_prepared_for_a_stream_gives_it_the_same_audio(decoder: Code
     code2wav, codes, context = make(decoder), random_codes(6, 0), random_codes(40, 1)
     code2wav.prepare(Reference(context))
     assert code2wav.streams == 0 and code2wav.primed_bytes == STATE_BYTES
-    first = decode_one(code2wav, Chunk("a", 0, codes, context, True))
-    later = decode_one(code2wav, Chunk("b", 0, codes, context, True))
+    first = decode_one(code2wav, CodecChunk("a", 0, codes, context, True))
+    later = decode_one(code2wav, CodecChunk("b", 0, codes, context, True))
     assert (first.primed, later.primed) == ("miss", "hit"), "it was computed for the first one"
-    plain = decode_one(make(decoder), Chunk("a", 0, codes, context, True))
+    plain = decode_one(make(decoder), CodecChunk("a", 0, codes, context, True))
     np.testing.assert_array_equal(first.waveform, plain.waveform)
     np.testing.assert_array_equal(later.waveform, plain.waveform)
 

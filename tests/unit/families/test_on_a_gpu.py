@@ -16,14 +16,14 @@ import pytest
 import torch
 
 from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
-from tests.support.backend_double import backend_double
-from tests.support.factories import CheckpointFactory
-from tests.support.fish import make_fish
+from tests.support.doubles.backend_double import backend_double
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.fish import make_fish
 from voice_clone import compute
-from voice_clone.autoregressive.steps import static_step
+from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText
-from voice_clone.codec.chunk import Chunk, Decoded
-from voice_clone.codec.loading import load_code2wav
+from voice_clone.codec.chunk import CodecChunk, Decoded
+from voice_clone.codec.code2wav import load_code2wav
 from voice_clone.families.fish_speech import decoder_stage as fish_decoder
 from voice_clone.families.fish_speech import encoder_stage as fish_encoder
 from voice_clone.families.fish_speech import talker_stage as fish_talker
@@ -32,7 +32,9 @@ from voice_clone.families.qwen3_tts import encoder_stages as qwen_encoders
 from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import ComputeSettings, DecoderSettings, Settings
-from voice_clone.stages import DecoderStage, EncoderStage, TalkerStage
+from voice_clone.stages.protocols import DecoderStage, EncoderStage, TalkerStage
+
+pytestmark = pytest.mark.thorough
 
 SLOTS, FRAMES, REFERENCE = 3, 6, 20
 RECORDING = GraphRunner.on
@@ -137,7 +139,7 @@ def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
     pieces = []
     for index, (begin, end) in enumerate([(10, 11), (11, 13)]):
         before = context if index == 0 else codes[0, :0]
-        chunks = [Chunk(str(row), index, codes[row, begin:end], before, final=end == 13) for row in range(2)]
+        chunks = [CodecChunk(str(row), index, codes[row, begin:end], before, final=end == 13) for row in range(2)]
         decoded = code2wav.decode(chunks)
         pieces.append(np.stack([each.waveform for each in decoded if isinstance(each, Decoded)]))
     return np.concatenate(pieces, axis=1)

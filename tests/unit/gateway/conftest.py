@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.gateway_thread import Serve, serving
-from tests.support.triton_double import Server, listening
+from tests.support.doubles.gateway_thread import Serve, serving
+from tests.support.doubles.triton_double import Server, listening
 
 
 @pytest.fixture

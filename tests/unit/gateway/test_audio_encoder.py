@@ -18,7 +18,9 @@ from voice_clone_client import pcm16
 from voice_clone_client.errors import Internal, InvalidArgument
 from voice_clone_gateway.audio import FORMATS, Encoder
 
-from tests.support.encoded_sound import CHUNK, EXACT, RATE, SOUND, decode, encode, file, to_int16
+from tests.support.official.encoded_sound import CHUNK, EXACT, RATE, SOUND, decode, encode, file, to_int16
+
+pytestmark = pytest.mark.thorough
 
 # ------------------------------------------------------------------------------------------------------------ the edges
 

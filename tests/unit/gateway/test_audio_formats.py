@@ -17,7 +17,7 @@ import soxr
 from voice_clone_client import pcm16
 from voice_clone_gateway.audio import FORMATS, SAMPLE_RATES, Encoder
 
-from tests.support.encoded_sound import (
+from tests.support.official.encoded_sound import (
     EXACT,
     HEADERLESS,
     RATE,

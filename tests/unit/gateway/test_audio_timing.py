@@ -14,7 +14,7 @@ from voice_clone_gateway.audio import FORMATS, SAMPLE_RATES, Encoder
 from voice_clone_gateway.audio.resampler import Resampler
 from voice_clone_gateway.audio.tempo import Tempo
 
-from tests.support.encoded_sound import CHUNK, RATE, SOUND, Samples, decode, encode, pcm, to_int16
+from tests.support.official.encoded_sound import CHUNK, RATE, SOUND, Samples, decode, encode, pcm, to_int16
 
 # ----------------------------------------------------------------------------------------------------- while it streams
 

@@ -19,8 +19,8 @@ from voice_clone_gateway.http.protocol import MAX_FRAGMENTS
 from voice_clone_gateway.reference_fetch import Resolver
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Server
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server
 from tests.support.waiting import until
 
 JSON = {"Content-Type": "application/json"}

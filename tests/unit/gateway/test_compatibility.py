@@ -14,8 +14,8 @@ from voice_clone_gateway.schemas import SpeechRequest, Strict
 from voice_clone_gateway.settings import parse
 from voice_clone_gateway.voice_names import OPENAI_VOICES
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Failure, Server
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Failure, Server
 
 SPEECH = {"input": "Hello there.", "voice": "ada"}
 NOTHING: list[tuple[str, Any]] = [

@@ -15,9 +15,9 @@ from deepgram.speak.v1.types import SpeakV1Text
 from voice_clone_client import VoiceNotFound
 from websockets.exceptions import InvalidStatus
 
-from tests.support.speech_double import FRAME, Double
-from tests.support.vendor_calls import calling
-from tests.support.websocket_calls import Gateway, run
+from tests.support.doubles.speech_double import FRAME, Double
+from tests.support.doubles.websocket_calls import Gateway, run
+from tests.support.official.vendor_calls import calling
 
 pytestmark = pytest.mark.filterwarnings("ignore:websockets.*deprecated:DeprecationWarning")  # by Deepgram's client
 PATH = "/v1/speak?model=ada"

@@ -16,9 +16,9 @@ from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
 from websockets.exceptions import InvalidStatus
 
-from tests.support.speech_double import FRAME, Double
-from tests.support.vendor_calls import VendorCaller, audio_of, by_tls, calling
-from tests.support.websocket_calls import Gateway, eventually, run
+from tests.support.doubles.speech_double import FRAME, Double
+from tests.support.doubles.websocket_calls import Gateway, eventually, run
+from tests.support.official.vendor_calls import VendorCaller, audio_of, by_tls, calling
 
 ONE = "/v1/text-to-speech/ada/stream-input?output_format=pcm_24000"
 SEVERAL = "/v1/text-to-speech/ada/multi-stream-input?output_format=pcm_24000"

@@ -11,8 +11,8 @@ from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.http.auth import Keys
 from voice_clone_gateway.settings import parse
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Server
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server
 
 SPEAK, MANAGE, BOTH = "key-that-speaks", "key-that-manages", "key-that-does-both"
 RECORD = b'{"speakers": [{"name": "ada", "consent": "by mail", "reference_text": "hello", "created_at": 1.5}]}'

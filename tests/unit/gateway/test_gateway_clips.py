@@ -17,10 +17,10 @@ from voice_clone_client.clips import readable
 from voice_clone_gateway.audio import clips
 from voice_clone_gateway.audio.clips import ClipReader
 
-from tests.support.command_line import VOICE, answer
-from tests.support.gateway_thread import Serve
-from tests.support.phone_clips import CLIP, long_clip, made, phone_clip
-from tests.support.triton_double import Server
+from tests.support.doubles.command_line import VOICE, answer
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server
+from tests.support.official.phone_clips import CLIP, long_clip, made, phone_clip
 
 VOICES = "/v1/audio/voices"
 

@@ -14,8 +14,8 @@ import grpc
 import httpx2
 import pytest
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Failure, Server, chunk, speech
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Failure, Server, chunk, speech
 
 SPEECH = {"input": "A secret sentence.", "voice": "ada", "response_format": "pcm"}
 STATUS = grpc.StatusCode

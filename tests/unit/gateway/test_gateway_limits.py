@@ -13,8 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from voice_clone_gateway.app import main, server_options
 from voice_clone_gateway.settings import Settings, parse
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Server, speech
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server, speech
 
 JSON = {"Content-Type": "application/json"}
 

@@ -18,11 +18,11 @@ from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.families import REFRESH_SECONDS, RETRY_SECONDS, Families
 from voice_clone_gateway.http.errors import HTTPFailure
 
-from tests.support.gateway_thread import Serve
-from tests.support.speech_double import FRAME, Double
-from tests.support.triton_double import FAMILY, Failure, Server, chunk, speech
-from tests.support.triton_double import samples_of as chunk_samples
-from tests.support.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.speech_double import FRAME, Double
+from tests.support.doubles.triton_double import FAMILY, Failure, Server, chunk, speech
+from tests.support.doubles.triton_double import samples_of as chunk_samples
+from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
 
 RATES = {FAMILY: 24000, "made_up": 44100}
 SPEECH = {"input": "Hello there.", "voice": "ada"}

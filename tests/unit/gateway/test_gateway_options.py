@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Failure, Server
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Failure, Server
 
 SPEECH = {"input": "Hello there.", "voice": "ada"}
 JSON = {"Content-Type": "application/json"}

@@ -14,8 +14,8 @@ import pytest
 from voice_clone_gateway import Settings, create_app
 from websockets.sync.client import connect
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Failure, Server, chunk, speech
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Failure, Server, chunk, speech
 from tests.support.waiting import until
 
 ALICE, BOB, DESK = "alices-secret", "bobs-secret", "desks-secret"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Server
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server
 
 
 def artifacts(states: str) -> list[dict[str, str]]:

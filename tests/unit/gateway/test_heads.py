@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Server
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server
 
 SPEECH = b'{"input": "x", "voice": "ada"}'
 RECORD = {"name": "ada", "speakers": [], "created_at": 1.5, "mime_type": "audio/wav", "file_size": 44}

@@ -13,8 +13,8 @@ import pytest
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.speech_double import RATE, Double, samples_of
-from tests.support.websocket_calls import Gateway, eventually, run
+from tests.support.doubles.speech_double import RATE, Double, samples_of
+from tests.support.doubles.websocket_calls import Gateway, eventually, run
 
 TEXT = "So many words that no buffer on the way to the client can hold all of them. " * 3
 """Less than a sentence's maximum, so it is spoken at once."""

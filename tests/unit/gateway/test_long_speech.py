@@ -12,7 +12,7 @@ from voice_clone_client import Cancelled, InvalidArgument, Overloaded
 from voice_clone_gateway.long_text.long_speech import LongSpeech, Plan, sentence_seed
 from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
 
-from tests.support.speech_double import RATE, Double, samples_of
+from tests.support.doubles.speech_double import RATE, Double, samples_of
 
 TEXT = "The first one. The second sentence. And a third.\n\nAn end."
 SENTENCES = ["The first one.", "The second sentence.", "And a third.", "An end."]

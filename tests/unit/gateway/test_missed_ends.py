@@ -9,10 +9,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.gateway_thread import Serve
-from tests.support.speech_double import Double
-from tests.support.triton_double import Server, chunk
-from tests.support.websocket_calls import Gateway, audio_of, events_of, run
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.speech_double import Double
+from tests.support.doubles.triton_double import Server, chunk
+from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, run
 
 SPEECH = {"input": "Some words.", "voice": "ada", "response_format": "pcm"}
 AUDIO = 2 * 1920 * 2  # bytes

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.families import Families
 
-from tests.support.speech_double import Double
+from tests.support.doubles.speech_double import Double
 
 SPEECHES = int(os.environ.get("MISSED_END_SPEECHES", "600"))
 ONE_OF = int(os.environ.get("ONE_MISSED_OF", "10"))

@@ -10,8 +10,8 @@ import pytest
 import websockets.sync.client
 from websockets.exceptions import InvalidStatus
 
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import Server
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server
 
 SPEECH = {"input": "Hello.", "voice": "ada"}
 VOICES = "/v1/audio/voices"

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.chromium import chromium, tab
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import FAMILY, Server, chunk, speech
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import FAMILY, Server, chunk, speech
+from tests.support.official.chromium import chromium, tab
+
+pytestmark = pytest.mark.thorough
 
 RATES = {FAMILY: 24000, "made_up": 44100}
 VOICES = b'{"speakers": [{"name": "ada", "artifacts": [{"model_type": "made_up", "mode": "icl", "state": "ready"}]}]}'

@@ -12,9 +12,11 @@ import grpc
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.support.chromium import WAIT, chromium, tab
-from tests.support.gateway_thread import Serve
-from tests.support.triton_double import FAMILY, Failure, Server, speech
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import FAMILY, Failure, Server, speech
+from tests.support.official.chromium import WAIT, chromium, tab
+
+pytestmark = pytest.mark.thorough
 
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"
 

@@ -16,7 +16,7 @@ from voice_clone_gateway import Settings
 from voice_clone_gateway.http.errors import HTTPFailure
 from voice_clone_gateway.reference_fetch import References, Resolver, is_public
 
-from tests.support import http_proxy
+from tests.support.doubles import http_proxy
 
 CLIP = b"RIFF-not-really-audio" * 100
 

@@ -10,8 +10,8 @@ from voice_clone_client import Chunk, InvalidArgument
 from voice_clone_gateway.long_text.long_speech import Plan
 from voice_clone_gateway.long_text.streaming_text import StreamingText
 
-from tests.support.speech_double import RATE, Double
-from tests.support.websocket_calls import Gateway, events_of, run
+from tests.support.doubles.speech_double import RATE, Double
+from tests.support.doubles.websocket_calls import Gateway, events_of, run
 
 OPTIONS = {"voice": "ada", "seed": 7}
 

@@ -9,8 +9,8 @@ import io
 import soundfile
 from voice_clone_gateway.long_text.long_speech import sentence_seed
 
-from tests.support.speech_double import FRAME
-from tests.support.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
+from tests.support.doubles.speech_double import FRAME
+from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
 
 
 def test_a_text_in_pieces() -> None:

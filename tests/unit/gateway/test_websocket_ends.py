@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from websockets.exceptions import ConnectionClosedOK
 
-from tests.support.speech_double import FRAME, Double
-from tests.support.websocket_calls import Gateway, audio_of, events_of, eventually, pcm_of, run
+from tests.support.doubles.speech_double import FRAME, Double
+from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, eventually, pcm_of, run
 
 
 def test_cancel_at_any_moment() -> None:

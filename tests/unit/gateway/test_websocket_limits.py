@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.support.speech_double import Double
-from tests.support.websocket_calls import Gateway, audio_of, pcm_of, run
+from tests.support.doubles.speech_double import Double
+from tests.support.doubles.websocket_calls import Gateway, audio_of, pcm_of, run
 
 WRONG: list[tuple[str | bytes, str, str]] = [
     ("no json", "invalid_json", "no JSON"),

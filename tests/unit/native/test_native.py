@@ -14,16 +14,15 @@ import torch
 from numba import njit
 from torch import Tensor, nn
 
-from tests.support.factories import CheckpointFactory
-from tests.support.talkers import codes_of, make_prompt, make_talker, read_config
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.talkers import codes_of, make_prompt, make_talker, read_config
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.instructions import INSTRUCTIONS

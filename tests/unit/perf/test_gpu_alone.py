@@ -13,7 +13,9 @@ import pytest
 from perf.bench.families.fish_speech import FishSpeech
 from perf.on_gpu import command
 from perf.on_gpu.phases import Phases
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
+
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[3]
 ABSENT = (

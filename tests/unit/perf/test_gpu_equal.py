@@ -23,6 +23,8 @@ from voice_clone import compute
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.layers.graphs import GraphRunner
 
+pytestmark = pytest.mark.thorough
+
 STREAMS, FRAMES, LENGTH = 4, 8, 320
 TWINS = 1e-5  # how much the weights of two codes differ, as a share
 
@@ -180,7 +182,7 @@ def test_own_lengths_in_half_precision_on_a_gpu(
             gpu.launches.clear()
             found = equality.compare(eager, fixed, 2, 3)
             assert engines.as_good_as_equal(found, "bf16")
-            assert bool(gpu.launches[str(FLASH)]) == fixed.model.talker.stack.own_lengths == (not masked)
+            assert bool(gpu.launches[str(FLASH)]) == fixed.model.talker.stack.varlen == (not masked)
 
 
 def test_steps_of_fixed_shapes_on_a_gpu(family: type[Family], endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,12 @@ from perf.bench.families import qwen3_tts
 from perf.bench.families.qwen3_tts import Qwen3TTS
 from perf.bench.spent import Spent
 from perf.on_gpu import command, decoder, engines
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.settings import Settings
+
+pytestmark = pytest.mark.thorough
 
 SHORT = ["--frames", "3", "--runs", "1", "--batches", "1", "2", "--no-peers", "--phases", "engines"]
 

@@ -11,6 +11,8 @@ from perf.on_gpu import against_cpu, minutes, server
 from perf.on_gpu.against_cpu import apart, difference
 from voice_clone.families.qwen3_tts.talker_stage import read_prompt
 
+pytestmark = pytest.mark.thorough
+
 SOUND: dict[str, Any] = {
     "load": [{"load": "1 callers", "errors": {}}],
     "left": [{"load": "64 callers", "errors": {"cancelled": 60}}],

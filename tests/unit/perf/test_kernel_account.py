@@ -23,11 +23,13 @@ from perf.on_gpu.kernel_account import (
 )
 from perf.on_gpu.kernels import chunk, frame, on_gpu
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from tests.support.small_codec import SMALL
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.own_lengths import OwnSteps, Starts
+from tests.support.families.small_codec import SMALL
+from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.attention import additive_mask
+
+pytestmark = pytest.mark.thorough
 
 MOST = {"qwen3_tts": 1607, "fish_speech": 1215}  # kernels of a frame of the 0.6B and the S2 Pro shape
 MOST_OF_A_CHUNK = {"qwen3_tts": 440, "fish_speech": 440}  # at any usual length, fp32
@@ -101,7 +103,7 @@ def test_attention_over_each_streams_own_length() -> None:
             torch.zeros(*shape, dtype=torch.bfloat16, device=device) for shape in ((3, 8, 16), (5, 4, 999, 16))
         )
         starts = Starts.of(3, config, 999, device)
-        own = OwnSteps.of(starts, torch.zeros(3, dtype=torch.int64, device=device), 998)
+        own = VarlenDecode.of(starts, torch.zeros(3, dtype=torch.int64, device=device), 998)
         counting.account = Account()
         own.attend(projected, cache)
     account = counting.account

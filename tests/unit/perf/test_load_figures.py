@@ -12,6 +12,8 @@ from perf.bench import load
 from perf.bench.load import Load, Mix, Outcome
 from perf.bench.playback import Playback
 
+pytestmark = pytest.mark.thorough
+
 
 def heard(*arrivals: float, seconds: float = 0.1) -> Outcome:
     playback = Playback(0.0)

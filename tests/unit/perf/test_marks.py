@@ -12,6 +12,8 @@ from perf.on_gpu import marks
 from perf.on_gpu.engines import SERVED
 from perf.on_gpu.phases import Progress
 
+pytestmark = pytest.mark.thorough
+
 EQUAL = {"equal_before": 1.0}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import Voices
-from tests.support.postgres import Databases
+from tests.support.doubles.fakes import Voices
+from tests.support.official.postgres import Databases
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import Clip, ClipLimits, decode, encode_wav
 from voice_clone.errors import InvalidArgument
-from voice_clone.speakers.report import ClipReport, measure, speaking_rate, trim_silence, warnings_of
-from voice_clone.speakers.report.syllables import syllables
+from voice_clone.speakers.clip_report import ClipReport, measure, trim_silence
+from voice_clone.speakers.clip_warnings import speaking_rate, syllables, warnings_of
 
 DATA = Path(__file__).resolve().parents[3] / "tools" / "data"
 TEXT = (DATA / "reference.txt").read_text(encoding="utf-8").strip()

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 import psycopg
 import pytest
 
-from tests.support.fakes import Voices
+from tests.support.doubles.fakes import Voices
 from tools.voice_store import check
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
-from voice_clone.speakers.postgres.dsn import checked
-from voice_clone.speakers.postgres.row import id_of
+from voice_clone.speakers.postgres.rows import id_of
+from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.record import MAX_GENERATION
 
 STORES = ("postgresql",)
@@ -135,13 +135,13 @@ def test_no_damage_makes_a_voice_anothers_or_hangs_a_request(which: str, three: 
 
 
 def test_a_record_that_is_left_out_is_counted_and_can_be_erased(three: Voices, make_voices: Make) -> None:
-    assert three.dsn is not None and check(checked(three.dsn)) == 0
+    assert three.dsn is not None and check(checked_address(three.dsn)) == 0
     damage(three, DAMAGES["name of another voice"])
     fresh = make_voices()
     with pytest.raises(SpeakerNotFound):
         three.resolve("Ada")
     assert [each.stats()["store"]["unreadable"] for each in (three, fresh)] == [1, 1]
-    assert check(checked(three.dsn)) == 1
+    assert check(checked_address(three.dsn)) == 1
     with pytest.raises(SpeakerNotFound):
         fresh.call("delete", name="Ada")
     with psycopg.connect(three.dsn) as connection:
@@ -154,7 +154,7 @@ def test_a_record_that_is_left_out_is_counted_and_can_be_erased(three: Voices, m
 
 def test_check_finds_a_row_of_another_generation(three: Voices) -> None:
     damage(three, DAMAGES["generation wrong without a word"])
-    assert three.dsn is not None and check(checked(three.dsn)) == 1
+    assert three.dsn is not None and check(checked_address(three.dsn)) == 1
 
 
 @pytest.mark.parametrize(

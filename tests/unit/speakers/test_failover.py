@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.fakes import Voices
-from tests.support.postgres import PostgresServer, running_postgres
+from tests.support.doubles.fakes import Voices
+from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Overloaded
 

@@ -13,18 +13,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.fakes import FakeEncoder, Voices, clip, together
-from tests.support.postgres import PostgresServer, running_postgres
-from tests.support.proxy import Proxy
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip, together
+from tests.support.doubles.proxy import Proxy
+from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
-from voice_clone.settings import KnownVoiceSettings
-from voice_clone.speakers.postgres.dsn import checked
+from voice_clone.settings import Settings
+from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speakers.postgres.history import _NEWER
-from voice_clone.speakers.postgres.latest import KnownInDatabase
-from voice_clone.speakers.postgres.store import PostgresStore
+from voice_clone.speakers.postgres.sessions import checked_address
+from voice_clone.speakers.postgres.store import KnownInDatabase, PostgresStore
 from voice_clone.speakers.record import ArtifactId
-from voice_clone.speakers.store.opening import open_known_voices
 
 STORES = ("postgresql",)
 Make = Callable[..., Voices]
@@ -165,7 +164,7 @@ def test_a_store_that_is_away_leaves_warm_voices_speaking_for_a_while(
     far.upload("Ada")
     far.upload("Cold", 1)
     far.resolve()
-    far.cache._memory.artifacts.discard("registered", "cold")
+    far.cache._voice_states.artifacts.discard("registered", "cold")
     proxy.refuse = True
     proxy.cut()
     assert far.resolve().result["status"] == "hit"
@@ -256,8 +255,8 @@ def test_a_change_that_never_arrived_is_told_and_leaves_nothing(proxied: tuple[P
 def test_a_counter_that_went_back_drops_all_that_was_known(make_voices: Make, caplog: pytest.LogCaptureFixture) -> None:
     """As after a restore from a backup: what was registered since is gone, and no generation comes twice."""
     one, other = make_voices(defaults=()), make_voices(defaults=())
-    one.upload("Kept", 1)
-    one.resolve("Kept")
+    one.upload("CacheUsage", 1)
+    one.resolve("CacheUsage")
     lost = one.upload("Lost", 2)["generation"]
     for voices in (one, other):
         voices.resolve("Lost")
@@ -267,7 +266,7 @@ def test_a_counter_that_went_back_drops_all_that_was_known(make_voices: Make, ca
     for voices in (one, other):
         with pytest.raises(SpeakerNotFound):
             voices.resolve("Lost")
-        assert voices.resolve("Kept").artifacts
+        assert voices.resolve("CacheUsage").artifacts
     assert "another history" in caplog.text and one.stats()["store"]["resets"] == 1
     assert other.upload("New", 3)["generation"] > lost
 
@@ -325,16 +324,16 @@ def test_a_store_without_tables_or_with_an_open_line_is_refused(postgres: Postgr
         "postgresql://u:secret@db.example/x?sslmode=require",
     ):
         with pytest.raises(InvalidArgument) as caught:
-            checked(wrong)
+            checked_address(wrong)
         assert "secret" not in str(caught.value)
-    checked("postgresql://u@db.example/x?sslmode=verify-full")
-    checked("postgresql://u@db.example/x", tls=False)
+    checked_address("postgresql://u@db.example/x?sslmode=verify-full")
+    checked_address("postgresql://u@db.example/x", tls=False)
 
 
 def test_without_psycopg_the_error_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not an extra of ours: who installs by name would get a stranger's package from the public registry."""
-    monkeypatch.setitem(sys.modules, "voice_clone.speakers.postgres.dsn", None)
-    settings = KnownVoiceSettings(voice_store="postgresql://u@localhost/x")
+    monkeypatch.setitem(sys.modules, "voice_clone.speakers.postgres.sessions", None)
+    settings = Settings({}, {"VOICE_CLONE_VOICE_STORE": "postgresql://u@localhost/x"})
     with pytest.raises(Unsupported, match=r"need psycopg: pip install 'psycopg\[binary\]'$"):
         open_known_voices(settings)
 
@@ -343,6 +342,6 @@ def test_talker_and_code2wav_read_the_voices_of_the_database(make_voices: Make) 
     voices = make_voices()
     for number in range(3):
         voices.upload(f"v{number}", number, reference_text="Hello.")
-    found = list(KnownInDatabase(checked(voices.dsn or "")).latest(ArtifactId("qwen3_tts", "icl")))
+    found = list(KnownInDatabase(checked_address(voices.dsn or "")).latest(ArtifactId("qwen3_tts", "icl")))
     assert [record.name for record, _ in found] == ["v2", "v1", "v0"]
     assert [set(tensors) for _, tensors in found] == [{"codec_codes", "speaker_embedding"}] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.waiting import until
 from voice_clone.errors import Overloaded
-from voice_clone.speakers.postgres.freshness import Freshness
+from voice_clone.speakers.postgres.history import Freshness
 
 
 def test_close_waits_for_the_look_of_another_thread() -> None:

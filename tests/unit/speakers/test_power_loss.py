@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.crash_worker import NAMES, bundle
-from tests.support.fakes import FakeEncoder, Voices, clip
-from tests.support.forgetful_disk import ForgetfulDisk
+from tests.support.doubles.crash_worker import NAMES, bundle
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.forgetful_disk import ForgetfulDisk
 from voice_clone.audio import decode
 from voice_clone.errors import Internal, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.encoding import pack_artifacts

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.crash_worker import NAMES
-from tests.support.fakes import RATE, FakeEncoder, Voices, clip
-from tests.support.postgres import await_writers, empty
+from tests.support.doubles.crash_worker import NAMES
+from tests.support.doubles.fakes import RATE, FakeEncoder, Voices, clip
+from tests.support.official.postgres import await_writers, empty
 from voice_clone.audio import decode
 from voice_clone.errors import SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts
@@ -36,7 +36,7 @@ class Worker:
         self._dsn = dsn
         self._runs = 0
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.crash_worker"],
+            [sys.executable, "-m", "tests.support.doubles.crash_worker"],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.factories import CheckpointFactory
-from tests.support.fakes import FakeEncoder, clip
-from tests.support.process_memory import OVERWRITTEN, found
+from tests.support.doubles.fakes import FakeEncoder, clip
+from tests.support.families.factories import CheckpointFactory
+from tests.support.servers.process_memory import OVERWRITTEN, found
 from tools.triton_binary import ROOT
 from voice_clone.errors import Internal, SpeakerNotFound
-from voice_clone.speakers import FileStore, Reply, Request, SpeakerCache
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.operations import Reply, parse
 
 
 class Others:
@@ -41,11 +43,11 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.others = Others()
         self.cache = SpeakerCache(
-            FileStore(directory), FakeEncoder(), model_types=lambda: ["qwen3_tts"], elsewhere=self.others
+            FileStore(directory), FakeEncoder(), model_types=lambda: ["qwen3_tts"], other_processes=self.others
         )
 
     def __call__(self, operation: str, options: dict[str, Any] | None = None, **fields: Any) -> Reply:
-        return self.cache.call(operation, Request(options=options or {}, **fields))
+        return self.cache.call(parse(operation, fields, options or {}))
 
     def upload(self, name: str, seed: int) -> str:
         """The origin of a new voice."""
@@ -115,7 +117,13 @@ def test_no_text_of_a_deleted_voice_is_held(tmp_path: Path, checkpoint_folder: C
     """Transcript, consent and description, in the memory of a process that did all that is done with a voice: once
     each while there is the voice, and never again.
     """
-    command = [sys.executable, "-m", "tests.support.erasure_worker", str(tmp_path), str(checkpoint_folder("tiny", 0))]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.doubles.erasure_worker",
+        str(tmp_path),
+        str(checkpoint_folder("tiny", 0)),
+    ]
     text = secrets.token_hex(12).encode()
     environment = {**os.environ, **OVERWRITTEN, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment) as worker:

@@ -17,12 +17,11 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 
-from tests.support.fakes import Voices, clip
+from tests.support.doubles.fakes import Voices, clip
 from voice_clone.errors import Overloaded, VoiceCloneError
-from voice_clone.speakers.disk.latest import KnownInDirectory
-from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.disk.voice_file import digest
+from voice_clone.speakers.disk.store import FileStore, KnownInDirectory
 from voice_clone.speakers.record import ArtifactId
+from voice_clone.speakers.voice_file import digest
 
 Make = Callable[..., Voices]
 NAME = "0" * 64 + ".safetensors"

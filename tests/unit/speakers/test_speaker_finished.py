@@ -12,11 +12,11 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from tests.support.fakes import FakeEncoder, Voices
+from tests.support.doubles.fakes import FakeEncoder, Voices
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
-from voice_clone.speakers import Extraction
 from voice_clone.speakers.disk.files import Files
+from voice_clone.speakers.encoding import Extraction
 
 Make = Callable[..., Voices]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fakes import together
+from tests.support.doubles.fakes import together
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded
 from voice_clone.speakers.flight import Flight, Flights, Superseded

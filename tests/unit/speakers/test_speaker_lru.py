@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.fakes import together
+from tests.support.doubles.fakes import together
 from voice_clone.speakers.lru import POOLS, ArtifactCache, CacheKey, Pool
 
 

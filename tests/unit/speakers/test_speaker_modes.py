@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.fakes import FAMILIES, MODES, FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FAMILIES, MODES, FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, Unsupported
-from voice_clone.speakers import Extraction
+from voice_clone.speakers.encoding import Extraction
 from voice_clone.speakers.modes import check_modes
 
 Make = Callable[..., Voices]

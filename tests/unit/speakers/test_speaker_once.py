@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 import voice_clone.audio
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.audio import decode
-from voice_clone.speakers import CacheConfig, FileStore, Request, SpeakerCache
-from voice_clone.speakers.memory import DecodedClips
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.operations import parse
+from voice_clone.speakers.voice_states import DecodedClips
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -42,7 +45,7 @@ def test_an_upload_is_decoded_once_for_all_families(make_voices: Make, decoded: 
     voices.upload(reference_text="Hello.", wait=wait)
     until(lambda: {a["state"] for a in voices.get()["artifacts"]} == {"ready"})
     assert voices.encoder.extractions == 3 and len(decoded) == 1
-    until(lambda: not voices.cache._memory.clips._waiting)
+    until(lambda: not voices.cache._voice_states.clips._waiting)
     voices.resolve(mode="x_vector")  # later needs are read from disk
     assert len(decoded) == 2
 
@@ -54,7 +57,7 @@ def test_clips_that_wait_are_bounded(make_voices: Make, decoded: list[bytes]) ->
     voices = make_voices(encoder=encoder, workers=1, max_waiting_bytes=2 * size)
     for seed in range(5):
         voices.upload(f"v{seed}", seed, wait=False)
-    waiting = voices.cache._memory.clips._waiting
+    waiting = voices.cache._voice_states.clips._waiting
     assert sum(each.waveform.nbytes for each in waiting) <= 2 * size
     opened.set()
     until(lambda: all(voices.state(f"v{seed}")["state"] == "ready" for seed in range(5)))
@@ -82,9 +85,9 @@ def test_an_extraction_is_timed_once(tmp_path: Path) -> None:
         FileStore(tmp_path), FakeEncoder(), CacheConfig(), lambda: ["qwen3_tts"], on_extraction=seconds.append
     )
     try:
-        speaker = cache.call("upload", Request(name="Ada", audio=clip(0), options={"wait": True})).result
-        cache.call("resolve", Request(audio=clip(1)))
-        stats = cache.call("stats", Request()).result
+        speaker = cache.call(parse("upload", {"name": "Ada", "audio": clip(0)}, {"wait": True})).result
+        cache.call(parse("resolve", {"audio": clip(1)}, {}))
+        stats = cache.call(parse("stats", {}, {})).result
     finally:
         cache.close()
     assert len(seconds) == stats["extractions"] == stats["extraction_seconds"]["count"] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -12,10 +13,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
-from voice_clone.speakers import CacheConfig, Extraction, Request
+from voice_clone.speakers import operations
+from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.operations import parse
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -263,19 +267,49 @@ def test_a_bad_name_is_refused_everywhere_and_nothing_is_written(voices: Voices,
 )
 def test_requests_that_are_refused(voices: Voices, operation: str, fields: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        voices.cache.call(operation, Request(**fields))
+        voices.call(operation, **fields)
 
 
 def test_a_request_is_never_changed(voices: Voices) -> None:  # A15, B20
     options = {"wait": True}
-    request = Request(name=" Ada ", audio=clip(0), reference_text="Hello.", options=options)
-    before = dict(vars(request))
-    voices.cache.call("upload", request)
-    asked = Request(name=" Ada ", options=(mode := {"mode": "icl"}))
-    first = voices.cache.call("resolve", asked)
-    second = voices.cache.call("resolve", asked)
-    assert vars(request) == before and options == {"wait": True} and mode == {"mode": "icl"}
+    inputs = {"name": " Ada ", "audio": clip(0), "reference_text": "Hello."}
+    before = dict(inputs)
+    upload = parse("upload", inputs, options)
+    parsed = dict(vars(upload))
+    voices.cache.call(upload)
+    asked = parse("resolve", {"name": " Ada "}, mode := {"mode": "icl"})
+    first = voices.cache.call(asked)
+    second = voices.cache.call(asked)
+    assert inputs == before and vars(upload) == parsed and options == {"wait": True} and mode == {"mode": "icl"}
     assert first == second and first.result is not second.result
+
+
+@pytest.mark.parametrize(
+    ("operation", "inputs", "options", "wanted", "fields"),
+    [
+        ("upload", {"name": "A", "audio": b"x"}, {"strict": True}, operations.UploadClip, {"strict": True}),
+        ("upload", {"name": "A", "speaker_embedding": np.zeros(4)}, {}, operations.UploadEmbedding, {"wait": False}),
+        ("get", {"name": "A"}, {}, operations.Get, {"name": ("A", "a")}),
+        ("list", {}, {"after": "B", "limit": 0}, operations.List, {"after": "b", "limit": 0}),
+        ("delete", {"name": "A"}, {}, operations.Delete, {"name": ("A", "a")}),
+        ("prepare", {"name": "A"}, {"force": True}, operations.Prepare, {"force": True, "mode": None}),
+        ("resolve", {"name": "A"}, {"cache": False}, operations.Resolve, {"cache": False, "timeout": None}),
+        ("resolve", {"audio": b"x"}, {"timeout": 2}, operations.ResolveClip, {"timeout": 2, "cache": True}),
+        ("resolve", {"speaker_embedding": np.zeros(4)}, {"mode": "m"}, operations.ResolveEmbedding, {"mode": "m"}),
+        ("resolve", {"voice_prompt": b"x"}, {}, operations.ResolvePrompt, {"bundle": b"x"}),
+        ("stats", {}, {}, operations.Stats, {}),
+        ("export", {}, {"include_audio": False}, operations.Export, {"name": None, "include_audio": False}),
+        ("import", {"audio": b"x"}, {"policy": "immutable"}, operations.Import, {"bundle": b"x", "immutable": True}),
+    ],
+)
+def test_a_request_becomes_one_frozen_dataclass(
+    operation: str, inputs: dict[str, Any], options: dict[str, Any], wanted: type, fields: dict[str, Any]
+) -> None:
+    parsed = operations.parse(operation, dict.fromkeys(operations.INPUTS) | inputs, options | {"owner": "eve"})
+    assert type(parsed) is wanted and parsed.owner == "eve"
+    assert {name: getattr(parsed, name) for name in fields} == fields
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        parsed.owner = "bob"  # type: ignore[misc]
 
 
 def test_texts_never_reach_the_log(voices: Voices, caplog: pytest.LogCaptureFixture) -> None:  # C18
@@ -313,7 +347,7 @@ def test_an_upload_with_a_waiting_caller_goes_first(make_voices: Make) -> None:
     assert begun.wait(30)
     waiting = threading.Thread(target=voices.upload, args=("Ada",), kwargs={"audio": clip(9, 2.0)})
     waiting.start()
-    until(lambda: bool(voices.cache._memory.flights._urgent))
+    until(lambda: bool(voices.cache._voice_states.flights._urgent))
     opened.set()
     waiting.join()
     assert sizes[1] == max(sizes), "the first one ran already"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import Voices, clip, together
+from tests.support.doubles.fakes import Voices, clip, together
 from voice_clone.errors import InvalidArgument, QuotaExceeded, SpeakerExists, SpeakerNotFound
-from voice_clone.speakers import Reply
+from voice_clone.speakers.operations import Reply
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import InvalidArgument
 
 STORES = ("files", "postgresql")  # all tests of this file run on both

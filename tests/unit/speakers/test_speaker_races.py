@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import RATE, FakeEncoder, Voices, clip, together
+from tests.support.doubles.fakes import RATE, FakeEncoder, Voices, clip, together
 from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import Overloaded, SpeakerNotFound
 from voice_clone.speakers.encoding import pack_artifacts
 from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import SpeakerRecord, clip_digest
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
@@ -121,7 +122,7 @@ def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> Non
         assert voices.stats()["entries"] == 0
     until(lambda: voices.stats()["in_flight"] == 0)
     until(lambda: voices.cache._registry._changes == {})  # B9: no lock is left behind
-    assert voices.cache._memory.failures == {}
+    assert voices.cache._voice_states.failures == {}
 
 
 def test_uploads_at_once_never_exceed_the_limit(make_voices: Make) -> None:  # A5
@@ -274,7 +275,7 @@ def test_a_caller_that_looked_a_voice_up_before_its_extraction_does_not_extract_
 ) -> None:  # B9
     voices = make_voices(defaults=(), max_entries=0)
     voices.upload()
-    early = voices.cache._registry.find("Ada")
+    early = voices.cache._registry.find(parse_name("Ada"))
     assert early.artifacts == {} and voices.resolve().result["status"] == "miss"
     monkeypatch.setattr(voices.cache._registry, "find", lambda *_, **__: early)
     assert voices.resolve().result["status"] == "restored" and voices.encoder.extractions == 1

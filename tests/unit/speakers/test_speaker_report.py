@@ -14,10 +14,10 @@ import pytest
 import soundfile
 from safetensors.numpy import load
 
-from tests.support.fakes import Voices, clip
+from tests.support.doubles.fakes import Voices, clip
 from voice_clone.audio import decode
 from voice_clone.errors import InvalidArgument, SpeakerNotFound
-from voice_clone.speakers.disk import voice_file
+from voice_clone.speakers import voice_file
 from voice_clone.speakers.record import SpeakerRecord
 
 Make = Callable[..., Voices]

@@ -1,9 +1,8 @@
-"""Speakers on disk: the format, restoring, damage, a full or broken disk, ownership of the directory."""
+"""Speakers on disk: the format, restoring, a full or broken disk, ownership of the directory."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -20,22 +19,17 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load, load_file, save_file
+from safetensors.numpy import load, load_file
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import Voices, clip, file_of
 from tests.support.waiting import until
-from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
+from voice_clone.errors import Internal, Overloaded, VoiceCloneError
 from voice_clone.settings import Settings, VoiceSettings
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import KnownInDirectory
 from voice_clone.speakers.record import ArtifactId
 
 Make = Callable[..., Voices]
-
-
-def file_of(voices: Voices) -> Path:
-    (path,) = (voices.directory / "voices").iterdir()
-    return path
 
 
 def test_the_file_of_a_speaker_can_be_read_by_any_safetensors_reader(voices: Voices) -> None:  # B6
@@ -102,114 +96,6 @@ def test_restart_shows_the_same_list(voices: Voices) -> None:  # C10
     voices.restart()
     assert voices.call("list").result == before
     assert voices.encoder.extractions == 0
-
-
-def _truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-7])
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _foreign(path: Path) -> None:
-    save_file({"weight": np.zeros(4, np.float32)}, path)
-
-
-def _junk(path: Path) -> None:
-    path.write_bytes(b"not a voice" * 1000)
-
-
-def _alter_header(path: Path) -> None:
-    data = path.read_bytes()
-    assert data.count(b"16000") == 1
-    path.write_bytes(data.replace(b"16000", b"15000"))
-
-
-def _link(path: Path) -> None:
-    other = path.parent.parent.parent / "elsewhere"
-    path.rename(other)
-    path.symlink_to(other)
-
-
-def _directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def _other_name(path: Path) -> None:
-    path.rename(path.with_name("0" * 64 + ".safetensors"))
-
-
-@pytest.mark.parametrize("harm", [_truncate, _empty, _foreign, _junk, _alter_header, _link, _directory, _other_name])
-def test_a_file_that_is_no_speakers_is_set_aside_with_a_warning(
-    voices: Voices, harm: Callable[[Path], None], caplog: pytest.LogCaptureFixture
-) -> None:  # C10, A11
-    voices.upload("Bob", 2)
-    bob = file_of(voices)
-    voices.upload("Ada", 1)
-    voices.cache.close()
-    harm(bob)
-    voices.restart()
-    assert [speaker["name"] for speaker in voices.call("list").result["speakers"]] == ["Ada"]
-    assert voices.resolve("Ada").result["status"] == "restored"
-    assert len(list((voices.directory / "quarantine").iterdir())) == 1
-    assert "in quarantine" in caplog.text
-    voices.upload("Bob", 3)
-    voices.restart()
-    assert voices.call("list").result["count"] == 2
-
-
-def test_files_that_were_being_written_are_removed_at_start(voices: Voices) -> None:  # B13, C8
-    voices.upload()
-    for path in (".temporary-generation", "voices/.temporary-x"):
-        (voices.directory / path).write_bytes(b"half")
-    voices.restart()
-    assert len(voices.on_disk()) == 1 and voices.get()["name"] == "Ada"
-
-
-def _flip(path: Path, inside: bytes) -> None:
-    data = bytearray(path.read_bytes())
-    at = data.rindex(inside) + len(inside) // 2
-    data[at] ^= 0xFF
-    path.write_bytes(bytes(data))
-
-
-def test_damaged_artifacts_are_made_again_from_the_audio(voices: Voices) -> None:
-    voices.upload()
-    voices.upload("Intact", 1)
-    before = voices.resolve().artifacts
-    voices.cache.close()
-    path = next(p for p in (voices.directory / "voices").iterdir() if load_file(p)["audio"].tobytes() == clip(0))
-    _flip(path, load_file(path)["qwen3_tts/x_vector/speaker_embedding"].tobytes())
-    voices.restart()
-    reply = voices.resolve()
-    assert (reply.result["status"], reply.artifacts, voices.encoder.extractions) == ("miss", before, 1)
-    voices.restart()
-    assert voices.resolve().result["status"] == "restored" and voices.resolve("Intact").artifacts
-
-
-def test_damaged_audio_is_reported_and_ready_artifacts_still_serve(voices: Voices) -> None:  # B7
-    voices.upload(reference_text="Hello.")
-    voices.cache.close()
-    _flip(file_of(voices), clip(0))
-    voices.restart()
-    assert voices.resolve().result["status"] == "restored"
-    with pytest.raises(Internal, match="the stored clip of the voice 'Ada' is damaged; upload it again"):
-        voices.resolve(mode="x_vector")
-    assert voices.resolve().result["status"] == "hit"
-
-
-def test_a_voice_of_which_nothing_is_of_use_is_set_aside(voices: Voices) -> None:
-    voices.upload()
-    voices.cache.close()
-    _flip(file_of(voices), clip(0))
-    voices.restart(encoder=FakeEncoder(checkpoint="b"))
-    with pytest.raises(Internal, match="upload it again"):
-        voices.resolve()
-    with pytest.raises(SpeakerNotFound):
-        voices.get()
-    assert [path.parent.name for path in voices.on_disk()] == ["quarantine"]
 
 
 class FailingFiles(Files):
@@ -342,21 +228,11 @@ def test_generations_grow_across_deletes_restarts_and_crashes(voices: Voices, tm
     assert seen == sorted(set(seen))
 
 
-def test_a_damaged_generation_counter_is_not_fatal_and_generations_still_grow(
-    voices: Voices, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = voices.upload()["generation"]
-    voices.cache.close()
-    (voices.directory / "generation").write_bytes(b"\xff garbage")
-    voices.restart()
-    assert voices.upload()["generation"] > before + 1_000_000 and "counter is damaged" in caplog.text
-
-
 def test_a_second_owner_is_refused_and_the_error_names_the_first(voices: Voices) -> None:  # C1
     with pytest.raises(Overloaded, match=f"in use by process {os.getpid()} on ") as caught:
         Voices(voices.directory)
     assert str(voices.directory) not in str(caught.value)
-    program = "from tests.support.fakes import *; import sys; Voices(Path(sys.argv[1]))"
+    program = "from tests.support.doubles.fakes import *; import sys; Voices(Path(sys.argv[1]))"
     second = subprocess.run([sys.executable, "-c", program, voices.directory], capture_output=True, text=True)
     assert second.returncode and f"in use by process {os.getpid()} on " in second.stderr
     voices.restart()  # given up, and taken again
@@ -411,7 +287,7 @@ def test_restoring_reads_no_tensor(voices: Voices, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a tensor was read")
 
-    monkeypatch.setattr("voice_clone.speakers.disk.voice_file.read", refuse)
+    monkeypatch.setattr("voice_clone.speakers.voice_file.read", refuse)
     voices.restart()
     assert voices.call("list").result["count"] == 5
 
@@ -455,36 +331,3 @@ def test_others_see_the_artifacts_of_the_speakers_on_disk(voices: Voices) -> Non
     for (_, each), name in zip(found, ("third", "second", "first"), strict=True):
         resolved = load(voices.resolve(name).artifacts or b"")
         np.testing.assert_array_equal(each["codec_codes"], resolved["codec_codes"])
-
-
-def quarantined(voices: Voices) -> list[str]:
-    return sorted(path.name.split(".")[0] for path in (voices.directory / "quarantine").iterdir())
-
-
-def test_quarantine_keeps_nothing_of_a_deleted_voice(voices: Voices) -> None:
-    """Not of one that was uploaded again, nor of one that exists in quarantine alone."""
-
-    def damage(name: str) -> None:
-        voices.upload(name, 1)
-        key = hashlib.sha256(name.lower().encode()).hexdigest()
-        voices.cache.close()
-        (voices.directory / "voices" / f"{key}.safetensors").write_bytes(b"torn")
-        voices.restart()
-
-    for name in ("Ada", "Bob", "Cid"):
-        damage(name)
-    (voices.directory / "quarantine" / "something else").mkdir()
-    assert len(quarantined(voices)) == 4
-    voices.upload("Ada", 2)
-    assert len(quarantined(voices)) == 4  # what replaces nothing removes nothing
-    voices.call("delete", name="Ada")
-    assert len(quarantined(voices)) == 3
-    with pytest.raises(SpeakerNotFound):
-        voices.call("delete", {"owner": "mallory"}, name="Bob")
-    assert len(quarantined(voices)) == 3
-    with pytest.raises(SpeakerNotFound):
-        voices.call("delete", name="bob")
-    assert len(quarantined(voices)) == 2
-    voices.upload("Cid", 3)
-    voices.upload("Cid", 4)
-    assert quarantined(voices) == ["something else"]

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from tests.support.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import (
     InvalidArgument,
     Overloaded,
@@ -24,11 +24,10 @@ from voice_clone.errors import (
     Unsupported,
     VoiceCloneError,
 )
-from voice_clone.speakers import Extraction
-from voice_clone.speakers.disk.bundle import pack_bundle, unpack_bundle
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.disk.voice_file import digest
-from voice_clone.speakers.exchange.transfer import MAX_PROMPT_BYTES
+from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.transfer import MAX_PROMPT_BYTES
+from voice_clone.speakers.voice_file import digest, pack_bundle, unpack_bundle
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 

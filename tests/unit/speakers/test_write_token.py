@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import Voices
 from voice_clone.errors import PermissionDenied
-from voice_clone.triton.write_token import WriteToken
+from voice_clone.speakers.operations import OPERATIONS, WriteToken
 
 TOKEN = "correct-horse-battery-staple"
 READS = {"get", "list", "stats", "resolve", "prepare"}
 
 
-def test_only_operations_that_write_or_export_voices_need_the_token(voices: Voices) -> None:
+def test_only_operations_that_write_or_export_voices_need_the_token() -> None:
     """Of all operations that there are: a new one is guarded until it is known to read."""
     guard = WriteToken(TOKEN)
-    operations = set(voices.cache._operations)
+    operations = set(OPERATIONS)
     assert operations > READS
     for operation in operations - READS:
         guard.check(operation, {}, TOKEN)

@@ -15,10 +15,10 @@ import pytest
 import torch
 from tritonclient.grpc import model_config_pb2
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.build_repository import by_stage, main, parse
 from tools.config_file import ConfigFile
-from tools.families.qwen3_tts.onnx_comparison import TOLERANCE, Loaded, speech
+from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
 from tools.families.qwen3_tts.repository import ENGINES, PRECISIONS
 from tools.families.recognition import models_of
 from tools.new_folder import new_folder
@@ -29,6 +29,8 @@ from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import encoder_stages
 from voice_clone.settings import EncoderSettings, Settings
+
+pytestmark = pytest.mark.thorough
 
 ENCODERS = ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder")
 STAGES = tuple(name.removeprefix("qwen3_tts_") for name in ENCODERS)

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from voice_clone_gateway import settings as gateway_settings
 
-from tests.support.deployment_files import (
+from tests.support.official.deployment_files import (
     DOCKERFILE,
     DOCUMENT,
     commands,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools import doctor
 from tools.demo import SHIPPED
 from tools.diagnosis import machine, needs, speed
@@ -19,7 +19,7 @@ from tools.diagnosis.memory import WEIGHT_BYTES, server_bytes, stream_bytes
 from tools.diagnosis.served import served_speed
 from tools.families.toolkit import workloads
 from tools.triton_binary import ServerFailed
-from voice_clone.autoregressive.stack.config import StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.weights import PRECISIONS, pack
 from voice_clone.settings import ComputeSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools import serve
 from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, models_of, owner
 from tools.triton_binary import server_command

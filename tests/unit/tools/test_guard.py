@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.left_behind import processes_of, wait_until_gone
+from tests.support.servers.left_behind import processes_of, wait_until_gone
 from tools import guard
 from tools.triton_server import ROOT
 

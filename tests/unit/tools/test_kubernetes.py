@@ -17,10 +17,11 @@ from voice_clone_client._servers import addresses, affinity
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from tests.support.deployment_files import compose, stages, values
-from tests.support.kustomize import Objects, containers, pod_of, render
+from tests.support.official.deployment_files import compose, program, stages, values
 from tools import serve
 from tools.triton_server import ROOT, free_ports
+
+pytestmark = pytest.mark.thorough
 
 FOLDER = ROOT / "tools" / "kubernetes"
 OVERLAYS = sorted(path for path in (FOLDER / "overlays").iterdir())
@@ -29,6 +30,26 @@ CONFIGURATION = FOLDER / "base" / "haproxy.cfg"
 OF_OPERATORS = ("monitoring.coreos.com/v1",)  # Kubernetes itself has no schema of these
 DNS_SECONDS = 5  # for which a cluster's names are remembered by their servers
 BEYOND = 15  # seconds that tools/serve waits for tritonserver after its exit timeout
+
+Objects = list[dict[str, Any]]
+
+
+def render(folder: Path) -> Objects:
+    """The objects that `kubectl kustomize` makes. Warnings, such as of fields that it gives up, are failures."""
+    done = subprocess.run([program("kubectl"), "kustomize", folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def containers(objects: Objects) -> list[dict[str, Any]]:
+    """All containers of the pods."""
+    return [each for one in objects if (pod := pod_of(one)) is not None for each in pod["spec"]["containers"]]
+
+
+def pod_of(one: dict[str, Any]) -> dict[str, Any] | None:
+    """The template of an object's pods."""
+    template: dict[str, Any] | None = one.get("spec", {}).get("template")
+    return template
 
 
 @pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.new_folder import new_files, new_folder
 from tools.server_log import ServerLog
 from tools.triton_server import ROOT
+
+pytestmark = pytest.mark.thorough
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 TOOLS = {

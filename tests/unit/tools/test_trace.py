@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tools.trace import read_trace
-from voice_clone.triton.packing import pack
+from voice_clone.triton.tensors import pack
 
 SPAN = '{{"id":{id},"model_name":"{model}","model_version":1}}'
 TENSOR = (

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.fakes import Voices
-from tests.support.postgres import PostgresServer
+from tests.support.doubles.fakes import Voices
+from tests.support.official.postgres import PostgresServer
 from tools import voice_store
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.backend_double import backend_double
+from tests.support.doubles.backend_double import backend_double
 from voice_clone.errors import VoiceCloneError
 
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import Voices
+from tests.support.doubles.fakes import Voices
 from tests.support.waiting import until
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.lru_cache import LRUCache, Origin
-from voice_clone.speakers.disk.latest import KnownInDirectory
-from voice_clone.triton.erasure import forgetting, kept_voices
-from voice_clone.triton.erasure.forgetting import Forgetting
-from voice_clone.triton.erasure.kept_voices import KeptVoices
+from voice_clone.speakers.disk.store import KnownInDirectory
+from voice_clone.triton import forgetting
+from voice_clone.triton.forgetting import ForgetHandler, ForgetRequests
 
 KEPT = {"entries": 1, "bytes": 10, "voices": ["7"]}
 
@@ -50,7 +49,7 @@ def repository(tmp_path: Path) -> Path:
 def test_all_that_are_loaded_are_told_before_it_returns(repository: Path) -> None:
     models = Models()
     models.faults["b_talker"] = Unsupported("it is not loaded")
-    told = Forgetting(repository, models.ask)
+    told = ForgetRequests(repository, models.ask)
     told.forget(["7", "inline-x"])
     assert sorted(models.told) == [("a_code2wav", ["7", "inline-x"]), ("a_talker", ["7", "inline-x"])]
     assert told.kept() == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
@@ -65,10 +64,10 @@ def test_who_fails_is_told_again_and_holds_up_nobody_else(
     (repository / "slow_talker").mkdir()
     models = Models()
     models.faults["a_talker"] = Internal("it is busy")
-    told = Forgetting(repository, models.ask)
+    told = ForgetRequests(repository, models.ask)
     told.forget(["7"])
     assert {model for model, _ in models.told} == {"a_code2wav", "b_talker"}
-    assert "a_talker has not said yet" in caplog.text and "slow_talker has not said yet" in caplog.text
+    assert "a_talker has not confirmed yet" in caplog.text and "slow_talker has not confirmed yet" in caplog.text
     models.faults.clear()
     models.hanging.set()
     until(lambda: {("a_talker", ("7",)), ("slow_talker", ("7",))} <= {(m, tuple(v)) for m, v in models.told})
@@ -94,7 +93,7 @@ class Answers:
 
 def test_a_request_to_forget(tmp_path: Path) -> None:
     cache: LRUCache[int] = LRUCache(100)
-    kept, answers = KeptVoices(cache.forget, KnownInDirectory(tmp_path).origins), Answers()
+    kept, answers = ForgetHandler(cache.forget, KnownInDirectory(tmp_path).origins), Answers()
     for voice in ("1", "2"):
         cache.put(voice.encode(), 1, 10, Origin(voice, time.monotonic()))
     assert not kept.answer(FakeRequest(None), answers)  # type: ignore[arg-type]
@@ -112,14 +111,14 @@ def test_a_request_to_forget(tmp_path: Path) -> None:
 
 def test_voices_deleted_while_a_model_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read them, and nobody could tell it."""
-    monkeypatch.setattr(kept_voices, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(forgetting, "CHECK_AFTER", 0.05)
     voices, cache = Voices(tmp_path), LRUCache[int](100)
     stays, goes, replaced = (voices.upload(name, 1)["generation"] for name in ("Ada", "Bob", "Cid"))
     for voice in (stays, goes, replaced, "inline-x"):
         cache.put(str(voice).encode(), 1, 10, Origin(str(voice), time.monotonic()))
     voices.call("delete", name="Bob")
     voices.upload("Cid", 2)
-    kept = KeptVoices(cache.forget, KnownInDirectory(tmp_path).origins)
+    kept = ForgetHandler(cache.forget, KnownInDirectory(tmp_path).origins)
     until(lambda: cache.forget(()).voices == {str(stays), "inline-x"})
     kept.close()
     voices.cache.close()

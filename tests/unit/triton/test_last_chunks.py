@@ -8,8 +8,8 @@ from concurrent.futures import TimeoutError as NotYet
 
 import pytest
 
-from tests.support.clock import Clock
-from voice_clone.triton.stages.last_chunks import PATIENCE, LastChunks
+from tests.support.doubles.clock import Clock
+from voice_clone.triton.stages.streams import ANSWER_PATIENCE, LastChunks
 
 
 def test_nothing_is_waited_for_where_nothing_was_sent() -> None:
@@ -42,7 +42,7 @@ def test_a_chunk_without_an_answer_is_not_waited_for_long() -> None:
     clock = Clock()
     chunks = LastChunks(clock)
     chunks.sent("a")
-    clock.now += PATIENCE - 0.1
+    clock.now += ANSWER_PATIENCE - 0.1
     assert not chunks.wait()
 
 
@@ -52,4 +52,4 @@ def test_a_chunk_without_an_answer_is_forgotten() -> None:
     for number in range(1000):
         clock.now += 1.0
         chunks.sent(str(number))
-    assert len(chunks._sent) <= PATIENCE + 1
+    assert len(chunks._sent) <= ANSWER_PATIENCE + 1

@@ -18,8 +18,7 @@ import psutil
 import pytest
 
 from tests.support.waiting import until
-from voice_clone.triton.lost_models import CHECKED, LostModels
-from voice_clone.triton.model_processes import BUSY, IDLE
+from voice_clone.triton.lost_models import BUSY, CHECKED, IDLE, LostModels, ModelProcesses
 
 WAIT = 30.0
 EXIT = {"x86_64": 60, "aarch64": 93}  # numbers of the system call that ends one thread
@@ -203,3 +202,20 @@ def test_a_watch_that_is_closed_ends_nothing() -> None:
     began = time.monotonic()
     LostModels(1, period=WAIT).close()
     assert threading.active_count() == threads and time.monotonic() - began < WAIT / 2
+
+
+def test_a_process_that_was_seen_before_it_ran_its_model_has_the_name_of_that(tmp_path: Path) -> None:
+    file = tmp_path / "first_talker" / "1" / "model.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(named(IDLE) + LIVES)
+    processes = ModelProcesses(os.getpid())
+    command = ["sh", "-c", f"read go; exec {sys.executable} {file}"]  # as between a server's fork and exec
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        assert processes.find() and child.pid not in {each.pid for each in processes.look()}
+        assert child.stdin is not None
+        child.stdin.write(b"go\n")
+        child.stdin.close()
+        until(lambda: "first_talker" in {each.model for each in processes.look()})
+        child.kill()
+        until(lambda: [each.model for each in processes.look() if each.pid == child.pid and each.dead])
+        assert [each.model for each in processes.look() if each.pid == child.pid] == ["first_talker"]

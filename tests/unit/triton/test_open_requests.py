@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.waiting import until
-from voice_clone.triton.stages.open_requests import OpenRequests
+from voice_clone.triton.stages.streams import OpenRequests
 
 
 class Request:

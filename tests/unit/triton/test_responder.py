@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.backend_double import FINAL, Sender, backend_double
+from tests.support.doubles.backend_double import FINAL, Sender, backend_double
 from voice_clone.errors import InvalidArgument, Overloaded, VoiceCloneError
 
 HOSTILE_TEXTS = ["\ud800", "a\udfffb", "\0", "a\0b", "\ud83d", "é" * 5000, "\n\r", "\x7f", ""]

@@ -6,8 +6,8 @@ import pytest
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.settings import ChunkSettings, Settings
-from voice_clone.stages import check_reference, chunk_schedule
-from voice_clone.triton.stages.stream_id import of_talker, public_id, with_secret
+from voice_clone.stages.protocols import check_reference, chunk_schedule
+from voice_clone.triton.stages.streams import of_talker, public_id, with_secret
 
 
 def settings_of(**values: str) -> ChunkSettings:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.clock import Clock
-from tests.support.talker_inputs import Answer, Inputs, read, stage_of
-from tests.support.talkers import make_prompt, read_config
-from voice_clone.batching.stream import Chunk, Timing
+from tests.support.doubles.clock import Clock
+from tests.support.families.talker_inputs import Answer, Inputs, read, stage_of
+from tests.support.families.talkers import make_prompt, read_config
+from voice_clone.batching.stream import FrameChunk, Timing
 from voice_clone.errors import Cancelled, InvalidArgument, VoiceCloneError
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import HEARTBEAT_SECONDS, TalkerSink
 
@@ -28,8 +28,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
     return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
 
 
-def chunk(index: int, frames: int, finish: str | None = None) -> Chunk:
-    return Chunk(index, np.full((frames, 16), index, np.int32), frames, finish, 9, TIMING)
+def chunk(index: int, frames: int, finish: str | None = None) -> FrameChunk:
+    return FrameChunk(index, np.full((frames, 16), index, np.int32), frames, finish, 9, TIMING)
 
 
 def test_knobs_and_seed(config: Qwen3TTSConfig) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import Clock
+from tests.support.doubles.clock import Clock
 from tests.support.waiting import until
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
-from voice_clone.triton.stages import text_refusals, text_streams
-from voice_clone.triton.stages.text_pieces import Piece
-from voice_clone.triton.stages.text_streams import TextStreams
+from voice_clone.triton.stages import text_streams
+from voice_clone.triton.stages.text_streams import Piece, TextStreams
 
 IDLE = 10.0
 NAME = "a" * 16
@@ -282,7 +281,7 @@ def test_whoever_writes_for_a_refused_stream_need_not_wait(texts: TextStreams, e
 
 
 def test_refusals_are_forgotten(texts: TextStreams, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_refusals, "MAX_KEPT", 2)
+    monkeypatch.setattr(text_streams, "MAX_REFUSED", 2)
     begin(texts, "y" * 16)
     begin(texts, "z" * 16)
     for name in ("a" * 16, "b" * 16, "c" * 16):

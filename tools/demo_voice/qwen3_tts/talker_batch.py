@@ -1,7 +1,8 @@
 """Batches of the talker's training, position for position as the server feeds them.
 
-The layouts are those of `voice_clone.families.qwen3_tts.prefill`: a head (role, think tokens, speaker, begin of text),
-then at each position one text token above one codec frame; or, not streaming, all the text before the first frame.
+The layouts are those of `voice_clone.families.qwen3_tts.networks.talker`: a head (role, think tokens, speaker, begin of
+text), then at each position one text token above one codec frame; or, not streaming, all the text before the first
+frame.
 In-context cloning reads the reference's frames as if they were its own, so it is trained as two utterances of one
 speaker, joined. A text of two sentences is trained in the same way.
 """

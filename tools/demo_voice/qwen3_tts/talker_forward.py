@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tools.demo_voice.qwen3_tts.decoder_forward import norm
-from voice_clone.autoregressive.stack.decoder_layer import Attention, DecoderLayer
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.decoder_stack import Attention, DecoderLayer, DecoderStack
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.attention import apply_rotary, rotary_cos_sin
 

@@ -14,8 +14,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, Shape, model_config
-from tools.families.fish_speech.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
+from tools.families.fish_speech.checkpoint_config import (
+    RELEASED_VOCABULARY,
+    SHAPES,
+    SPECIAL_TOKENS,
+    Shape,
+    model_config,
+    write_tokenizer,
+)
 from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
 from tools.families.fish_speech.codec_converter import SOURCE, convert
 from tools.families.weight_files import DTYPES, write_json, write_weights

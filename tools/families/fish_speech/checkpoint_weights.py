@@ -6,19 +6,18 @@ the residual quantizer. A weight-normed weight has the length of its gain and an
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 
 import torch
 from torch import Tensor, nn
 
-from tools.families.weight_files import Shapes
+from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
-from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
+from voice_clone.families.fish_speech.networks.talker import FastTransformer, SlowTransformer
 
 LOGITS = 2.5  # spread of the logits: enough for sampling to choose, and not only one
 
@@ -46,7 +45,7 @@ def codec_shapes(checkpoint: Checkpoint, codec: CodecConfig) -> Shapes:
 
 def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """The tensor `name`, float32; its values depend on the arguments alone."""
-    noise = _noise(name, shape, seed)
+    noise = noise_of(name, shape, seed)
     if name == f"{SLOW}embeddings.weight":
         # It is the head, too. A frame's codebooks weigh far more: else the token that was read would win again.
         return noise * (LOGITS / math.sqrt(shape[1]))
@@ -85,9 +84,3 @@ def _official(checkpoint: Checkpoint, prefix: str, module: nn.Module) -> Shapes:
     for name, tensor in module.state_dict().items():
         found |= checkpoint.source(prefix + name, tuple(tensor.shape)).shapes
     return found
-
-
-def _noise(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-    return torch.randn(shape, generator=generator)

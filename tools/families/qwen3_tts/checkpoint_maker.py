@@ -17,12 +17,13 @@ from tools.families.qwen3_tts.checkpoint_config import (
     CODEC_PREPROCESSOR,
     GENERATION,
     SHAPES,
+    SPECIAL_TOKENS,
     TEXT_PREPROCESSOR,
     Shape,
     codec_config,
     model_config,
+    write_tokenizer,
 )
-from tools.families.qwen3_tts.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes, random_tensor
 from tools.families.weight_files import DTYPES, write_json, write_weights
 from tools.new_folder import new_folder

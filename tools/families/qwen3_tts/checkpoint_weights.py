@@ -7,7 +7,6 @@ size; a residual branch adds a fraction, so that the input still has an effect a
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tools.families.qwen3_tts.checkpoint_config import CODEC_EOS
-from tools.families.weight_files import Shapes
+from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
@@ -73,7 +72,7 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """The tensor `name`, float32; its values depend on the arguments alone."""
     if name.endswith("initialized"):
         return torch.ones(shape)
-    noise = _noise(name, shape, seed)
+    noise = noise_of(name, shape, seed)
     if name.endswith("cluster_usage"):
         return 0.5 + noise.abs()
     if name.endswith(("embed_sum", "embedding_sum")):  # the sum of a code's vectors = its vector x its usage
@@ -113,9 +112,3 @@ def fill_random(module: torch.nn.Module, prefix: str, seed: int) -> None:
 
 def _shapes(prefix: str, module: torch.nn.Module) -> Shapes:
     return {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-
-
-def _noise(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-    return torch.randn(shape, generator=generator)

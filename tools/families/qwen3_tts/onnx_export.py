@@ -1,15 +1,77 @@
-"""The ONNX graphs of Qwen3-TTS: the speaker encoder, the codec encoder and code2wav."""
+"""The ONNX graphs of Qwen3-TTS: how they are written, and compared with their torch modules at five lengths each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 
-from tools.families.qwen3_tts.onnx_comparison import Loaded, compare
-from voice_clone.families.qwen3_tts.engines import onnx_graphs
-from voice_clone.onnx.export import export
-from voice_clone.onnx.session import Graph
+import numpy as np
+import torch
+from torch import Tensor
 
-__all__ = ["compare", "export_all", "graphs", "load"]
+from tools.families.toolkit import Row
+from voice_clone.audio import decode, resample
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
+from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.networks import onnx_graphs
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV, CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.onnx.export import export
+from voice_clone.onnx.session import Graph, Runtime, Session
+from voice_clone.settings import Settings
+
+TOLERANCE = 1e-4  # of a difference, relative to the root mean square of what torch gives
+TIE = 1e-6  # relative difference below which two distances are equal in fp32
+CLIP = Path(__file__).parents[2] / "data" / "reference.wav"
+SECONDS = (0.5, 1.23457, 3.0, 7.7, 12.0)
+FRAMES = (1, 3, 12, 40, 100)  # the window of attention has 72
+CHUNKS = (1, 2, 4, 8, 12)  # of a stream; the last repeats
+STREAMS = 2
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The torch modules of a checkpoint, on the CPU in float32, and their fingerprints."""
+
+    config: Qwen3TTSConfig
+    speaker_encoder: SpeakerEncoder
+    speaker_fingerprint: str
+    codec_encoder: CodecEncoder
+    codec_fingerprint: str
+    decoder: CodecDecoder
+    decoder_fingerprint: str
+
+    @staticmethod
+    def of(checkpoint: Path) -> Loaded:
+        """Read them.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be served.
+        """
+        given = {"CHECKPOINT_DIR": str(checkpoint), "DEVICE": "cpu", "PRECISION": "fp32", "ENGINE": "torch"}
+        settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in given.items()})
+        speaker_encoder, config, speaker_fingerprint = encoder_stages.load_speaker_encoder(settings)
+        codec_encoder, _, codec_fingerprint = encoder_stages.load_codec_encoder(settings)
+        decoder, _ = decoder_stage.load_torch_decoder(settings)
+        assert isinstance(speaker_encoder, SpeakerEncoder)
+        assert isinstance(codec_encoder, CodecEncoder)
+        decoder_fingerprint = decoder_stage.decoder_fingerprint(Checkpoint(checkpoint), decoder)
+        return Loaded(
+            config,
+            speaker_encoder,
+            speaker_fingerprint,
+            codec_encoder,
+            codec_fingerprint,
+            decoder,
+            decoder_fingerprint,
+        )
+
 
 load = Loaded.of
 
@@ -30,3 +92,99 @@ def export_all(loaded: Loaded, folder: Path) -> list[Path]:
     """Write all graphs of a checkpoint; `folder` is made if it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
     return [export(graph, folder, fingerprint) for graph, fingerprint in graphs(loaded).values()]
+
+
+def compare(loaded: Loaded, runtime: Runtime, *names: str) -> Iterator[Row]:
+    """The named graphs, or all of them, at five lengths."""
+    comparisons = {
+        SPEAKER_ENCODER: speaker_encoder,
+        CODEC_ENCODER: codec_encoder,
+        CODE2WAV_STEP: code2wav_step,
+        CODE2WAV: code2wav,
+    }
+    for name in names or comparisons:
+        yield from comparisons[name](loaded, runtime)
+
+
+def speaker_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    encoder = OnnxSpeakerEncoder(runtime, loaded.speaker_fingerprint, loaded.speaker_encoder)
+    for seconds in SECONDS:
+        clip = speech(seconds, loaded.config.speaker_encoder.sample_rate)
+        yield _signal(SPEAKER_ENCODER, f"{seconds:g} s", encoder.embed(clip), loaded.speaker_encoder.embed(clip))
+
+
+def codec_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    encoder = OnnxCodecEncoder(runtime, loaded.codec_fingerprint, loaded.config.codec)
+    for seconds in SECONDS:
+        clip = speech(seconds, loaded.config.codec.input_sample_rate)
+        actual, expected = encoder.encode(clip), loaded.codec_encoder.encode(clip)
+        differ = expected.numel() if actual.shape != expected.shape else int((actual != expected).sum())
+        right = differ == 0 or (differ < expected.numel() and only_ties(loaded.codec_encoder, clip, actual, expected))
+        yield Row(CODEC_ENCODER, f"{seconds:g} s", "codes", differ, right)
+
+
+def code2wav_step(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    """Streams in chunks through the graph, and whole through torch."""
+    decoder = OnnxCodecDecoder(runtime, loaded.decoder_fingerprint, loaded.decoder, loaded.config.codec)
+    for frames in FRAMES:
+        codes, state = random_codes(loaded.config, frames), decoder.new_state(STREAMS)
+        chunks: list[Tensor] = []
+        done = 0
+        while done < frames:
+            size = CHUNKS[min(len(chunks), len(CHUNKS) - 1)]
+            chunks.append(decoder.decode_chunk(codes[..., done : done + size], state))
+            done += size
+        yield _signal(CODE2WAV_STEP, f"{frames} frames", torch.cat(chunks, dim=-1), loaded.decoder(codes))
+
+
+def code2wav(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
+    session = Session(runtime, CODE2WAV, loaded.decoder_fingerprint)
+    for frames in FRAMES:
+        codes = random_codes(loaded.config, frames)
+        shape = (STREAMS, frames * loaded.config.codec.decode_upsample_rate)
+        waveform = session.run({"codes": codes}, {"waveform": shape})["waveform"]
+        yield _signal(CODE2WAV, f"{frames} frames", waveform, loaded.decoder(codes))
+
+
+@torch.inference_mode()
+def only_ties(encoder: CodecEncoder, clip: Tensor, actual: Tensor, expected: Tensor) -> bool:
+    """Whether the first code that differs in each frame of codes [frames, K] is a tie: both vectors are equally near.
+
+    The later codes of that frame encode another residual and cannot be compared.
+    """
+    exact = deepcopy(encoder).double()
+    latent = exact.latent(clip[None].double())
+    first = 0
+    for quantizer in (
+        exact.quantizer.semantic_residual_vector_quantizer,
+        exact.quantizer.acoustic_residual_vector_quantizer,
+    ):
+        residual = quantizer.input_proj(latent).transpose(1, 2)[0]  # [frames, D]
+        equal = torch.ones(len(residual), dtype=torch.bool)
+        for book, codebook in enumerate(quantizer.codebooks, first):
+            ours, theirs = (residual - codebook.vectors[codes[:, book]] for codes in (actual, expected))
+            distance = theirs.norm(dim=-1)
+            if ((ours.norm(dim=-1) - distance).abs() > TIE * distance)[equal].any():
+                return False
+            equal &= actual[:, book] == expected[:, book]
+            residual = theirs
+        first += len(quantizer.codebooks)
+    return True
+
+
+def _signal(graph: str, length: str, actual: Tensor, expected: Tensor) -> Row:
+    error = ((actual - expected).abs().max() / expected.square().mean().sqrt()).item()
+    return Row(graph, length, "signal", error, error <= TOLERANCE)
+
+
+def speech(seconds: float, rate: int) -> Tensor:
+    """The shipped clip of speech, repeated or cut to a length: float32 [T]."""
+    clip = decode(CLIP.read_bytes())
+    return torch.from_numpy(np.resize(resample(clip.waveform, clip.sample_rate, rate), round(seconds * rate)))
+
+
+def random_codes(config: Qwen3TTSConfig, frames: int) -> Tensor:
+    """int64 [streams, codebooks, frames]."""
+    codec = config.codec.decoder_config
+    generator = torch.Generator().manual_seed(frames)
+    return torch.randint(codec.codebook_size, (STREAMS, codec.num_quantizers, frames), generator=generator)

@@ -6,12 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.families.qwen3_tts.onnx_comparison import Loaded, compare
-from tools.families.qwen3_tts.onnx_export import graphs
+from tools.families.qwen3_tts.onnx_export import Loaded, compare, graphs
 from tools.families.toolkit import Encoder
 from tools.repository_config import BuildError
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
-from voice_clone.families.qwen3_tts.engines.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
+from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
 from voice_clone.onnx.export import export as export_graph
 from voice_clone.onnx.session import Runtime
 

@@ -1,141 +1,193 @@
 """A stack of decoder layers with a key-value cache: reads prompts, advances streams. torch's own way.
 
-Shapes: B streams, T positions, S positions read, C hidden size.
+A layer: pre-norm, grouped-query attention with RoPE over a key-value cache, SwiGLU (Qwen3 technical report, Yang et al.
+2025; its relatives by the options of `StackConfig`). Attribute names equal the tensor names of Hugging Face's Qwen and
+Llama checkpoints below `...layers.N.`.
+
+Shapes: B streams, T new positions, S positions read, C hidden size, H query heads, G key-value heads, D head dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer, Turn
-from voice_clone.autoregressive.stack.kv_cache import KVCache, Span, visible
-from voice_clone.autoregressive.stack.line_cache import LineCache
-from voice_clone.autoregressive.stack.own_lengths import OwnPieces, OwnSteps, Starts, reads_own_lengths
-from voice_clone.autoregressive.stack.turns import fold, norm_tables, widen
-from voice_clone.layers.attention import RMSNorm, additive_mask
+from voice_clone.autoregressive.stack.kv_cache import KVCache, PackedKVCache, Span, visible
+from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.stack.rope import (
+    fold_norms,
+    for_all_heads,
+    norm_and_rotate_in_place,
+    norm_tables,
+    rotate,
+)
+from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
+from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
+from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import CachedOnGpu
 
+Rotation = tuple[Tensor, ...]
+"""Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `norm_and_rotate_in_place`."""
 
-class Stack(Protocol):
-    """What a talker or a code predictor runs on. It keeps no state: the key-value cache is the caller's."""
 
-    @property
-    def config(self) -> StackConfig:
-        """What is told of it."""
+class Attention(nn.Module):
+    """Grouped-query attention over the cache."""
 
-    @property
-    def like(self) -> Tensor:
-        """A tensor of the dtype and on the device of hidden states."""
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.config = config
+        self.head_dim, self.eps = config.head_dim, eps
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        self.qkv_proj = fused_linear(self, "qkv_proj", size, parts, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(queries, size, bias=False)
+        if config.qk_norm:
+            self.q_norm = RMSNorm(self.head_dim, eps)
+            self.k_norm = RMSNorm(self.head_dim, eps)
+        self._columns: CachedOnGpu[Tensor] = CachedOnGpu()  # of the output projection, for another order of heads
 
-    @property
-    def own_lengths(self) -> bool:
-        """Whether each stream reads its own positions alone in `decode_first`, and in `prefill_together` with `begins`.
-        Then `length` costs nothing.
-        """
+    def forward(
+        self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
+    ) -> tuple[Tensor, Tensor]:
+        """[B, T, C] -> the heads' results [B, T, H * D], and the weight [C, H * D] that they are projected by."""
+        batch, length, _ = x.shape
+        if span.varlen is not None:
+            return self._attend_varlen(x, rotation, cache, layer, span), self.o_proj.weight
+        q, k, v = self._projected(x, rotation, cache, layer, span)
+        # The H/G query heads of one key-value head are laid one after the other as queries of that head:
+        # the same products as repeating keys and values H/G times, without the copies.
+        q = q.reshape(batch, self.kv_heads, -1, self.head_dim)  # [B, G, H/G * T, D]
+        if span.owner is not None:
+            out = _attend_as_owners(q, k, v, mask, *span.owner)
+        elif span.each is None:
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            rows = [slice(row, row + 1) for row in range(batch)]
+            out = torch.cat(
+                [
+                    F.scaled_dot_product_attention(
+                        q[row], k[row, :, self._first(seen) : seen], v[row, :, self._first(seen) : seen]
+                    )
+                    for row, seen in zip(rows, span.each, strict=True)
+                ]
+            )
+        grouped = length == 1 < self.kv_heads < self.heads
+        if out.is_cuda and grouped and out.transpose(1, 2).is_contiguous():
+            # CUDA's memory-efficient kernel writes the first head of every group, then the second of every group. The
+            # results stay so, and the projection's columns were put in that order once.
+            return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
+        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether no bit of a result depends on how many positions, or which other streams, are in the same call: the
-        same code then runs for all shapes.
-        """
+    def _attend_varlen(self, x: Tensor, rotation: Rotation, cache: KVCache, layer: int, span: Span) -> Tensor:
+        """[B, 1, C] -> the heads' results [B, 1, H * D]; each stream reads its own length alone."""
+        assert span.varlen is not None
+        qkv = self._projection(x, rotation)
+        cache.write(layer, (qkv[:, :, self.heads :].transpose(1, 2),), span)
+        out = span.varlen.attend(qkv[:, 0], cache.of_layer(layer))
+        return out[:, None, : self.heads].flatten(2)
 
-    def prepare(self, graphs: bool) -> None:
-        """Settle what depends on the machine, before anything else is called; `graphs`: CUDA graphs will hold steps."""
+    def _reordered(self) -> Tensor:
+        """The output projection for heads in the order (head of a group, group). A copy: the weights stay official."""
+        heads = torch.unflatten(self.o_proj.weight, 1, (self.kv_heads, -1, self.head_dim))
+        return heads.transpose(1, 2).flatten(1)
 
-    def new_cache(self, slots: int, max_length: int) -> KVCache:
-        """A key-value cache of `slots` streams of at most `max_length` positions."""
+    def _projected(
+        self, x: Tensor, rotation: Rotation, cache: KVCache, layer: int, span: Span
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, D], and all keys and values that they read, [B, G, S, D] each."""
+        if isinstance(cache, PackedKVCache):
+            packed = cache.project(x, self.qkv_proj, layer, span.length - x.shape[1])
+            norm_and_rotate_in_place(packed, rotation[0].unsqueeze(1), self.config, self.eps)
+            return packed[:, :, : self.heads].permute(1, 2, 0, 3), *cache.read(layer, len(x), span.length)
+        if x.is_cuda:
+            qkv = self._projection(x, rotation)
+            q, kv = torch.split(qkv.transpose(1, 2), [self.heads, 2 * self.kv_heads], dim=1)
+            return q, *cache.update(layer, (kv,), span)
+        q, k, v = self._turned(self._projection(x), rotation[0], rotation[1])
+        return q, *cache.update(layer, (k, v), span)
 
-    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
-        """As `new_cache`, for extensions alone."""
+    def _projection(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
+        """[B, T, C] -> [B, T, H + 2 G, D]; with `rotation` on a GPU its queries and keys are turned."""
+        qkv: Tensor = self.qkv_proj(x).view(*x.shape[:2], -1, self.head_dim)
+        if rotation is not None:
+            norm_and_rotate_in_place(qkv, rotation[0], self.config, self.eps)
+        return qkv
 
-    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
-        """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
+    def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D]; on a CPU."""
+        sizes = [self.heads, self.kv_heads]
+        qk = qkv[:, :, : sum(sizes)]
+        if self.config.qk_norm:
+            queries, keys = self.q_norm.weight.expand(self.heads, -1), self.k_norm.weight.expand(self.kv_heads, -1)
+            qk = normalise(qk, self.eps).mul_(torch.cat([queries, keys]))
+        q, k = torch.split(rotate(qk.transpose(1, 2), cos, sin, self.config), sizes, dim=1)
+        return q, k, qkv[:, :, sum(sizes) :].transpose(1, 2)
 
-        Args:
-            embeds: [T, C].
+    def _first(self, seen: int) -> int:
+        """The first position that a query at position `seen - 1` sees."""
+        return 0 if self.config.window is None else max(0, seen - self.config.window)
 
-        Returns:
-            [C], the normed hidden state of the last position.
-        """
 
-    def decode(
-        self,
-        cache: KVCache,
-        slots: Sequence[int],
-        positions: Sequence[int],
-        embeds: Tensor,
-        seen: Sequence[int] | None = None,
+def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owner: Tensor, places: Tensor) -> Tensor:
+    """Attention of B positions of R streams, each to its own stream.
+
+    Every position attends to every stream, and one result is picked: values of one stream, finite or not, never meet
+    those of another, and the shapes depend on numbers alone.
+
+    Args:
+        q: [B, G, H/G, D].
+        k, v: [R, G, S, D].
+        mask: broadcastable to [B * H/G, S].
+        owner: int64 [B], below R.
+        places: int64 [B], 0..B-1.
+
+    Returns:
+        [B, G, H/G, D].
+    """
+    batch, groups, heads, dim = q.shape
+    queries = q.transpose(0, 1).reshape(1, groups, batch * heads, dim).expand(len(k), -1, -1, -1)
+    out = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask)
+    picked: Tensor = out.view(len(k), groups, batch, heads, dim)[owner, :, places]
+    return picked
+
+
+class DecoderLayer(nn.Module):
+    """[B, T, C] -> [B, T, C]."""
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(
+        self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
     ) -> Tensor:
-        """Advance B streams by one position each. May overwrite `embeds`.
-
-        Args:
-            slots: B different slots; an ascending run of neighbours is read without a copy.
-            positions: each stream's new position = the number of positions it has in the cache.
-            embeds: [B, C].
-            seen: how many positions each stream attends to, by itself; None: all attend together. A repeatable stack
-                lets each stream attend by itself in any case.
-
-        Returns:
-            [B, C], the normed hidden states.
+        """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
+        may look; None: everywhere.
         """
+        heads, weight = self.self_attn(self.input_layernorm(x), rotation, mask, cache, layer, span)
+        _add_product(x, heads, weight)
+        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
 
-    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
-        """Advance the streams of slots 0..B-1 by one position each; reads no value, so a CUDA graph can hold it.
 
-        May overwrite `embeds`.
-
-        Args:
-            positions: int64 [B], each stream's new position; `length` or more where the result is not used.
-            embeds: [B, C].
-            length: the first `length` positions of the cache are read, as far as a stream's position allows.
-
-        Returns:
-            [B, C], the normed hidden states.
-        """
-
-    def prefill_together(
-        self,
-        cache: KVCache,
-        slots: Tensor,
-        owner: Tensor,
-        positions: Tensor,
-        embeds: Tensor,
-        length: int,
-        begins: Tensor | None = None,
-    ) -> Tensor:
-        """Run N positions of R streams; reads no value, so a CUDA graph can hold it.
-
-        Args:
-            slots: int64 [R]; the same one may come again where nothing is its owner's.
-            owner: int64 [N], the stream of each position, as its place in `slots`.
-            positions: int64 [N]; the earlier ones of a stream are in the cache or come in the same call. `length` or
-                more where the result is not used.
-            embeds: [N, C].
-            length: the first `length` positions of the cache are read, as far as a position allows.
-            begins: int64 [R + 1], where each stream's positions begin, if they are consecutive and one stream follows
-                the other; and the end, behind which is padding.
-
-        Returns:
-            [N, C], the normed hidden states.
-        """
-
-    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
-        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.
-
-        May overwrite x, whose numbers lie one after the other. The cache is a `new_frame_cache`.
-        """
+def _add_product(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """x + y times the weight of a projection without bias, in x: one kernel."""
+    x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), weight.T)
+    return x
 
 
 class DecoderStack(nn.Module):
     """Decoder layers and the norm behind them, in torch: a `Stack`."""
 
     repeatable = False
-    own_lengths = False  # until `prepare`
+    varlen = False  # until `prepare`
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -151,14 +203,14 @@ class DecoderStack(nn.Module):
         return self.norm.weight
 
     def prepare(self, graphs: bool) -> None:
-        """Set `own_lengths`, if graphs are used and attention over a stream's own length can be had on this device."""
-        self.own_lengths = graphs and reads_own_lengths(self.config, self.like)
+        """Set `varlen`, if graphs are used and attention over a stream's own length can be had on this device."""
+        self.varlen = graphs and varlen_works(self.config, self.like)
 
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         return KVCache(self.config, slots, max_length, self.like)
 
     def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
-        kind = LineCache if self.like.is_cuda else KVCache
+        kind = PackedKVCache if self.like.is_cuda else KVCache
         return kind(self.config, slots, max_length, self.like)
 
     @torch.inference_mode()
@@ -167,8 +219,8 @@ class DecoderStack(nn.Module):
         end = offset + length
         mask = visible(length, offset, self.config, embeds.device)
         row, positions = slice(slot, slot + 1), slice(offset, end)
-        turns = self._turns(cache, positions)
-        return self._run(embeds.clone()[None], turns, mask, cache, Span(row, positions, row, end))[0]
+        rotations = self._rotations(cache, positions)
+        return self._run(embeds.clone()[None], rotations, mask, cache, Span(row, positions, row, end))[0]
 
     @torch.inference_mode()
     def decode(
@@ -187,26 +239,26 @@ class DecoderStack(nn.Module):
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
         span = Span(where[0], where[1], read, length, seen)
-        return self._run(embeds[:, None], self._turns(cache, where[1, :, None]), mask, cache, span)
+        return self._run(embeds[:, None], self._rotations(cache, where[1, :, None]), mask, cache, span)
 
     @torch.inference_mode()
     def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         batch = embeds.shape[0]
-        if self.own_lengths:
-            return self._decode_alone(cache, positions, embeds, length)
+        if self.varlen:
+            return self._decode_varlen(cache, positions, embeds, length)
         places = torch.arange(max(batch, length), device=embeds.device)
         mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)[:, None, None]
         span = Span(places[:batch], positions, slice(0, batch), length)
-        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), mask, cache, span)
+        return self._run(embeds[:, None], self._rotations(cache, positions[:, None]), mask, cache, span)
 
-    def _decode_alone(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+    def _decode_varlen(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
         """`decode_first`, each stream over its own length."""
         batch, most = embeds.shape[0], cache.keys.shape[3]
         if (batch, most) not in self._starts:
             self._starts[batch, most] = Starts.of(batch, self.config, most, embeds.device)
-        own = OwnSteps.of(self._starts[batch, most], positions, length)
-        span = Span(torch.arange(batch, device=embeds.device), positions, slice(0, batch), length, own=own)
-        return self._run(embeds[:, None], self._turns(cache, positions[:, None]), None, cache, span)
+        varlen = VarlenDecode.of(self._starts[batch, most], positions, length)
+        span = Span(torch.arange(batch, device=embeds.device), positions, slice(0, batch), length, varlen=varlen)
+        return self._run(embeds[:, None], self._rotations(cache, positions[:, None]), None, cache, span)
 
     @torch.inference_mode()
     def prefill_together(
@@ -219,17 +271,17 @@ class DecoderStack(nn.Module):
         length: int,
         begins: Tensor | None = None,
     ) -> Tensor:
-        turns = self._turns(cache, positions[:, None])
-        if self.own_lengths and begins is not None:
-            own = OwnPieces.of(begins, slots, positions, cache.of_layer(0))
-            span = Span(slots[owner], positions, slots, length, own=own)
-            return self._run(embeds.clone()[:, None], turns, None, cache, span)
+        rotations = self._rotations(cache, positions[:, None])
+        if self.varlen and begins is not None:
+            varlen = VarlenPrefill.of(begins, slots, positions, cache.of_layer(0))
+            span = Span(slots[owner], positions, slots, length, varlen=varlen)
+            return self._run(embeds.clone()[:, None], rotations, None, cache, span)
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
         places = torch.arange(max(len(owner), length), device=embeds.device)
         mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)
         mask = mask.repeat_interleave(heads, 0)  # [N * H/G, S]
         span = Span(slots[owner], positions, slots, length, owner=(owner, places[: len(owner)]))
-        return self._run(embeds.clone()[:, None], turns, mask, cache, span)
+        return self._run(embeds.clone()[:, None], rotations, mask, cache, span)
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         batch, length, _ = x.shape
@@ -238,7 +290,7 @@ class DecoderStack(nn.Module):
         span = Span(slice(0, batch), positions, slice(0, batch), end)
         masked = length > 1 or self.config.window is not None
         mask = self._visible(length, start, x) if masked else None
-        return self._run(x, self._turns(cache, positions), mask, cache, span)
+        return self._run(x, self._rotations(cache, positions), mask, cache, span)
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
@@ -255,16 +307,16 @@ class DecoderStack(nn.Module):
             self._masks[key] = None if seen is None else additive_mask(seen, like.dtype)
         return self._masks[key]
 
-    def _turns(self, cache: KVCache, positions: Tensor | slice) -> list[Turn]:
-        """What turns queries and keys at these positions, [B, T] or T, of each layer."""
+    def _rotations(self, cache: KVCache, positions: Tensor | slice) -> list[Rotation]:
+        """The rotation of queries and keys at these positions, [B, T] or T, of each layer."""
         if not self.like.is_cuda:
             return [(cache.cos[positions], cache.sin[positions])] * len(self.layers)
         if not self.config.qk_norm:
-            return [(widen(cache.turns[positions]),)] * len(self.layers)
-        if isinstance(cache, LineCache):  # it is short: the tables of all its positions are kept
-            folded = cache.folded.get(self.like, lambda: fold(cache.turns, self._norm_tables()))[:, positions]
+            return [(for_all_heads(cache.rotations[positions]),)] * len(self.layers)
+        if isinstance(cache, PackedKVCache):  # it is short: the tables of all its positions are kept
+            folded = cache.folded.get(self.like, lambda: fold_norms(cache.rotations, self._norm_tables()))[:, positions]
         else:
-            folded = fold(cache.turns[positions], self._norm_tables())
+            folded = fold_norms(cache.rotations[positions], self._norm_tables())
         return [(table,) for table in folded.unbind()]
 
     def _norm_tables(self) -> Tensor:
@@ -277,9 +329,9 @@ class DecoderStack(nn.Module):
 
         return self._norms.get(self.like, compute)
 
-    def _run(self, x: Tensor, turns: list[Turn], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+    def _run(self, x: Tensor, rotations: list[Rotation], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]. Overwrites x."""
-        for index, (layer, turn) in enumerate(zip(self.layers, turns, strict=True)):
-            x = layer(x, turn, mask, cache, index, span)
+        for index, (layer, rotation) in enumerate(zip(self.layers, rotations, strict=True)):
+            x = layer(x, rotation, mask, cache, index, span)
         hidden: Tensor = self.norm(x[:, -1])
         return hidden

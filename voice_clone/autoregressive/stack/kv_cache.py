@@ -1,4 +1,4 @@
-"""The preallocated key-value cache of a decoder stack.
+"""The preallocated key-value caches of a decoder stack.
 
 Shapes: B streams, T new positions, S positions read, H query heads, G key-value heads, D head dimension.
 """
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.own_lengths import OwnLengths
-from voice_clone.autoregressive.stack.rotary import rotary_tables
-from voice_clone.autoregressive.stack.turns import turn_tables
+from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.stack.rope import rotary_tables, rotation_tables
+from voice_clone.autoregressive.stack.varlen_attention import VarlenAttention
+from voice_clone.layers.graphs import CachedOnGpu
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Span:
             and its result cannot depend on how long the others are. None: all attend together, under a mask.
         owner: with T = 1, where several of the B are positions of one stream: int64 [B] each, the stream of each, as
             its place in `read`, and 0..B-1. None: each is a stream of its own.
-        own: with T = 1, if each stream reads its own length alone. None: all attend under a mask.
+        varlen: with T = 1, if each stream reads its own length alone. None: all attend under a mask.
     """
 
     slots: Tensor | slice
@@ -41,7 +41,7 @@ class Span:
     length: int
     each: Sequence[int] | None = None
     owner: tuple[Tensor, Tensor] | None = None
-    own: OwnLengths | None = None
+    varlen: VarlenAttention | None = None
 
 
 class KVCache:
@@ -53,12 +53,12 @@ class KVCache:
     Attributes:
         keys, values: [layers, slots, G, max_length, D]; on a CPU the numbers of each lie one after the other.
         cos, sin: [max_length, D]; on a CPU.
-        turns: fp32 [max_length, 2, 2, D/2], see `turn_tables`; on a GPU.
+        rotations: fp32 [max_length, 2, 2, D/2], see `rotation_tables`; on a GPU.
     """
 
     cos: Tensor
     sin: Tensor
-    turns: Tensor
+    rotations: Tensor
 
     def __init__(self, config: StackConfig, slots: int, max_length: int, like: Tensor) -> None:
         """`like` gives dtype and device."""
@@ -69,7 +69,7 @@ class KVCache:
         self._parts, self._pages = zip(*made, strict=True)
         self.keys, self.values = self._split(self._parts, 2)
         if like.is_cuda:
-            self.turns = turn_tables(config, max_length, like.device)
+            self.rotations = rotation_tables(config, max_length, like.device)
         else:
             self.cos, self.sin = rotary_tables(config, max_length, like)
 
@@ -147,3 +147,47 @@ def visible(length: int, offset: int, config: StackConfig, device: torch.device)
     if config.window is not None:
         mask = mask.triu(offset - config.window + 1)
     return mask.repeat(config.num_attention_heads // config.num_key_value_heads, 1)
+
+
+class PackedKVCache(KVCache):
+    """Queries, keys and values of each layer, in the order of the projection; for extensions alone.
+
+    A frame overwrites what it reads. So each number of streams B has the memory for itself in its frame:
+    [positions, B, H + 2 G, D], H query heads, G key-value heads.
+
+    Attribute `folded`: the tables of `rope.fold_norms` of all positions, once they were needed.
+    """
+
+    def __init__(self, config: StackConfig, slots: int, max_length: int, like: Tensor) -> None:
+        """`like` gives dtype and device, a GPU."""
+        self._heads, self._groups = config.num_attention_heads, config.num_key_value_heads
+        self._bias = config.qkv_bias
+        self._shape = max_length, self._heads + 2 * self._groups, config.head_dim
+        numbers = slots * math.prod(self._shape)
+        self._parts = (torch.zeros(config.num_hidden_layers, numbers, dtype=like.dtype, device=like.device),)
+        self._pages = (None,)
+        self.rotations = rotation_tables(config, max_length, like.device)
+        self.folded: CachedOnGpu[Tensor] = CachedOnGpu()
+
+    def project(self, x: Tensor, linear: nn.Linear, layer: int, start: int) -> Tensor:
+        """x [B, T, C], the positions from `start` on -> their numbers [T, B, H + 2 G, D], as they are in the cache."""
+        batch, length, _ = x.shape
+        packed = self._views(layer, batch)[start : start + length]
+        for place, rows in zip(packed, x.unbind(1), strict=True):
+            if self._bias:
+                torch.addmm(linear.bias, rows, linear.weight.T, out=place.flatten(1))
+            else:
+                torch.mm(rows, linear.weight.T, out=place.flatten(1))
+        return packed
+
+    def read(self, layer: int, batch: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first `length` positions, [B, G, S, D] each."""
+        seen = self._views(layer, batch)[:length, :, self._heads :].permute(1, 2, 0, 3)
+        keys, values = torch.split(seen, self._groups, dim=1)
+        return keys, values
+
+    def _views(self, layer: int, batch: int) -> Tensor:
+        """[positions, B, H + 2 G, D]."""
+        length, *place = self._shape
+        packed: Tensor = self._parts[0][layer, : batch * math.prod(self._shape)].view(length, batch, *place)
+        return packed

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.decoder_layer import DecoderLayer
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, empty, pack, zeros
@@ -26,7 +25,7 @@ LoadLayer = Callable[[nn.Module, int], None]
 
 
 class StackWork(Workspace):
-    """What a stack computes with, besides."""
+    """Scratch memory of a stack: that of its products, and of what is between them."""
 
     def __init__(self, size: int, widths: tuple[int, ...], *matrices: Packed, prompts: bool = False) -> None:
         super().__init__(*matrices, prompts=prompts)
@@ -66,7 +65,7 @@ class NativeStack:
     """
 
     repeatable = True
-    own_lengths = False  # all streams read their own in any case
+    varlen = False  # all streams read their own in any case
 
     def __init__(
         self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None, part: Part = made

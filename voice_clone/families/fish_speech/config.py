@@ -41,7 +41,7 @@ _INHERITED = (
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Of the slow (`text_config`) or the fast transformer (`audio_decoder_config`)."""
+    """Sizes of the slow (`text_config`) or the fast transformer (`audio_decoder_config`)."""
 
     vocab_size: int
     n_layer: int
@@ -140,7 +140,9 @@ def load_config(folder: Path) -> FishSpeechConfig:
     values = read_json(folder, CONFIG_FILE)
     if values.get("model_type") != MODEL_TYPE:
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
-    values["audio_decoder_config"] = _whole_fast(values.get("text_config"), values.get("audio_decoder_config"))
+    values["audio_decoder_config"] = _complete_fast_config(
+        values.get("text_config"), values.get("audio_decoder_config")
+    )
     config = parse(FishSpeechConfig, values, CONFIG_FILE)
     _refuse_variants(values["text_config"], "text_config")
     _refuse_variants(values["audio_decoder_config"], "audio_decoder_config")
@@ -159,8 +161,8 @@ def load_config(folder: Path) -> FishSpeechConfig:
     return config
 
 
-def _whole_fast(slow: Any, fast: Any) -> Any:
-    """`audio_decoder_config` with what it leaves out: the slow transformer's."""
+def _complete_fast_config(slow: Any, fast: Any) -> Any:
+    """`audio_decoder_config`, with the slow transformer's values where it has none."""
     if not isinstance(slow, dict) or not isinstance(fast, dict):
         return fast  # `parse` refuses it
     given = {name: value for name, value in fast.items() if value is not None}

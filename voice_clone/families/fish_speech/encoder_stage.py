@@ -1,4 +1,4 @@
-"""A clip to the artifacts of its voice: a `voice_clone.stages.EncoderStage`."""
+"""A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from voice_clone import compute
 from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
-from voice_clone.stages import Arrays, Call, Limit
+from voice_clone.stages.loading import empty, load_encoder_network
+from voice_clone.stages.protocols import Arrays, Call, Limit
 
 MODES = {IN_CONTEXT: ("reference_text",)}
 """Always in context, with the transcript of the clip."""
@@ -44,11 +44,10 @@ class FishSpeechEncoder:
 
 
 def load_encoder(given: Settings, call: Call | None = None) -> FishSpeechEncoder:
-    """As the settings ask for it; in fp32 on any device, so that all find the same codes."""
+    """As the settings ask for it."""
     settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
-    with torch.device("meta"):
-        encoder = CodecEncoder(checkpoint.codec)
+    encoder = empty(lambda: CodecEncoder(checkpoint.codec))
     fingerprint = checkpoint.codec_fingerprint(encoder)
-    checkpoint.load(encoder, CODEC, "", torch.float32, torch.device(compute.device(settings)))
-    return FishSpeechEncoder(encoder.eval().requires_grad_(False), checkpoint.config.code_limits, fingerprint)
+    loaded = load_encoder_network(settings, encoder, checkpoint, CODEC, "")
+    return FishSpeechEncoder(loaded, checkpoint.config.code_limits, fingerprint)

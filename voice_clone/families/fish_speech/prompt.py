@@ -1,4 +1,4 @@
-"""What the talker is asked to say, in whose voice: ids and codes. Needs no torch.
+"""The talker's prompt: the ids of texts and the codes of a voice. Needs no torch.
 
 The talker reads tokens, then the frames of the reference clip, then tokens. `text.py` says which.
 """
@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig
+from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 
 CODES = "codec_codes"  # the artifact of the voice encoder
+ARTIFACT = ArtifactId("fish_speech", IN_CONTEXT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,7 @@ class Prompt:
         """Check all values against the checkpoint.
 
         Raises:
-            InvalidArgument: an id or a code is none of the checkpoint's.
+            InvalidArgument: an id or a code is out of the checkpoint's range.
         """
         for name in ("reference_ids", "text_ids"):
             ids, limit = getattr(self, name), config.text_config.vocab_size

@@ -1,23 +1,16 @@
-"""Text and voice to the talker's prompt: a `voice_clone.stages.PromptStage`. Needs no torch."""
+"""Text and voice to the talker's prompt: a `voice_clone.stages.protocols.PromptStage`. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-from numpy.typing import NDArray
-
-from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
-from voice_clone.stages import Prepared
-
-MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
-
-Ids = NDArray[np.int32]
+from voice_clone.stages.protocols import Prepared
+from voice_clone.stages.requests import refuse_language, refuse_speaker_embedding
+from voice_clone.stages.text import Ids, limited_ids
 
 
 class FishSpeechPrompt:
@@ -38,18 +31,14 @@ class FishSpeechPrompt:
 
     def draft(self, speech: SpeechRequest) -> Ids:
         """The tokens of the text."""
-        if speech.speaker_embedding is not None or speech.x_vector_only:
-            raise Unsupported(
-                "this model has no speaker embedding; give a voice or reference_audio with its transcript"
-            )
-        if (speech.language or "auto").strip().lower() != "auto":
-            raise Unsupported(f"this model cannot be told a language, got {speech.language!r}; leave it out")
+        refuse_speaker_embedding(speech)
+        refuse_language(speech)
         check_options(speech.options, {})
         if speech.reference_audio is not None and speech.reference_text is None:
             raise InvalidArgument("this model needs reference_text, the words spoken in reference_audio")
         if speech.reference_text is not None:
             self._reference_ids(speech.reference_text)  # refused before its clip is encoded
-        return self._ids("text", speech.text, self._tokenizer.text_ids)
+        return limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)
 
     def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
         """The tensors that `FishSpeechTalker.plan` reads."""
@@ -68,15 +57,7 @@ class FishSpeechPrompt:
         return Prepared({"reference_ids": reference_ids, "reference_codes": codes, "text_ids": draft}, info)
 
     def _reference_ids(self, transcript: str) -> Ids:
-        return self._ids("reference_text", transcript, self._tokenizer.reference_ids)
-
-    def _ids(self, name: str, text: str, tokenize: Callable[[str], Ids]) -> Ids:
-        if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:
-            raise InvalidArgument(f"{name} has {len(text)} characters; {self._max_tokens} tokens are allowed, split it")
-        ids = tokenize(text)
-        if len(ids) > self._max_tokens:
-            raise InvalidArgument(f"{name} has {len(ids)} tokens; at most {self._max_tokens} are allowed, split it")
-        return ids
+        return limited_ids("reference_text", transcript, self._tokenizer.reference_ids, self._max_tokens)
 
 
 def load_prompt(given: Settings) -> FishSpeechPrompt:

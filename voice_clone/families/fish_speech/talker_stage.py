@@ -1,41 +1,43 @@
-"""The prompt to codec frames: a `voice_clone.stages.TalkerStage`."""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
-from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
+from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, FishSpeechConfig
-from voice_clone.families.fish_speech.known_voices import known_prompts
-from voice_clone.families.fish_speech.networks.native import use_native_code
-from voice_clone.families.fish_speech.networks.talker import Talker
-from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.networks.talker import Talker, use_native_code
+from voice_clone.families.fish_speech.prompt import ARTIFACT, CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings, TalkerSettings
-from voice_clone.speakers.store.protocol import KnownVoices
+from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options
-from voice_clone.stages import Arrays, StreamPlan
+from voice_clone.stages.known_voices import Artifacts, known_prompts
+from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
+from voice_clone.stages.protocols import Arrays, StreamPlan
+from voice_clone.stages.requests import FrameBudget, check_tensors, refuse_knobs, refuse_streaming_text
 
 TENSORS = ("reference_ids", "reference_codes", "text_ids")
-PREFIXES = {"slow": SLOW, "fast": FAST}
-# A frame reads a few rows of these tables: on a CPU they stay in the file.
-TABLES = {"slow": ("embeddings.weight",), "fast": ("embeddings.weight", "codebook_embeddings.weight")}
-MAX_FRAMES = 3528  # 164 s
-MIN_FRAME_BUDGET = 331  # frames (15.4 s) that even the shortest text may take
-FRAMES_PER_TOKEN = 21  # a text of n tokens rarely takes more than 21 n frames
+PARTS = (
+    # A prompt needs a few rows of the table of all tokens, a frame those of the codes, which the talker copies.
+    TalkerPart(place="slow.", prefix=SLOW, layers=("layers.",), in_file=("embeddings.weight",)),
+    TalkerPart(
+        place="fast.",
+        prefix=FAST,
+        layers=("layers.",),
+        in_file_on_cpu=("embeddings.weight", "codebook_embeddings.weight"),
+    ),
+)
+BUDGET = FrameBudget(least=331, per_token=21, most=3528)  # 15.4 s, 1 s, 164 s
 
 
 class FishSpeechTalker:
@@ -54,19 +56,15 @@ class FishSpeechTalker:
     ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `FishSpeechPrompt` has made."""
         check_options(options, {})
-        if "repetition_penalty" in knobs:
-            raise Unsupported("this model has no repetition_penalty; leave it out")
-        if knobs.get("non_streaming_mode") is False:
-            raise Unsupported("this model reads the whole text first: non_streaming_mode cannot be false")
-        for name in TENSORS:
-            if name not in tensors:
-                raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
+        refuse_knobs(knobs, ["repetition_penalty"])
+        refuse_streaming_text(knobs)
+        check_tensors(tensors, TENSORS)
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
         fields = SamplingParameters.__dataclass_fields__
         sampling = replace(SamplingParameters(seed=0), **{name: knobs[name] for name in fields if name in knobs})
-        wanted = knobs.get("max_frames")
-        budget = self._frame_budget(prompt, wanted)
-        request = TalkerRequest(prompt, sampling, budget, budgeted=budget != wanted)
+        tokens = len(prompt.text_ids) - self._tokenizer.around_text
+        room = self.source.max_length - self.source.talker.prompt_length(prompt)
+        request = TalkerRequest(prompt, sampling, *BUDGET.limit(tokens, knobs.get("max_frames"), room))
         return StreamPlan(request, np.zeros((0, self._config.codebooks), np.uint16))
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
@@ -77,23 +75,49 @@ class FishSpeechTalker:
         return TalkerRequest(prompt, SamplingParameters(seed=0), max_frames)
 
     def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
-        """Of each voice on disk with a transcript."""
-        return known_prompts(voices, self._tokenizer)
+        """Of each stored voice."""
+        text_ids = self._tokenizer.text_ids("a")
 
-    def _frame_budget(self, prompt: Prompt, max_frames: int | None) -> int:
-        """Frames after which a stream ends: with the finish `length` if they are the caller's, else with `budget`.
+        def prompt(transcript: str, artifacts: Artifacts) -> Prompt:
+            return Prompt(self._tokenizer.reference_ids(transcript), artifacts[CODES], text_ids)
 
-        Raises:
-            InvalidArgument: `max_frames` is < 1.
-        """
-        if max_frames is not None and max_frames < 1:
-            raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
-        tokens = len(prompt.text_ids) - self._tokenizer.around_text
-        budget = min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * tokens), max_frames or MAX_FRAMES)
-        if max_frames is None:  # cut to what fits the slot; one that was asked for must fit
-            length = len(prompt.reference_ids) + len(prompt.reference_codes) + len(prompt.text_ids)
-            budget = max(1, min(budget, self.source.max_length - length))
-        return budget
+        return known_prompts(voices, ARTIFACT, [CODES], prompt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParameters:
+    """The same sampler, an `FilterFirstSampler`, for all codebooks; the defaults are the official ones.
+
+    Attributes:
+        seed: 64 bits; with the prompt it determines all draws.
+        do_sample: false takes the most likely code, without repetition-aware sampling; the others then play no part.
+        temperature: above 0.
+        top_k: codes of this rank or more are dropped; 0 drops none.
+        top_p: codes beyond this cumulative probability are dropped, in (0, 1].
+
+    Raises:
+        InvalidArgument: on construction, if a value is out of range.
+    """
+
+    seed: int
+    do_sample: bool = True
+    temperature: float = 1.0
+    top_k: int = 30
+    top_p: float = 0.9
+    repetition_penalty = 1.0
+
+    def __post_init__(self) -> None:
+        check_sampling_options(vars(self))
+
+    @property
+    def first(self) -> SamplingOptions:
+        """Of codebook 0."""
+        return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
+
+    @property
+    def others(self) -> SamplingOptions:
+        """Of the other codebooks."""
+        return self.first
 
 
 def load_network(given: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
@@ -101,27 +125,16 @@ def load_network(given: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
     settings = TalkerSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     tokenizer = Tokenizer(settings.checkpoint_dir, checkpoint.config)
-    dtype, device = compute.dtype(settings), torch.device(compute.device(settings))
-    native = device.type == "cpu"
-    with torch.device("meta"):
-        talker = Talker(checkpoint.config, tokenizer.end_token)
-    precision = compute.precision(settings)
-    # An exact matrix is packed faster than a file of its size is written and read.
-    worth = native and precision in ("int8", "int4")
-    network = f"fish_speech talker {precision}"
-    packed = compute.packed_file(settings, network, checkpoint.identity(MODEL), checkpoint.config, worth)
-    for name, prefix in PREFIXES.items():
-        # On a GPU the table of all tokens stays in the file: a prompt needs a few rows, a frame those of the codes.
-        keep = TABLES[name] if native or name == "slow" else ()
-        checkpoint.load(getattr(talker, name), MODEL, prefix, dtype, device, keep, ("layers.",) if native else ())
-    talker.eval().requires_grad_(False)
-
-    def load(module: nn.Module, name: str) -> None:
-        network, _, layer = name.partition(".")
-        checkpoint.load(module, MODEL, f"{PREFIXES[network]}{layer}.", None, device)  # packing converts it
-
-    if native:
-        use_native_code(talker, precision, load, packed)
+    talker = load_talker_network(
+        settings,
+        empty(partial(Talker, checkpoint.config, tokenizer.end_token)),
+        checkpoint,
+        MODEL,
+        PARTS,
+        family="fish_speech",
+        sizes=checkpoint.config,
+        use_native_code=use_native_code,
+    )
     return talker, checkpoint.config, tokenizer
 
 

@@ -10,12 +10,12 @@ import re
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 
 from voice_clone.checkpoint_folder import read_tokenizer
-from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import FishSpeechConfig
+from voice_clone.stages.text import Ids, check_no_control_token
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -31,8 +31,6 @@ BEHIND_TEXT = (f"{END}\n", "<|im_start|>assistant\n<|voice|>")
 _SPEAKER = re.compile(r"<\|speaker:[0-9]+\|>")
 _TURN = re.compile(rf"(?={_SPEAKER.pattern})")
 _ALLOWED = re.compile(rf"{_SPEAKER.pattern}|<\|phoneme_(start|end)\|>")  # added tokens that a text may hold
-
-Ids = npt.NDArray[np.int32]
 
 
 class Tokenizer:
@@ -89,9 +87,7 @@ class Tokenizer:
 
     def _ids(self, name: str, before: tuple[str, ...], text: str, behind: tuple[str, ...]) -> Ids:
         inner = self._encode(text)
-        for index in inner:
-            if index in self._control:
-                raise InvalidArgument(f"the {name} holds {self._control[index]!r}, a control token; remove it")
+        check_no_control_token(name, inner, self._control)
         parts = [*map(self._encode, before), inner, *map(self._encode, behind)]
         return np.array([index for part in parts for index in part], np.int32)
 

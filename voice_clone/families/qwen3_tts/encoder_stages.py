@@ -1,30 +1,30 @@
-"""A clip to the artifacts of its voice: the two `voice_clone.stages.EncoderStage`s."""
+"""A clip to the artifacts of its voice: the two `voice_clone.stages.protocols.EncoderStage`s."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from voice_clone import compute
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import CodecConfig, Qwen3TTSConfig, SpeakerEncoderConfig
-from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecEncoder, OnnxSpeakerEncoder
-from voice_clone.families.qwen3_tts.engines.served_stages import ServedCodecEncoder, ServedSpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.onnx_engines import (
+    OnnxCodecEncoder,
+    OnnxSpeakerEncoder,
+    ServedCodecEncoder,
+    ServedSpeakerEncoder,
+)
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
-from voice_clone.families.qwen3_tts.prompt_stage import CODES, EMBEDDING
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
 from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.stages import Arrays, Call, Limit
+from voice_clone.stages.loading import empty, load_encoder_network
+from voice_clone.stages.protocols import Arrays, Call, Limit
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
-
-M = TypeVar("M", bound=nn.Module)
 
 
 class SpeakerStage:
@@ -44,7 +44,7 @@ class SpeakerStage:
         self.fingerprint = fingerprint
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
-        """None: an embedding has its size."""
+        """No limits: the size of an embedding is fixed."""
         return {}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
@@ -74,7 +74,7 @@ class CodecStage:
         self.fingerprint = fingerprint
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
-        """Codes that talker and decoder take; none at all by the speaker embedding alone."""
+        """Codes of the codebooks, at most as many frames as code2wav takes; no frames in mode `x_vector`."""
         return {CODES: Limit(self._codebook_size, (0, 0) if mode == "x_vector" else (1, self._max_frames))}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
@@ -97,14 +97,17 @@ def load_speaker_encoder(
     """
     settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
-    with torch.device("meta"):
-        encoder = SpeakerEncoder(checkpoint.config.speaker_encoder)
+    encoder = empty(lambda: SpeakerEncoder(checkpoint.config.speaker_encoder))
     fingerprint = checkpoint.stage_fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
     if settings.engine == "triton":
         return ServedSpeakerEncoder(_network(settings, fingerprint, call), encoder), checkpoint.config, fingerprint
     if settings.engine == "onnx":
         return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
-    return _fill(checkpoint, encoder, MODEL, "speaker_encoder.", settings), checkpoint.config, fingerprint
+    return (
+        load_encoder_network(settings, encoder, checkpoint, MODEL, "speaker_encoder."),
+        checkpoint.config,
+        fingerprint,
+    )
 
 
 def load_codec_encoder(
@@ -114,14 +117,14 @@ def load_codec_encoder(
     settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     codec = checkpoint.config.codec
-    with torch.device("meta"):
-        encoder = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
+    encoder = empty(lambda: CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers))
     fingerprint = checkpoint.stage_fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
     if settings.engine == "triton":
         return ServedCodecEncoder(_network(settings, fingerprint, call), codec), checkpoint.config, fingerprint
     if settings.engine == "onnx":
         return OnnxCodecEncoder(compute.runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
-    return _fill(checkpoint, encoder, CODEC, "encoder.", settings), checkpoint.config, fingerprint
+    loaded = load_encoder_network(settings, encoder, checkpoint, CODEC, "encoder.")
+    return loaded, checkpoint.config, fingerprint
 
 
 def load_speaker_stage(settings: Settings, call: Call | None = None) -> SpeakerStage:
@@ -137,7 +140,12 @@ def load_codec_stage(settings: Settings, call: Call | None = None) -> CodecStage
 
 
 def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> Call:
-    """How to ask the network that the server has as a model; it must be that of this checkpoint."""
+    """What asks the network that is a model of this server.
+
+    Raises:
+        Unsupported: there is no server.
+        CheckpointError: the network was made from another checkpoint.
+    """
     if call is None:
         raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
     if settings.network_fingerprint != fingerprint:
@@ -146,9 +154,3 @@ def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> 
             "make the repository again with: tools/build_repository --checkpoint DIR --native-encoders onnx"
         )
     return call
-
-
-def _fill(checkpoint: Checkpoint, module: M, file: str, prefix: str, settings: EncoderSettings) -> M:
-    """In fp32 on any device, so that all find the same codes."""
-    checkpoint.load(module, file, prefix, torch.float32, torch.device(compute.device(settings)))
-    return module.eval().requires_grad_(False)

@@ -1,4 +1,7 @@
-"""What the talker is asked to say, in whose voice: ids, codes and a speaker embedding. Needs no torch."""
+"""The talker's prompt: the ids of texts, codes and speaker embedding of a voice; and the family's options.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,20 @@ import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 
 Mode = Literal["icl", "x_vector"]
+
+EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
+ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
+
+OPTIONS: dict[str, type] = {
+    "subtalker_do_sample": bool,
+    "subtalker_temperature": float,
+    "subtalker_top_k": int,
+    "subtalker_top_p": float,
+}
+"""Names and types: how codebooks 1..15 are drawn. `SamplingParameters` checks the ranges."""
 
 ROLE_LENGTH = 3  # `<|im_start|>`, `assistant`, newline
 
@@ -78,7 +93,8 @@ class Prompt:
         """Check all values against the checkpoint.
 
         Raises:
-            InvalidArgument: an id, a code, the language or the embedding's dimension is none of the checkpoint's.
+            InvalidArgument: an id or a code is out of the checkpoint's range, the language is unknown, or the embedding
+                has another dimension.
         """
         talker = config.talker
         for name in ("role_ids", "text_ids", "reference_ids"):

@@ -1,8 +1,7 @@
-"""Text and voice to the talker's prompt: a `voice_clone.stages.PromptStage`. Needs no torch."""
+"""Text and voice to the talker's prompt: a `voice_clone.stages.protocols.PromptStage`. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,22 +9,19 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.families.qwen3_tts.options import OPTIONS
-from voice_clone.families.qwen3_tts.prompt import mode_of
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, OPTIONS, mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
-from voice_clone.stages import Prepared, check_reference
-
-EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
-MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
+from voice_clone.stages.protocols import Prepared, check_reference
+from voice_clone.stages.text import limited_ids
 
 
 @dataclass(frozen=True, eq=False)
 class Draft:
     """What is known before the voice is: tokens int32 [n], and the codec token of the language; None for `Auto`.
 
-    Of a text that is still written, the talker makes the tokens, and the text itself is handed on: uint8 [bytes].
+    The tokens of a text that is still written are made by the talker, so it gets the text itself: uint8 [bytes].
     """
 
     text_ids: NDArray[np.int32]
@@ -58,8 +54,8 @@ class Qwen3TTSPrompt:
         check_options(speech.options, OPTIONS)
         language = language_id(speech.language, self._config)
         if speech.text_stream is None:
-            return Draft(self._ids("text", speech.text, self._tokenizer.text_ids), language)
-        self._ids("text", speech.text, self._known_ids)  # refuses what cannot be spoken
+            return Draft(limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens), language)
+        limited_ids("text", speech.text, self._known_ids, self._max_tokens)  # refuses what cannot be spoken
         return Draft(np.zeros(0, np.int32), language, np.frombuffer(speech.text.encode(), np.uint8))
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
@@ -78,7 +74,8 @@ class Qwen3TTSPrompt:
             codes = voice.artifacts[CODES]
             check_reference(len(codes), self._max_reference_frames)
             if transcript:
-                reference_ids = self._ids("reference_text", transcript, self._tokenizer.reference_ids)
+                tokenize = self._tokenizer.reference_ids
+                reference_ids = limited_ids("reference_text", transcript, tokenize, self._max_tokens)
         tensors = {
             "role_ids": self._tokenizer.role_ids,
             "text_ids": draft.text_ids,
@@ -99,14 +96,6 @@ class Qwen3TTSPrompt:
 
     def _known_ids(self, text: str) -> NDArray[np.int32]:
         return self._tokenizer.appended.append(self._tokenizer.begin_text(), text).ids
-
-    def _ids(self, name: str, text: str, tokenize: Callable[[str], NDArray[np.int32]]) -> NDArray[np.int32]:
-        if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:
-            raise InvalidArgument(f"{name} has {len(text)} characters; {self._max_tokens} tokens are allowed, split it")
-        ids = tokenize(text)
-        if len(ids) > self._max_tokens:
-            raise InvalidArgument(f"{name} has {len(ids)} tokens; at most {self._max_tokens} are allowed, split it")
-        return ids
 
 
 def language_id(language: str | None, config: Qwen3TTSConfig) -> int | None:

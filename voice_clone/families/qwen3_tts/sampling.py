@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from voice_clone.autoregressive.sampling import Knobs, check_knobs, knobs
+from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
 from voice_clone.families.qwen3_tts.config import SamplingDefaults
 
 
@@ -39,18 +39,20 @@ class SamplingParameters:
     subtalker_top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        check_knobs(vars(self))
-        check_knobs(vars(self), "subtalker_")
+        check_sampling_options(vars(self))
+        check_sampling_options(vars(self), "subtalker_")
 
     @property
-    def first(self) -> Knobs:
+    def first(self) -> SamplingOptions:
         """What the sampler of codebook 0 takes."""
-        return knobs(self.do_sample, self.temperature, self.top_k, self.top_p)
+        return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
 
     @property
-    def others(self) -> Knobs:
+    def others(self) -> SamplingOptions:
         """What the sampler of the other codebooks takes."""
-        return knobs(self.subtalker_do_sample, self.subtalker_temperature, self.subtalker_top_k, self.subtalker_top_p)
+        return sampling_options(
+            self.subtalker_do_sample, self.subtalker_temperature, self.subtalker_top_k, self.subtalker_top_p
+        )
 
     @classmethod
     def from_defaults(cls, defaults: SamplingDefaults, *, seed: int) -> SamplingParameters:

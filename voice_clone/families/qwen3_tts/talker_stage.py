@@ -1,44 +1,43 @@
-"""The prompt to codec frames: a `voice_clone.stages.TalkerStage`."""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from voice_clone import compute
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.loading import load_generator
-from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.appended_text import Appended
+from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.known_voices import known_prompts
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.open_text import Qwen3TTSText
-from voice_clone.families.qwen3_tts.options import OPTIONS
-from voice_clone.families.qwen3_tts.prefill import prefill_length
-from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
+from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length, use_native_code
+from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES, EMBEDDING, OPTIONS, ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings, TalkerSettings
-from voice_clone.speakers.store.protocol import KnownVoices
-from voice_clone.speech import check_options
-from voice_clone.stages import Arrays, StreamPlan
+from voice_clone.speakers.store import KnownVoices
+from voice_clone.speech import check_options, has_words
+from voice_clone.stages.known_voices import Artifacts, known_prompts
+from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
+from voice_clone.stages.protocols import Arrays, StreamPlan
+from voice_clone.stages.requests import FrameBudget, check_tensors
 
 TENSORS = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id")
-TEXT_EMBEDDING = "model.text_embedding.weight"  # 151,936 rows, of which a prompt needs a few: it stays in the file
-LAYERS = ("model.layers.", "code_predictor.model.layers.")
-MIN_FRAME_BUDGET = 192  # frames (15.4 s) that even the shortest text may take
-FRAMES_PER_TOKEN = 12  # a text of n tokens rarely takes more than 12 n frames
+TALKER = TalkerPart(
+    place="",
+    prefix="talker.",
+    layers=("model.layers.", "code_predictor.model.layers."),
+    in_file=("model.text_embedding.weight",),  # 151,936 rows
+)
+MIN_FRAMES = 192  # that even the shortest text may take: 15.4 s
+FRAMES_PER_TOKEN = 12
 
 
 class Qwen3TTSTalker:
@@ -64,9 +63,10 @@ class Qwen3TTSTalker:
         check_options(options, OPTIONS)
         opening = _opening(tensors.get("open_text"))
         prompt = read_prompt(tensors, bool(knobs.get("non_streaming_mode", False)), text_open=opening is not None)
-        limit = partial(frame_limit, prompt, knobs.get("max_frames"), self._config, self.source.max_length)
         text = None
         if opening is not None:
+            room, max_frames = self.source.max_length - prefill_length(prompt), knobs.get("max_frames")
+            limit = partial(frame_budget(self._config).limit, max_frames=max_frames, room=room)
             before = 1 + len(prompt.reference_codes) - len(prompt.reference_ids)
             text = Qwen3TTSText(self._tokenizer, self._config.talker.text_vocab_size, limit, before)
             prompt = replace(prompt, text_ids=text.take(text.draft(opening, last=False)).ids)
@@ -88,8 +88,77 @@ class Qwen3TTSTalker:
         return TalkerRequest(prompt, SamplingParameters(seed=0, top_p=0.9, subtalker_top_p=0.9), max_frames)
 
     def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
-        """Of each voice on disk with a transcript."""
-        return known_prompts(voices, self._tokenizer)
+        """Of each stored voice with a transcript; their language is left open."""
+        role_ids = self._tokenizer.role_ids
+
+        def prompt(transcript: str, artifacts: Artifacts) -> Prompt:
+            reference_ids = self._tokenizer.reference_ids(transcript)
+            return Prompt(role_ids, role_ids[-1:], artifacts[EMBEDDING], reference_ids, artifacts[CODES])
+
+        return known_prompts(voices, ARTIFACT, [CODES, EMBEDDING], prompt)
+
+
+Limit = Callable[[int], tuple[int, bool]]
+"""Tokens of a text -> `TalkerRequest.max_frames` and `budgeted`."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextDraft:
+    """A piece of text before it is appended."""
+
+    appended: Appended
+    last: bool
+    blank: bool
+
+    def __len__(self) -> int:
+        return len(self.appended.ids)
+
+
+class Qwen3TTSText:
+    """A `voice_clone.stages.protocols.OpenText`.
+
+    Args:
+        tokenizer: of the checkpoint.
+        vocabulary: ids that the talker knows.
+        limit: the frames that a text is granted.
+        before: tokens that the talker has read with its first frame; negative while it reads a longer transcript.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int, limit: Limit, before: int) -> None:
+        self._rules = tokenizer.appended
+        self._vocabulary = vocabulary
+        self._limit = limit
+        self._before = before
+        self._tail = tokenizer.begin_text()
+        self._ends: list[int] = []  # of the tokens, in characters
+        self.blank = True
+
+    @property
+    def tokens(self) -> int:
+        return len(self._ends)
+
+    @property
+    def before_audio(self) -> int:
+        return max(0, self._before)
+
+    def draft(self, text: str, last: bool) -> TextDraft:
+        appended = self._rules.append(self._tail, text, last)
+        if appended.ids.size and int(appended.ids.max()) >= self._vocabulary:
+            raise InvalidArgument("the text has a token that the model does not know; remove control tokens")
+        return TextDraft(appended, last, not has_words(text))
+
+    def take(self, draft: TextDraft, cut: bool = False) -> MoreText:
+        self._tail = draft.appended.tail
+        self._ends += draft.appended.ends.tolist()
+        self.blank = self.blank and draft.blank
+        frames, budgeted = self._limit(self.tokens)
+        return MoreText(draft.appended.ids, draft.last, frames, budgeted, cut)
+
+    def read(self, frames: int) -> int:
+        return max(0, min(self._before + frames - 1, self.tokens)) if frames else 0
+
+    def characters(self, tokens: int) -> int:
+        return self._ends[tokens - 1] if tokens else 0
 
 
 def read_prompt(tensors: Arrays, non_streaming_mode: bool = False, text_open: bool = False) -> Prompt:
@@ -98,9 +167,7 @@ def read_prompt(tensors: Arrays, non_streaming_mode: bool = False, text_open: bo
     Raises:
         InvalidArgument: a tensor is missing or has a wrong shape or type.
     """
-    for name in TENSORS:
-        if name not in tensors:
-            raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
+    check_tensors(tensors, TENSORS)
     if tensors["language_id"].size != 1:
         raise InvalidArgument("prompt: language_id must have one element")
     language = int(tensors["language_id"].reshape(-1)[0])
@@ -130,7 +197,7 @@ def build_request(
     """A request with the caller's knobs and options over the checkpoint's defaults.
 
     Args:
-        knobs: those of `voice_clone.stages.KNOBS` that are given, `seed` among them.
+        knobs: those of `voice_clone.stages.protocols.KNOBS` that are given, `seed` among them.
         options: checked by `check_options`.
         max_length: positions of a slot.
 
@@ -140,60 +207,30 @@ def build_request(
     fields = SamplingParameters.__dataclass_fields__
     given = {name: value for name, value in {**knobs, **options}.items() if name in fields}
     sampling = replace(SamplingParameters.from_defaults(config.sampling, seed=0), **given)
-    limit = frame_limit(prompt, knobs.get("max_frames"), config, max_length, len(prompt.text_ids))
+    room = max_length - prefill_length(prompt)
+    limit = frame_budget(config).limit(len(prompt.text_ids), knobs.get("max_frames"), room)
     return TalkerRequest(prompt, sampling, *limit)
 
 
-def frame_limit(
-    prompt: Prompt, max_frames: int | None, config: Qwen3TTSConfig, max_length: int, text_tokens: int
-) -> tuple[int, bool]:
-    """`max_frames` and `budgeted` of a request with so many tokens of text.
-
-    Args:
-        max_frames: the caller's; they must fit the slot. Without them the text's budget is cut to what fits.
-        max_length: positions of a slot.
-
-    Raises:
-        InvalidArgument: `max_frames` is < 1.
-    """
-    budget = frame_budget(text_tokens, max_frames, config.sampling.max_new_tokens)
-    if max_frames is None:
-        budget = max(1, min(budget, max_length - prefill_length(prompt)))
-    return budget, budget != max_frames
-
-
-def frame_budget(text_tokens: int, max_frames: int | None, default_max: int) -> int:
-    """Frames after which a stream ends: with the finish `length` if they are the caller's, else with `budget`.
-
-    Raises:
-        InvalidArgument: `max_frames` is < 1.
-    """
-    if max_frames is not None and max_frames < 1:
-        raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
-    return min(max(MIN_FRAME_BUDGET, FRAMES_PER_TOKEN * text_tokens), max_frames or default_max)
+def frame_budget(config: Qwen3TTSConfig) -> FrameBudget:
+    """The frames that a text is granted."""
+    return FrameBudget(MIN_FRAMES, FRAMES_PER_TOKEN, config.sampling.max_new_tokens)
 
 
 def load_network(given: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     """The talker with its code predictor, native on a CPU, and the configuration."""
     settings = TalkerSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
-    dtype, device = compute.dtype(settings), torch.device(compute.device(settings))
-    native = device.type == "cpu"
-    with torch.device("meta"):
-        talker = Talker(checkpoint.config)
-    precision, sizes = compute.precision(settings), checkpoint.config.talker
-    # An exact matrix is packed faster than a file of its size is written and read.
-    worth = native and precision in ("int8", "int4")
-    packed = compute.packed_file(settings, f"qwen3_tts talker {precision}", checkpoint.identity(MODEL), sizes, worth)
-    keep, without = (TEXT_EMBEDDING,), LAYERS if native else ()
-    checkpoint.load(talker, MODEL, "talker.", dtype, device, keep, without)
-    talker.eval().requires_grad_(False)
-
-    def load(module: nn.Module, name: str) -> None:
-        checkpoint.load(module, MODEL, f"talker.{name}.", None, device)  # packing converts it
-
-    if native:
-        use_native_code(talker, precision, load, packed)
+    talker = load_talker_network(
+        settings,
+        empty(partial(Talker, checkpoint.config)),
+        checkpoint,
+        MODEL,
+        [TALKER],
+        family="qwen3_tts",
+        sizes=checkpoint.config.talker,
+        use_native_code=use_native_code,
+    )
     return talker, checkpoint.config
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
-from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken
 
 from voice_clone.appended_text import AppendedTokens, Tail
-from voice_clone.checkpoint_folder import keep_no_words, read_json, read_tokenizer
-from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.checkpoint_folder import read_json, read_tokenizer
+from voice_clone.errors import CheckpointError
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
+from voice_clone.stages.text import QWEN2_SPLIT, Ids, check_no_control_token, qwen2_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
@@ -31,13 +31,6 @@ SETTINGS_FILE = "tokenizer_config.json"
 
 ROLE = "<|im_start|>assistant\n"
 END = "<|im_end|>\n"
-
-_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-Ids = npt.NDArray[np.int32]
 
 
 class Tokenizer:
@@ -83,7 +76,7 @@ class Tokenizer:
         Raises:
             Unsupported: the tokenizer of this checkpoint is of another kind.
         """
-        return AppendedTokens(self._tokenizer, self._special, _SPLIT)
+        return AppendedTokens(self._tokenizer, self._special, QWEN2_SPLIT)
 
     @staticmethod
     def begin_text() -> Tail:
@@ -91,14 +84,12 @@ class Tokenizer:
         return Tail(text=ROLE[-1], begin=-1, hidden=1)
 
     def _ids(self, text: str, tail: list[int]) -> Ids:
-        # Line breaks at the start of the text may merge with that of the role: the whole is tokenised, then cut,
-        # and the official cut is by position. Whatever a control token does not shield stays with the text.
+        # Line breaks at the start of the text may merge with the role's. So the whole template is tokenised and then
+        # cut by position, as the official code does it.
         suffix = END if tail == self._end else END + ROLE
         ids = self._encode(ROLE + text + suffix)
         inner = ids[ROLE_LENGTH : -len(tail)]
-        for index in inner:
-            if index in self._special:
-                raise InvalidArgument(f"the text holds {self._special[index]!r}, a control token; remove it")
+        check_no_control_token("text", inner, self._special)
         head = self.role_ids[: ROLE_LENGTH - 1].tolist()
         assert ids[: len(head)] == head and ids[-len(tail) :] == tail
         return np.array(inner, np.int32)
@@ -110,31 +101,8 @@ class Tokenizer:
 
 def _load(folder: Path) -> tokenizers.Tokenizer:
     file = folder / TOKENIZER_FILE
-    tokenizer = read_tokenizer(file) if file.is_file() else _build(folder)
+    tokenizer = read_tokenizer(file) if file.is_file() else qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
     _add_tokens(tokenizer, folder)
-    return tokenizer
-
-
-def _build(folder: Path) -> tokenizers.Tokenizer:
-    """Qwen2's tokenizer from its vocabulary and merges."""
-    vocabulary = read_json(folder, VOCABULARY_FILE)
-    try:
-        lines = (folder / MERGES_FILE).read_text(encoding="utf-8").split("\n")
-        merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version:")]
-        model = models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False, byte_fallback=False)
-    except FileNotFoundError:
-        raise CheckpointError(f"{MERGES_FILE}: the file is missing from the checkpoint folder") from None
-    except Exception:  # the library raises plain Exception
-        raise CheckpointError(f"{MERGES_FILE}: its merges are malformed or do not fit {VOCABULARY_FILE}") from None
-    tokenizer = tokenizers.Tokenizer(model)
-    keep_no_words(tokenizer)
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
     return tokenizer
 
 

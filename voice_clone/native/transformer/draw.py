@@ -117,10 +117,7 @@ def draw(logits, knobs, uniform, distances, weights):
 
 @compiled
 def draw_filter_first(logits, knobs, uniform, distances, weights):
-    """As `draw`, but top-k and top-p filter the logits before the temperature scales them.
-
-    Codes that are equally likely are kept or dropped together.
-    """
+    """As `draw`, by the rule of `FilterFirstSampler`; codes that are equally likely are kept or dropped together."""
     best, largest = _most_likely(logits)
     if knobs[0] == 0:
         return best

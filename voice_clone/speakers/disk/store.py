@@ -2,7 +2,7 @@
 
 <directory>/lock          locked while a process owns the directory; names that process
 <directory>/generation    a number not below any generation in use
-<directory>/import        while an import is being finished: the names of its files (see `together`)
+<directory>/import        while an import is being finished: the names of its files (see `files`)
 <directory>/voices/       <SHA-256 of the speaker's key>.safetensors: names never become paths
 <directory>/quarantine/   files that could not be read, kept until a voice of that name is deleted
 """
@@ -23,19 +23,25 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.errors import Overloaded, VoiceCloneError
-from voice_clone.speakers.disk import voice_file
-from voice_clone.speakers.disk.directory_lock import LOCK, own, owned
-from voice_clone.speakers.disk.errors import disk_errors
-from voice_clone.speakers.disk.files import TEMPORARY, Files, make_folder, make_path, replace_file
-from voice_clone.speakers.disk.generations import Generations
-from voice_clone.speakers.disk.quarantine import Quarantine
-from voice_clone.speakers.disk.together import LIST, Together
-from voice_clone.speakers.disk.voice_file import AUDIO, Damaged, Tensors
+from voice_clone.speakers import voice_file
+from voice_clone.speakers.disk.directory import LOCK, Generations, Quarantine, own, owned
+from voice_clone.speakers.disk.files import (
+    LIST,
+    TEMPORARY,
+    BatchWriter,
+    Files,
+    disk_errors,
+    make_folder,
+    make_path,
+    replace_file,
+)
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import Change, Listener, NotDurable
+from voice_clone.speakers.store import MAX_KNOWN_VOICES, Change, Listener, NotDurable
+from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
 
 log = logging.getLogger(__name__)
+
 VOICES = "voices"  # the folder of the speakers' files
 _FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 GENERATION = "generation"
@@ -68,8 +74,8 @@ class FileStore:
                 os.close(self._lock_handle)
                 raise
         self._quarantined = Quarantine(self._quarantine, self._files)
-        self._together = Together(directory, self._voices, self._files)
-        self._together_lock = threading.Lock()
+        self._batch = BatchWriter(directory, self._voices, self._files)
+        self._batch_lock = threading.Lock()
         self._users = threading.Condition()
         self._active, self._closed = 0, False
         self._failures = 0
@@ -87,22 +93,22 @@ class FileStore:
             for entry in list(os.scandir(self._voices)):
                 if not entry.is_file(follow_symlinks=False):
                     self._quarantined.try_to_take(Path(entry.path), "it is no file")
-            own = [self._directory / name for name in (GENERATION, LIST)]
-            for path in (*own, *map(self._temporary, (GENERATION, LIST))):
+            kept_files = [self._directory / name for name in (GENERATION, LIST)]
+            for path in (*kept_files, *map(self._temporary, (GENERATION, LIST))):
                 if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
                     self._quarantined.try_to_take(path, "it is no file")
-            self._together.restore()
-            if self._together.unfinished:
-                self._together.finish()
+            self._batch.restore()
+            if self._batch.unfinished:
+                self._batch.finish()
             for leftover in (*self._voices.glob(TEMPORARY + "*"), *map(self._temporary, (GENERATION, LIST))):
                 with contextlib.suppress(OSError):
                     self._files.remove(leftover)
             found = [self._restore_one(Path(entry.path)) for entry in list(os.scandir(self._voices))]
             records = [record for record in found if record is not None]
             self._generations.start(records)
-            # Callers are told of what is found: it must be durable, also if an earlier owner died before it made it so.
+            # Callers will see what is found: it must be durable, also if an earlier owner died before it synced.
             for folder in (self._quarantine, self._voices, self._directory):
-                with contextlib.suppress(OSError):  # the next change tells
+                with contextlib.suppress(OSError):  # the next change reports it
                     self._files.sync_directory(folder)
         return records
 
@@ -147,7 +153,7 @@ class FileStore:
         with self._changing(), disk_errors("changed"):
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self._path(record.key))
-            with self._told(Change(record.key, None)):
+            with self._announced(Change(record.key, None)):
                 self._confirm(self._voices)
         return record
 
@@ -156,7 +162,7 @@ class FileStore:
         record = approve()
         with self._changing(), disk_errors("changed"):
             self._quarantined.take(self._path(record.key), reason)
-            with self._told(Change(record.key, None, by_flight=True)):
+            with self._announced(Change(record.key, None, by_flight=True)):
                 self._confirm(self._quarantine)
                 self._confirm(self._voices)
 
@@ -217,31 +223,31 @@ class FileStore:
         """Write the speaker's file; it replaces an older one. `known`: see `voice_file.pack`."""
         with self._changing(), disk_errors("written"):
             replace_file(self._files, self._path(record.key), voice_file.pack(record, tensors, known))
-            with self._told(Change(record.key, record, by_flight)):
+            with self._announced(Change(record.key, record, by_flight)):
                 self._confirm(self._voices)
 
     def _write_all(self, speakers: Sequence[tuple[SpeakerRecord, Tensors]]) -> None:
         """Write the files of several speakers: all or none, whatever happens."""
-        with self._changing(), disk_errors("written"), self._together_lock:
+        with self._changing(), disk_errors("written"), self._batch_lock:
             contents = [(self._path(record.key), partial(voice_file.pack, record, each)) for record, each in speakers]
-            self._together.replace(contents)
-            with self._told(*(Change(record.key, record) for record, _ in speakers)):
+            self._batch.replace(contents)
+            with self._announced(*(Change(record.key, record) for record, _ in speakers)):
                 try:
                     self._confirm(self._directory)
                 finally:
                     with contextlib.suppress(OSError):  # the next change, or the next start, finishes it
-                        self._together.finish()
+                        self._batch.finish()
 
     @contextlib.contextmanager
-    def _told(self, *changes: Change) -> Iterator[None]:
-        """Confirm changes in the body, then tell of them, even if they are not durable."""
+    def _announced(self, *changes: Change) -> Iterator[None]:
+        """Confirm changes in the body, then report them, even if they are not durable."""
         try:
             yield
         finally:
             self._listener(changes)
 
     def _path(self, key: str) -> Path:
-        return self._together.path_of(self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors")
+        return self._batch.path_of(self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors")
 
     def _temporary(self, name: str) -> Path:
         return self._directory / f"{TEMPORARY}{name}"
@@ -285,10 +291,10 @@ class FileStore:
         try:
             with self._users, disk_errors("changed"):
                 self._lock_handle = owned(self._directory / LOCK, self._lock_handle)
-            if self._together.unfinished:
-                with self._together_lock, disk_errors("changed"):
-                    if self._together.unfinished:
-                        self._together.finish()
+            if self._batch.unfinished:
+                with self._batch_lock, disk_errors("changed"):
+                    if self._batch.unfinished:
+                        self._batch.finish()
             yield
         except VoiceCloneError:
             self._failures += 1
@@ -302,3 +308,39 @@ class FileStore:
 def _check_generation(header: voice_file.Header, record: SpeakerRecord) -> None:
     if header.record.generation != record.generation:
         raise Damaged("the file belongs to another generation")
+
+
+class KnownInDirectory:
+    """The `KnownVoices` of a directory. The owner replaces files as a whole and may do so meanwhile."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def latest(self, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
+        """As `KnownVoices.latest`."""
+        for path in _latest_first(self._directory / VOICES)[:MAX_KNOWN_VOICES]:
+            try:
+                header, tensors = voice_file.read_artifacts(path, artifact)
+            except (OSError, voice_file.Damaged) as error:
+                log.debug("skipped a voice on disk: %s", error)
+                continue
+            if tensors:
+                yield header.record, tensors
+
+    def origins(self) -> set[str]:
+        """As `KnownVoices.origins`."""
+        found = set()
+        for path in _latest_first(self._directory / VOICES):
+            with contextlib.suppress(OSError, voice_file.Damaged):
+                found.add(voice_file.read_header(path).record.origin.voice)
+        return found
+
+
+def _latest_first(folder: Path) -> list[Path]:
+    found: list[tuple[int, str]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # there may be none yet
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has just gone
+                if entry.name.endswith(".safetensors") and entry.is_file(follow_symlinks=False):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
+    return [Path(path) for _, path in sorted(found, reverse=True)]

@@ -1,12 +1,17 @@
-"""The changes that memory knows: all up to a number.
+"""What memory knows of the database, and how old that is.
 
-Rows come from several connections at once, each with all that was newer than what was known when it was asked for. They
-may be told late, but never wrong: what a row tells is dropped if memory knows a later change already.
+Memory knows all changes up to a number. Rows come from several connections at once, each with all that was newer than
+what was known when it was asked for. They may lag, but are never wrong: a row is dropped if memory knows a later change
+already.
 
-A database that was restored from a backup, or a standby that took over without having heard of everything, has an older
-counter, or another history (PostgreSQL counts them as timelines). Then nothing that memory knows counts: all is read
-anew, and who notices first raises the counter above every number that was given, under a new epoch, so that others
-notice, too, and no generation is given twice.
+A database that was restored from a backup, or a standby that took over without all changes, has an older counter, or
+another history (PostgreSQL counts them as timelines). Then nothing that memory knows counts: all is read again. The
+first server that notices raises the counter above every number that was given, under a new epoch. So the others notice,
+too, and no generation is given twice.
+
+One look at the changes serves all requests that wait for one. A request must see every change acknowledged before it
+began. So a look that began after it did is enough, and all that wait meanwhile share the next one. When the store does
+not answer, requests stop waiting for it: memory serves until it is too old, while a thread looks again and again.
 """
 
 from __future__ import annotations
@@ -14,17 +19,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from voice_clone.errors import Internal
-from voice_clone.speakers.disk.voice_file import Damaged
-from voice_clone.speakers.postgres.row import COLUMNS, Row, read
-from voice_clone.speakers.postgres.sessions import Connection
+from voice_clone.errors import Internal, Overloaded, VoiceCloneError
+from voice_clone.speakers.postgres.rows import COLUMNS, Row, read
+from voice_clone.speakers.postgres.sessions import CLOSED, Connection
 from voice_clone.speakers.record import MAX_GENERATION, SpeakerRecord
-from voice_clone.speakers.store.protocol import Change, Listener
+from voice_clone.speakers.store import Change, Listener
+from voice_clone.speakers.voice_file import Damaged
 
-# A number that no counter can have reached is damaged, and counts for nothing.
+log = logging.getLogger(__name__)
+
+# A number that no counter can have reached is damaged, and is ignored.
 _NEWER = f"""
     SELECT c.change, c.epoch, {COLUMNS} FROM voice_clone.counter c
     LEFT JOIN voice_clone.voice v ON v.change > %s AND v.change < {MAX_GENERATION} WHERE c.one ORDER BY v.change
@@ -39,11 +47,9 @@ _ORIGIN = """
 """
 _BATCH = 2000  # records on their way at once
 
-log = logging.getLogger(__name__)
-
 
 def origin(connection: Connection) -> str:
-    """What tells one history from another: the cluster and its timeline."""
+    """The identity of a history: the cluster and its timeline."""
     [(found,)] = connection.execute(_ORIGIN).fetchall()
     return str(found)
 
@@ -64,7 +70,7 @@ class History:
     """What memory knows of the database. Thread-safe.
 
     Attributes:
-        resets: how often all was read anew because the database had another history.
+        resets: how often all was read again because the database had another history.
         unreadable: the speakers, by the ids of their rows, that are left out because their rows are damaged.
     """
 
@@ -79,7 +85,7 @@ class History:
         self.unreadable: set[bytes] = set()
 
     def start(self, connection: Connection, listener: Listener) -> list[SpeakerRecord]:
-        """Read all records; `listener` hears of what changes later."""
+        """Read all records; `listener` gets what changes later."""
         with self._lock:
             self._origin = origin(connection)
             self._raise_counter(connection)
@@ -90,10 +96,10 @@ class History:
     def look(self, connection: Connection, found_origin: str) -> None:
         """Bring memory up to what the database is now."""
         if found_origin != self._origin or not self.absorb(connection):
-            self._begin_anew(connection, found_origin)
+            self._start_over(connection, found_origin)
 
     def absorb(self, connection: Connection) -> bool:
-        """Tell the listener what is newer; False if the database has another history: then nothing is told."""
+        """Report what is newer to the listener; False, and no report, if the database has another history."""
         known, epoch = self._known, self._epoch
         rows: list[Any] = connection.execute(_NEWER, (known,), prepare=True, binary=True).fetchall()
         number, now = counter_of(rows)
@@ -101,8 +107,8 @@ class History:
             return False
         if rows[0][2] is not None:
             with self._lock:
-                if self._epoch == epoch:  # else all was read anew meanwhile, and these are of the past
-                    self._tell([Row(*row[2:]) for row in rows])
+                if self._epoch == epoch:  # else all was read again meanwhile, and these are outdated
+                    self._report([Row(*row[2:]) for row in rows])
         return True
 
     @contextlib.contextmanager
@@ -118,12 +124,12 @@ class History:
                     self._own.pop(number, None)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Changes that this server is committing, and has committed, unless a look has told of them already."""
+        """Report changes that this server is committing, or has committed, unless a look has reported them already."""
         with self._lock:
             if rows and self._known == rows[0].change - 1:
-                self._tell(rows)
+                self._report(rows)
 
-    def _tell(self, rows: Sequence[Row]) -> None:
+    def _report(self, rows: Sequence[Row]) -> None:
         changes = []
         for row in rows:
             if row.change > self._known:
@@ -133,7 +139,7 @@ class History:
             self._listener(changes)
 
     def _change(self, row: Row) -> list[Change]:
-        """What a row tells; nothing if the speaker came and went unseen."""
+        """The change that a row stands for; none if the speaker came and went between two looks."""
         record = self._record(row)
         key = self._keys.pop(row.id, None) if record is None else record.key
         if key is None:
@@ -142,9 +148,9 @@ class History:
             self._keys[row.id] = key
         return [Change(key, record, self._own.get(row.change, False))]
 
-    def _begin_anew(self, connection: Connection, found_origin: str) -> None:
+    def _start_over(self, connection: Connection, found_origin: str) -> None:
         with self._lock:
-            log.error("the voice store has another history than before: all voices are read anew")
+            log.error("the voice store has another history than before: all voices are read again")
             self.resets += 1
             self._raise_counter(connection)
             before = set(self._keys.values())
@@ -155,7 +161,7 @@ class History:
             self._listener([*gone, *(Change(key, record) for key, record in records.items())])
 
     def _raise_counter(self, connection: Connection) -> None:
-        """Raise the counter above every number that was given, as far as memory and the rows know."""
+        """Raise the counter above every number that is known to have been given."""
         [(highest,)] = connection.execute(_HIGHEST).fetchall()
         assert isinstance(highest, int)
         least = max(self._known, highest)
@@ -196,3 +202,107 @@ class History:
             log.error("the voice in the store with the id %s is left out: %s", row.id.hex()[:16], error)
             self.unreadable.add(row.id)
             return None
+
+
+IDLE_PERIOD, AWAY_PERIOD = 1.0, 0.25  # seconds between looks without a request
+
+
+class Freshness:
+    """Looks at the changes of the store on request, and once a second.
+
+    Args:
+        look: brings memory up to what the store was when it was called; one call at a time.
+        bound: seconds for which memory serves without the store; 0: not at all.
+    """
+
+    def __init__(self, look: Callable[[], None], bound: float) -> None:
+        self._look = look
+        self._bound = bound
+        self._turn = threading.Condition()
+        self._looking = False
+        self._begun = self._ended = 0  # looks
+        self._fresh_at = time.monotonic()
+        self._away = False
+        self.failures = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-changes", daemon=True)
+        self._thread.start()
+
+    @property
+    def away(self) -> bool:
+        """Whether the store did not answer the last look."""
+        return self._away
+
+    @property
+    def age(self) -> float:
+        """Seconds since memory was exact."""
+        return time.monotonic() - self._fresh_at
+
+    @property
+    def looks(self) -> int:
+        """Their number."""
+        return self._ended
+
+    def ensure(self) -> None:
+        """Return when memory has all changes that were made before this call, or may serve without.
+
+        Raises:
+            Overloaded: the store does not answer, and memory is older than it may be; or it is closed.
+        """
+        if not self._away:
+            self._take_part()
+        if self._away and self.age >= self._bound:
+            raise Overloaded("the voice store cannot be reached; try again later")
+
+    def close(self) -> None:
+        """Stop looking. Returns when no look is under way: its connection may then be closed."""
+        self._closing.set()
+        self._thread.join()
+        with self._turn:
+            while self._looking:
+                self._turn.wait()
+
+    def _take_part(self) -> None:
+        """Look, or wait for a look that began after this call did."""
+        with self._turn:
+            wanted, waited = self._begun + 1, self._looking
+            while self._looking and self._ended < wanted:
+                self._turn.wait()
+            if self._ended >= wanted or (waited and self._away):  # a look has just waited for it in vain
+                return
+            if self._closing.is_set():
+                raise Overloaded(CLOSED)
+            self._looking = True
+            self._begun += 1
+        began, away = time.monotonic(), True
+        try:
+            self._look()
+            away = False
+        except Exception as error:  # whatever a damaged database makes of a look
+            if not self._away:
+                unknown = not isinstance(error, VoiceCloneError)
+                log.warning(
+                    "the voice store is away, memory serves for %g s at most: %s", self._bound, error, exc_info=unknown
+                )
+        finally:
+            with self._turn:
+                if away:
+                    self.failures += 1
+                else:
+                    self._fresh_at = began
+                    if self._away:
+                        log.info("the voice store is back")
+                self._away = away
+                self._looking = False
+                self._ended = self._begun
+                self._turn.notify_all()
+
+    def _run(self) -> None:
+        while not self._closing.wait(AWAY_PERIOD if self._away else IDLE_PERIOD):
+            if self._away or self.age > IDLE_PERIOD:
+                try:
+                    self._take_part()
+                except Overloaded:  # it is closed
+                    return
+                except Exception:
+                    log.exception("the changes of the voice store could not be read")

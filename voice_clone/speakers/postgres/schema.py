@@ -1,13 +1,13 @@
 """The tables, and the steps by which they came to be. `tools/voice_store migrate` takes the missing steps.
 
-    counter     one row: the number of the last change, and the epoch (see `history`). Who changes speakers holds it
+    counter     one row: the number of the last change, and the epoch (see `history`). A change of speakers locks it
     voice       a speaker, by the SHA-256 of its key. A deleted one leaves its number of generation, and nothing else
     blob        its clip (model_type, mode and fingerprint are empty) and its artifacts, as safetensors bytes
-    written     the last changes by a token of their writer, who asks for it if it did not hear whether it was written
+    written     the last changes by a token of their writer, which asks for it if it got no answer
     version     the steps taken
 
 A change of a speaker takes the next number. The counter's row is locked before a change is decided and until it is
-committed, so changes become visible in the order of their numbers: who has seen number n has seen all before it.
+committed, so changes become visible in the order of their numbers: a server that has seen number n has seen all before.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Connections to the database, each made when it is needed, and each use of them with a deadline.
+"""Connections to the database: their address, their deadlines, what callers get when it fails, and locks.
 
-A server that is paused keeps its connections open and answers nothing, so a statement needs a deadline of the client's
-own. A thread cuts the connections whose use has lasted too long: the statement then fails at once.
+Each connection is made when it is needed, and each use of it has a deadline. A server that is paused keeps its
+connections open and answers nothing, so a statement needs a deadline of the client's own. A thread cuts the connections
+whose use has lasted too long: the statement then fails at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import logging
 import os
 import queue
 import select
@@ -14,11 +17,111 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from ipaddress import ip_address
 
 import psycopg
+from psycopg import ProgrammingError, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from voice_clone.errors import Overloaded
-from voice_clone.speakers.postgres.errors import CLOSED, database_errors
+from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
+
+log = logging.getLogger(__name__)
+
+VERIFIED = "verify-full"  # the only sslmode that checks the identity of the server
+# Defaults of the address. The client leaves a primary that became a standby for the new one; both sides notice after
+# 11 s that a machine is gone (see `_GREETING`).
+_DEFAULTS = {
+    "target_session_attrs": "read-write",
+    "connect_timeout": "2",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "application_name": "voice-clone",
+}
+
+
+def checked_address(dsn: str, tls: bool = True) -> str:
+    """The address as libpq takes it, with our defaults.
+
+    A password must not cross a network that others can read.
+
+    Args:
+        dsn: postgresql://user:password@host:port/database?sslmode=verify-full
+        tls: whether another machine must prove its identity.
+
+    Raises:
+        InvalidArgument: it is no such address, or lets another machine pass as the database. Hides the address.
+    """
+    if not dsn.startswith(("postgresql://", "postgres://")):
+        raise InvalidArgument("VOICE_CLONE_VOICE_STORE must be an address such as postgresql://user:password@host/name")
+    try:
+        given = conninfo_to_dict(dsn)
+    except ProgrammingError:
+        raise InvalidArgument("VOICE_CLONE_VOICE_STORE cannot be read as the address of a database") from None
+    hosts = str(given.get("host") or "").split(",")
+    if tls and given.get("sslmode") != VERIFIED and not all(map(_is_here, hosts)):
+        raise InvalidArgument(
+            f"VOICE_CLONE_VOICE_STORE must have sslmode={VERIFIED} for a database on another machine; where the "
+            "network is private, set VOICE_CLONE_VOICE_STORE_TLS=off instead"
+        )
+    return make_conninfo(dsn, **{name: value for name, value in _DEFAULTS.items() if name not in given})
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is a Unix socket or the loopback interface."""
+    if host in ("", "localhost") or host.startswith(("/", "@")):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+CLOSED = "the voice store is closed; the server is stopping"
+
+AGAIN = 60.0  # seconds after which the same line is logged again: a database that is away is asked all the time
+
+_logged: dict[str, float] = {}  # lines, and when they were
+
+
+class Unreachable(Overloaded):
+    """The database does not answer, or not in time; or it is not the one that takes changes."""
+
+
+class Full(Overloaded):
+    """The disk of the database is full."""
+
+
+@contextlib.contextmanager
+def database_errors() -> Iterator[None]:
+    """Turn errors of the database into errors for the caller, without its name or its data."""
+    try:
+        yield
+    except errors.DiskFull:
+        _log(logging.ERROR, "the voice store is full", None)
+        raise Full("the voice store is full; free space in the database, then try again") from None
+    except (
+        psycopg.OperationalError,
+        psycopg.InterfaceError,
+        errors.ReadOnlySqlTransaction,
+        errors.IdleInTransactionSessionTimeout,
+    ) as error:
+        _log(logging.WARNING, f"the voice store does not answer: {str(error).strip().partition(chr(10))[0]}", None)
+        raise Unreachable("the voice store cannot be reached; nothing was changed, try again later") from None
+    except psycopg.Error as error:
+        _log(logging.ERROR, f"the voice store refused a statement: {type(error).__name__}", error)
+        raise Internal("the voice store failed to handle the request; nothing was changed") from None
+
+
+def _log(level: int, line: str, error: Exception | None) -> None:
+    """Log a line, unless it was logged a moment ago."""
+    now = time.monotonic()
+    if now - _logged.get(line, -AGAIN) >= AGAIN:
+        if len(_logged) > 100:
+            _logged.clear()
+        _logged[line] = now
+        log.log(level, "%s", line, exc_info=error)
+
 
 _TICK = 0.05  # seconds between two looks at the deadlines
 # The database ends what a paused or lost replica left open, since that would keep others from writing: 11 s after its
@@ -72,7 +175,7 @@ class Watchdog:
 
 
 class Session:
-    """One connection, made anew after a failure. For one thread at a time.
+    """One connection, made again after a failure. For one thread at a time.
 
     Args:
         conninfo: the address.
@@ -87,7 +190,7 @@ class Session:
         self._watchdog = watchdog
         self._greet = greet
         self._connection: Connection | None = None
-        self._line: socket.socket | None = None  # the connection's socket, under a number that nobody else gets
+        self._line: socket.socket | None = None  # the connection's socket, under a number of its own
         self._ended = False
 
     @contextlib.contextmanager
@@ -123,7 +226,7 @@ class Session:
         """Close the connection; the next use makes another one."""
         connection, line, self._connection, self._line = self._connection, self._line, None, None
         if connection is not None and line is not None:
-            with contextlib.suppress(OSError):  # so that no farewell is waited for
+            with contextlib.suppress(OSError):  # so that closing does not wait for the server
                 line.shutdown(socket.SHUT_RDWR)
             line.close()
             connection.close()
@@ -132,7 +235,7 @@ class Session:
         if self._ended:
             raise Overloaded(CLOSED)
         if self._line is not None and select.select([self._line], [], [], 0.0)[0]:
-            self.close()  # an idle connection has nothing to say but its end
+            self.close()  # data on an idle connection can only be its end
         if self._connection is None or self._line is None:
             self._connection = psycopg.connect(self._conninfo)
             self._line = socket.socket(fileno=os.dup(self._connection.fileno()))
@@ -183,3 +286,55 @@ class Sessions:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._free.get_nowait().end()
+
+
+class Claims:
+    """Locks for work that one server of a fleet does for all. Thread-safe.
+
+    A lock is an advisory one of the database, on a connection of its own. It goes when the server's process dies, and
+    11 s after its machine is lost. It only saves work: what comes of the work is checked when it is written, so a lost
+    lock does no harm.
+
+    Args:
+        session: of the locks, and of nothing else.
+        seconds: for which the database is waited for.
+        away: whether it is known not to answer.
+
+    Attributes:
+        refused: how often another server was at work.
+    """
+
+    def __init__(self, session: Session, seconds: float, away: Callable[[], bool]) -> None:
+        self._session = session
+        self._seconds = seconds
+        self._away = away
+        self._lock = threading.Lock()
+        self.refused = 0
+
+    @contextlib.contextmanager
+    def claim(self, *what: object) -> Iterator[bool]:
+        """Whether no other server does this work, or the owner is unknown."""
+        number = int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8], "big", signed=True)
+        granted = self._ask("SELECT pg_try_advisory_lock(%s)", number)
+        self.refused += not granted
+        try:
+            yield granted
+        finally:
+            if granted:
+                self._ask("SELECT pg_advisory_unlock(%s)", number)
+
+    def close(self) -> None:
+        """Give all locks back."""
+        with self._lock:
+            self._session.end()
+
+    def _ask(self, question: str, number: int) -> bool:
+        if self._away():
+            return True
+        try:
+            with self._lock, self._session.use(self._seconds) as connection:
+                [(answer,)] = connection.execute(question, (number,), prepare=True).fetchall()
+                return bool(answer)
+        except VoiceCloneError as error:
+            log.debug("an extraction begins without a lock: %s", error)
+            return True

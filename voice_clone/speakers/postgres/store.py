@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,22 +11,42 @@ from uuid import UUID, uuid4
 
 from numpy.typing import NDArray
 
-from voice_clone.errors import Internal, Overloaded
-from voice_clone.speakers.disk.voice_file import Damaged, Header, Tensors, file_tensors
-from voice_clone.speakers.disk.voice_file import digest as tensor_digest
+from voice_clone.errors import Internal, Overloaded, VoiceCloneError
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
-from voice_clone.speakers.postgres import blobs, schema
-from voice_clone.speakers.postgres.blobs import CLIP, BlobName
-from voice_clone.speakers.postgres.claims import Claims
-from voice_clone.speakers.postgres.errors import CLOSED, Full, Unreachable
-from voice_clone.speakers.postgres.freshness import Freshness
-from voice_clone.speakers.postgres.history import History, origin
-from voice_clone.speakers.postgres.row import COLUMNS, Row, id_of, read
-from voice_clone.speakers.postgres.sessions import Connection, Session, Sessions, Watchdog
+from voice_clone.speakers.postgres import schema
+from voice_clone.speakers.postgres.history import Freshness, History, origin
+from voice_clone.speakers.postgres.rows import (
+    CLIP,
+    COLUMNS,
+    BlobName,
+    Row,
+    blobs_of,
+    bytes_digest,
+    checked_bytes,
+    checked_clip,
+    id_of,
+    insert_blobs,
+    read,
+    tensors_of,
+)
+from voice_clone.speakers.postgres.sessions import (
+    CLOSED,
+    Claims,
+    Connection,
+    Full,
+    Session,
+    Sessions,
+    Unreachable,
+    Watchdog,
+)
 from voice_clone.speakers.postgres.transaction import Transaction, settle
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store.protocol import InDoubt, Listener
+from voice_clone.speakers.store import MAX_KNOWN_VOICES, InDoubt, Listener
+from voice_clone.speakers.voice_file import Damaged, Header, Tensors, file_tensors
+from voice_clone.speakers.voice_file import digest as tensor_digest
+
+log = logging.getLogger(__name__)
 
 SESSIONS = 4  # connections for reading and writing, besides one for looks and one for locks
 START_SECONDS = 300.0  # to read all records
@@ -45,7 +65,6 @@ _BLOBS = f"""
 """
 
 Result = TypeVar("Result")
-log = logging.getLogger(__name__)
 
 
 class PostgresStore:
@@ -143,7 +162,7 @@ class PostgresStore:
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
         """As `Store.read_audio`."""
         _, clip, data, digest = self._read(record, CLIP)
-        return blobs.checked_clip(data, digest, clip)
+        return checked_clip(data, digest, clip)
 
     def read_artifacts(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
@@ -151,7 +170,7 @@ class PostgresStore:
         """As `Store.read_artifacts`."""
         name = BlobName(*artifact, fingerprint)
         token, _, data, digest = self._read(record, name)
-        return None if data is None else blobs.tensors_of(blobs.checked(data, digest), token, name)
+        return None if data is None else tensors_of(checked_bytes(data, digest), token, name)
 
     def read_all(self, record: SpeakerRecord) -> tuple[Header, dict[str, NDArray[Any]]]:
         """As `Store.read_all`; without the artifacts of the other encoder."""
@@ -164,13 +183,13 @@ class PostgresStore:
         now, token = read(row), rows[0][3]
         found = {BlobName(*each[6:9]): each[9:] for each in rows if each[6] is not None}
         data, digest = found.get(CLIP, (None, None))
-        audio = blobs.checked_clip(data, digest, clip)
+        audio = checked_clip(data, digest, clip)
         artifacts = {}
         for artifact, info in now.artifacts.items():
             name = BlobName(*artifact, info.fingerprint)
             if name not in found:
                 raise Damaged("artifacts of the record are missing")
-            artifacts[artifact] = blobs.tensors_of(blobs.checked(*found[name]), token, name)
+            artifacts[artifact] = tensors_of(checked_bytes(*found[name]), token, name)
         tensors = file_tensors(audio, artifacts)
         shown = replace(now, beside={})
         return Header(shown, {name: tensor_digest(tensor) for name, tensor in tensors.items()}), tensors
@@ -219,19 +238,19 @@ class PostgresStore:
     def _put(self, drafts: Sequence[Draft], approve: Callable[[], None], keep_generations: bool) -> list[SpeakerRecord]:
         tokens = [uuid4() for _ in drafts]
         data = [
-            blobs.blobs_of(draft.record, token, draft.audio, draft.artifacts)
+            blobs_of(draft.record, token, draft.audio, draft.artifacts)
             for token, draft in zip(tokens, drafts, strict=True)
         ]
 
         def prepare(connection: Connection) -> None:
             for token, each in zip(tokens, data, strict=True):
-                blobs.insert(connection, token, each)
+                insert_blobs(connection, token, each)
 
         def change(transaction: Transaction) -> list[SpeakerRecord]:
             approve()
             records = []
             for token, draft in zip(tokens, drafts, strict=True):
-                clip = None if draft.audio is None else blobs.digest(draft.audio)
+                clip = None if draft.audio is None else bytes_digest(draft.audio)
                 number = draft.record.generation if keep_generations else transaction.next
                 records.append(draft.record.of_generation(number))
                 transaction.put(records[-1], token, clip)
@@ -307,3 +326,69 @@ class PostgresStore:
             raise Overloaded(CLOSED)
         if self._freshness.away:
             raise Unreachable("the voice store cannot be reached; nothing was changed, try again later")
+
+
+SECONDS = 10.0  # for which the database is waited for
+_IDS = "SELECT id FROM voice_clone.voice WHERE record IS NOT NULL ORDER BY change DESC LIMIT %s"
+_ORIGINS = "SELECT record->>'generation' FROM voice_clone.voice WHERE record IS NOT NULL"
+_ONE = f"""
+    SELECT {COLUMNS}, b.fingerprint, b.data, b.digest FROM voice_clone.voice v
+    JOIN voice_clone.blob b USING (token) WHERE v.id = %s AND b.model_type = %s AND b.mode = %s
+"""
+
+
+class KnownInDatabase:
+    """The `KnownVoices` of a database.
+
+    Args:
+        conninfo: the address, checked; its role need only read.
+    """
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+
+    def latest(self, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
+        """As `KnownVoices.latest`."""
+        watchdog = Watchdog()
+        session = Session(self._conninfo, watchdog)
+        try:
+            with session.use(SECONDS) as connection:
+                ids = connection.execute(_IDS, (MAX_KNOWN_VOICES,), binary=True).fetchall()
+            for (found,) in ids:
+                with session.use(SECONDS) as connection:
+                    rows: list[Any] = connection.execute(_ONE, (found, *artifact), binary=True).fetchall()
+                yield from _read(rows, artifact)
+        except VoiceCloneError as error:
+            log.warning("nothing more is made ready from the voice store: %s", error)
+        finally:
+            session.close()
+            watchdog.close()
+
+    def origins(self) -> set[str]:
+        """As `KnownVoices.origins`.
+
+        Raises:
+            VoiceCloneError: the database cannot be asked.
+        """
+        watchdog = Watchdog()
+        session = Session(self._conninfo, watchdog)
+        try:
+            with session.use(SECONDS) as connection:
+                return {str(found) for (found,) in connection.execute(_ORIGINS).fetchall()}
+        finally:
+            session.close()
+            watchdog.close()
+
+
+def _read(rows: list[Any], artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
+    """The speaker with the artifacts that were made last, if they can be read."""
+    for *columns, fingerprint, data, digest in rows:
+        try:
+            row = Row(*columns)
+            record = read(row)
+            info = record.artifacts.get(artifact)
+            if info is not None and info.fingerprint == fingerprint and row.token is not None:
+                name = BlobName(*artifact, fingerprint)
+                yield record, tensors_of(checked_bytes(data, digest), row.token, name)
+        except Damaged as error:
+            log.debug("skipped a voice of the store: %s", error)

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from voice_clone.errors import Internal, Overloaded
-from voice_clone.speakers.disk.voice_file import Tensors
-from voice_clone.speakers.postgres import blobs
-from voice_clone.speakers.postgres.blobs import BlobName
 from voice_clone.speakers.postgres.history import counter_of
-from voice_clone.speakers.postgres.row import AMENDED, Row, id_of, written
+from voice_clone.speakers.postgres.rows import AMENDED, BlobName, Row, id_of, insert_blobs, packed_artifacts, written
 from voice_clone.speakers.postgres.sessions import Connection, Sessions
 from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.store.protocol import InDoubt
+from voice_clone.speakers.store import InDoubt
+from voice_clone.speakers.voice_file import Tensors
 
 DOUBT_SECONDS = 10.0  # for which the database is asked whether it committed
 _KEPT = 10_000  # changes whose tokens are remembered
@@ -39,7 +37,7 @@ _DELETE_OTHERS = """
 
 
 class Transaction:
-    """Changes of speakers. While it is open, nobody else changes any; the connection must be in a transaction.
+    """Changes of speakers. While it is open, no other server changes any; the connection must be in a transaction.
 
     Attributes:
         rows: the changes.
@@ -78,7 +76,7 @@ class Transaction:
             raise Internal(f"the stored voice {record.name!r} is damaged; upload it again")
         [(token, text)] = rows
         assert isinstance(token, UUID) and isinstance(text, str)
-        blobs.insert(self._connection, token, {name: blobs.packed(token, name, tensors)})
+        insert_blobs(self._connection, token, {name: packed_artifacts(token, name, tensors)})
         self._connection.execute(_DELETE_OTHERS, (token, name.model_type, name.mode, list(kept)), prepare=True)
         self._count(Row(key, change, record.generation, token, text))
 
@@ -109,7 +107,7 @@ def settle(sessions: Sessions, token: UUID) -> bool:
     A transaction whose connection is lost may still be on its way. It holds the counter until it is over.
 
     Raises:
-        InDoubt: the database does not tell in time.
+        InDoubt: the database does not answer in time.
     """
     until = time.monotonic() + DOUBT_SECONDS
     while time.monotonic() < until:

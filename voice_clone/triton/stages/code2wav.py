@@ -2,7 +2,7 @@
 
 in    stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT32 [1], final BOOL [1]
       voice  STRING [1]  where config.pbtxt has it, with the reference: what the decoder needs of the voice, packed
-      forget STRING [1]  instead of all else: see `kept_voices`
+      forget STRING [1]  instead of all else: see `triton.forgetting`
 out   audio FP32 [-1], sample_rate INT32 [1], chunk_index INT32 [1], final BOOL [1], info STRING [1]
 
 A talker whose stream fails sends a last chunk: `final`, and `info` with the error's message as `error` (TalkerSink says
@@ -22,25 +22,22 @@ from functools import partial
 from typing import Any
 
 from voice_clone import compute
-from voice_clone.codec.chunk import Chunk, Decoded, Reference
-from voice_clone.codec.code2wav import Code2Wav
-from voice_clone.codec.loading import load_code2wav
+from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
+from voice_clone.codec.code2wav import Code2Wav, load_code2wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.gpu import memory_bounded_by
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import DecoderSettings, Settings
-from voice_clone.speakers.store.opening import open_known_voices
-from voice_clone.stages import DecoderStage, chunk_schedule
-from voice_clone.triton.erasure.kept_voices import KeptVoices
+from voice_clone.speakers.opening import open_known_voices
+from voice_clone.stages.protocols import DecoderStage, chunk_schedule
+from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
-from voice_clone.triton.packing import unpack
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
-from voice_clone.triton.stages.open_requests import OpenRequests
-from voice_clone.triton.stages.stream_id import of_talker
-from voice_clone.triton.tensors import Array, Value
+from voice_clone.triton.stages.streams import OpenRequests, of_talker
+from voice_clone.triton.tensors import Array, Value, unpack
 
 log = logging.getLogger("voice_clone.code2wav")
 
@@ -77,11 +74,11 @@ class Code2WavModel(Model):
             warm_up=partial(_warm_up, code2wav, stage, settings),
         )
         self._open = OpenRequests()
-        self._kept = KeptVoices(code2wav.forget, open_known_voices(settings).origins)
+        self._forget_handler = ForgetHandler(code2wav.forget, open_known_voices(settings).origins)
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a chunk, or answer a heartbeat, or forget voices."""
-        if self._kept.answer(request, responder):
+        if self._forget_handler.answer(request, responder):
             return
         request.require("stream_id", "codes", "context_codes", "chunk_index", "final", "info")
         stream_id, payload, context = request.text("stream_id"), request.array("codes"), request.array("context_codes")
@@ -111,7 +108,7 @@ class Code2WavModel(Model):
             failure = error
         index = request.number("chunk_index")
         origin = Origin.from_json(info.pop("origin", None))
-        chunk = Chunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
+        chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
         self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate, self._open))
 
     def _prepare(self, request: Request, context: Array) -> None:
@@ -126,7 +123,7 @@ class Code2WavModel(Model):
 
     def close(self) -> None:
         """Decode what waits, then stop."""
-        self._kept.close()
+        self._forget_handler.close()
         self._worker.close()
         self._open.close()
         self._observer.close()
@@ -146,7 +143,12 @@ class _ChunkTicket:
     """Answers the request of one chunk; a `Ticket`."""
 
     def __init__(
-        self, responder: Responder, chunk: Chunk, info: Mapping[str, Any], sample_rate: int, open_requests: OpenRequests
+        self,
+        responder: Responder,
+        chunk: CodecChunk,
+        info: Mapping[str, Any],
+        sample_rate: int,
+        open_requests: OpenRequests,
     ) -> None:
         self._responder = responder
         self._open = open_requests

@@ -21,10 +21,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from voice_clone.codec.observer import Report
+from voice_clone.codec.worker import Report
 from voice_clone.errors import VoiceCloneError
 from voice_clone.triton.calls import call
-from voice_clone.triton.stages.stream_id import of_talker
+from voice_clone.triton.stages.streams import of_talker
 from voice_clone.triton.telemetry import Metric, of_family
 
 PREFIX = "voice_clone_code2wav_"
@@ -119,10 +119,10 @@ class Code2WavObserver:
         for each in reports:
             primed.update(hit=each.primed_hits, miss=each.primed_misses)
             ended.update(each.endings)
-        heard = [playback for each in reports for playback in each.heard]
-        if underruns := sum(playback.underruns for playback in heard):
+        playbacks = [playback for each in reports for playback in each.playbacks]
+        if underruns := sum(playback.underruns for playback in playbacks):
             self._underruns.add(underruns)
-        for playback in heard:
+        for playback in playbacks:
             self._underrun_ms.observe(1e3 * playback.silence)
         for result, count in (+primed).items():  # without zeros
             self._primed[result].add(count)

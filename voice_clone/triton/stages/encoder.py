@@ -23,7 +23,7 @@ import numpy as np
 from voice_clone import compute
 from voice_clone.audio import check_waveform, resample
 from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.stages import Call, EncoderStage
+from voice_clone.stages.protocols import Call, EncoderStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model, trim
 from voice_clone.triton.request import Request

@@ -5,7 +5,7 @@ in    text, voice, reference_audio, reference_text, voice_prompt, language, text
       `SpeechRequest`. The request parameter `owner` says for whom the caller acts.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
-                               deleted), and what the first and the last chunk tell of the voice and the text
+                               deleted), and what the first and the last chunk report on voice and text
 
 It keeps nothing of a voice.
 """
@@ -23,13 +23,12 @@ from voice_clone.errors import SpeakerNotFound, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
-from voice_clone.stages import PromptStage
+from voice_clone.stages.protocols import PromptStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model
-from voice_clone.triton.packing import pack
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
-from voice_clone.triton.tensors import Value
+from voice_clone.triton.tensors import Value, pack
 
 
 class PromptModel(Model):

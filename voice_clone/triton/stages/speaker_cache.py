@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.settings import Settings, SpeakerCacheSettings
-from voice_clone.speakers import CacheConfig, SpeakerCache
-from voice_clone.speakers import Request as CacheRequest
+from voice_clone.speakers.cache import SpeakerCache
+from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
-from voice_clone.speakers.store.opening import open_store
+from voice_clone.speakers.opening import open_store
+from voice_clone.speakers.operations import TOKEN_PARAMETER, WriteToken, parse
 from voice_clone.triton.calls import call
-from voice_clone.triton.erasure.forgetting import Forgetting
+from voice_clone.triton.forgetting import ForgetRequests
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.speaker_metrics import SpeakerMetrics
 from voice_clone.triton.stages.voice_encoders import TritonVoiceEncoders
 from voice_clone.triton.tensors import Value
-from voice_clone.triton.write_token import PARAMETER, WriteToken
 
 
 class SpeakerCacheModel(Model):
@@ -49,14 +49,14 @@ class SpeakerCacheModel(Model):
         self._encoders = TritonVoiceEncoders(
             self._repository, [check_word("model_types", name) for name in settings.model_types]
         )
-        self._forgetting = Forgetting(self._repository, tell)
+        self._forget_requests = ForgetRequests(self._repository, request_forget)
         self._cache = SpeakerCache(
             open_store(settings),
             self._encoders,
             config,
             self._encoders.model_types,
             on_extraction=lambda seconds: self._metrics.extracted(seconds),
-            elsewhere=self._forgetting,
+            other_processes=self._forget_requests,
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
         if settings.preloaded_voices:
@@ -66,29 +66,28 @@ class SpeakerCacheModel(Model):
         """Do the operation that a request asks for."""
         self._encoders.server_is_ready()
         operation, options = request.text("operation") or "", request.json_object("options")
-        self._write_token.check(operation, options, request.parameter(PARAMETER))
-        asked = CacheRequest(
-            name=request.text("name"),
-            model_type=request.text("model_type"),
-            audio=request.raw("audio"),
-            reference_text=request.text("reference_text"),
-            consent=request.text("consent"),
-            description=request.text("description"),
-            speaker_embedding=request.array("speaker_embedding"),
-            voice_prompt=request.raw("voice_prompt"),
-            options=options,
-        )
-        reply = self._cache.call(operation, asked)
+        self._write_token.check(operation, options, request.parameter(TOKEN_PARAMETER))
+        inputs = {
+            "name": request.text("name"),
+            "model_type": request.text("model_type"),
+            "audio": request.raw("audio"),
+            "reference_text": request.text("reference_text"),
+            "consent": request.text("consent"),
+            "description": request.text("description"),
+            "speaker_embedding": request.array("speaker_embedding"),
+            "voice_prompt": request.raw("voice_prompt"),
+        }
+        reply = self._cache.call(parse(operation, inputs, options))
         return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
 
     def close(self) -> None:
         """Publish the last figures and release the voices."""
         self._metrics.close()
         self._cache.close()
-        self._forgetting.close()
+        self._forget_requests.close()
 
 
-def tell(model: str, voices: Collection[str]) -> Mapping[str, Any]:
+def request_forget(model: str, voices: Collection[str]) -> Mapping[str, Any]:
     """Make a model forget voices; answers what it keeps.
 
     Raises:

@@ -6,7 +6,7 @@ in    prompt, prompt_info  STRING [1]  as `<family>_prompt` makes them
       cancel               STRING [1]  instead of all else: the client of the stream of this id has left
       append, text         STRING [1], index INT32 [1], last BOOL [1]  instead of all else, where config.pbtxt has them:
                                        a piece of the text of the stream of this id; see `TextStreams`
-      forget               STRING [1]  instead of all else: see `kept_voices`
+      forget               STRING [1]  instead of all else: see `triton.forgetting`
 out   stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT32 [1], final BOOL [1]
       voice                STRING [1]  where config.pbtxt has it: what the decoder needs of the voice, packed
 
@@ -15,7 +15,7 @@ last piece that was taken), `text_tokens`, `read` of them, `characters` of the t
 (`pending`: waits for a slot, `open`, `closed`, `ended`) and, of an ended stream, `finish_reason`.
 
 The request parameter `deadline_ms` bounds the time of a whole stream. Metrics: see voice_clone/batching/statistics.py;
-their names begin with `voice_clone_talker_`, and the label `family` tells families apart.
+their names begin with `voice_clone_talker_`, with a label `family`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,17 @@ from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
 from voice_clone.gpu import memory_bounded_by
 from voice_clone.settings import Settings, TalkerSettings
-from voice_clone.speakers.store.opening import open_known_voices
-from voice_clone.stages import TalkerStage, chunk_schedule
-from voice_clone.triton.erasure.kept_voices import KeptVoices
+from voice_clone.speakers.opening import open_known_voices
+from voice_clone.stages.protocols import TalkerStage, chunk_schedule
+from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.server_stop import HttpEndpoint, ServerStop
-from voice_clone.triton.stages.last_chunks import LastChunks
-from voice_clone.triton.stages.stream_id import public_id
+from voice_clone.triton.stages.streams import LastChunks, public_id
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import TalkerSink
-from voice_clone.triton.stages.text_pieces import Piece
-from voice_clone.triton.stages.text_streams import TextStreams
+from voice_clone.triton.stages.text_streams import Piece, TextStreams
 from voice_clone.triton.telemetry import of_family
 
 log = logging.getLogger("voice_clone.talker")
@@ -79,10 +77,10 @@ class TalkerModel(Model):
             statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
         )
-        self._kept = KeptVoices(source.forget, open_known_voices(settings).origins)
+        self._forget_handler = ForgetHandler(source.forget, open_known_voices(settings).origins)
         self._texts = TextStreams(
             self._engine,
-            most_open=max(1, source.slots - 1),  # one slot is left to those who have their whole text
+            most_open=max(1, source.slots - 1),  # one slot is left for streams that have their whole text
             idle_seconds=settings.text_idle_seconds,
             went_on=self.went_on,
         )
@@ -92,7 +90,7 @@ class TalkerModel(Model):
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a stream, append to its text, cancel it, or forget voices."""
-        if self._kept.answer(request, responder):
+        if self._forget_handler.answer(request, responder):
             return
         appended = request.text("append")
         if appended is not None:
@@ -127,7 +125,7 @@ class TalkerModel(Model):
 
     def close(self) -> None:
         """Let the running streams end."""
-        self._kept.close()
+        self._forget_handler.close()
         if self._server_stop is not None:
             self._server_stop.close()
         self._texts.close()

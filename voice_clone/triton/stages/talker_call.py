@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin
-from voice_clone.stages import KNOBS, StreamPlan, TalkerStage, check_reference
-from voice_clone.triton.packing import pack, unpack
-from voice_clone.triton.stages.stream_id import with_secret
+from voice_clone.stages.protocols import KNOBS, StreamPlan, TalkerStage, check_reference
+from voice_clone.triton.stages.streams import with_secret
+from voice_clone.triton.tensors import pack, unpack
 
 MAX_STREAM_ID = 128  # characters
 
@@ -26,9 +26,9 @@ class TalkerStream:
 
     Attributes:
         stream_id: names it; a caller knows it.
-        secret_id: names it between talker and code2wav; nobody else knows it.
+        secret_id: names it between talker and code2wav; a secret of these two.
         context: reference frames [n, width] that go with the first chunk.
-        info: what the stages so far tell of it.
+        info: what the stages so far report of it.
         voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
         origin: of the context.
     """

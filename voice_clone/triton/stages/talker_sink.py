@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from voice_clone.batching.stream import Chunk
+from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Internal, VoiceCloneError
-from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
 
 HEARTBEAT_SECONDS = 0.04
@@ -62,7 +62,7 @@ class TalkerSink:
         responder: of its request.
         last_chunks: counts the last chunks that are on their way.
         clock: seconds, monotonic.
-        texts: knows the stream's text, if it is open: every chunk then tells what of it was read.
+        texts: knows the stream's text, if it is open: every chunk then reports what of it was read.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class TalkerSink:
         self._no_frames = stream.context[:0]
         self._voice = stream.voice
 
-    def chunk(self, chunk: Chunk) -> None:
+    def chunk(self, chunk: FrameChunk) -> None:
         """Send a chunk; `context_codes` come with the first one, `info` with the first and the last."""
         context = self._stream.context if chunk.index == 0 else self._no_frames
         final = chunk.finish is not None
@@ -150,7 +150,7 @@ class TalkerSink:
             outputs["voice"] = self._voice if first or voice else b""
         self._responder.send(outputs, final)
 
-    def _info(self, chunk: Chunk) -> dict[str, Any]:
+    def _info(self, chunk: FrameChunk) -> dict[str, Any]:
         timing = chunk.timing
         milliseconds = {
             "queue_ms": timing.queue,

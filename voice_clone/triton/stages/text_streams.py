@@ -1,4 +1,4 @@
-"""The streams whose text is still written: their pieces in order, who waits for what, and when a text is closed.
+"""The streams whose text is still written: their pieces in order, the answers to them, and when a text is closed.
 
 A piece has an index. It is taken when all before it are; one that comes twice is taken once. Each is answered when it
 is taken or refused, or its stream has ended. A piece may come before its stream, whose voice can take seconds, and
@@ -8,19 +8,121 @@ speaks what it has.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.speech import NO_WORDS
-from voice_clone.stages import OpenText
-from voice_clone.triton.stages.text_pieces import Answer, Info, Outcomes, Piece, send
-from voice_clone.triton.stages.text_refusals import Refusals
+from voice_clone.stages.protocols import OpenText
+
+log = logging.getLogger(__name__)
+
+MAX_PIECE = 4096  # characters
+MAX_PIECES = 100_000  # of a stream
+
+
+Info = dict[str, Any]
+
+
+class Answer(Protocol):
+    """Where the answer to a piece goes; see `Responder`."""
+
+    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
+        """The answer."""
+
+    def fail(self, error: BaseException) -> None:
+        """The piece is refused."""
+
+
+Outcomes = list[tuple[Answer, Info | VoiceCloneError]]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text, and whether it is the last one.
+
+    Raises:
+        InvalidArgument: on construction, if it is too long or has no index.
+    """
+
+    index: Any
+    text: str
+    last: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.index, int) or not 0 <= self.index < MAX_PIECES:
+            raise InvalidArgument(f"index must be the number of the piece: 0, 1, 2, ..., below {MAX_PIECES}")
+        if len(self.text) > MAX_PIECE:
+            raise InvalidArgument(f"a piece has {len(self.text)} characters; at most {MAX_PIECE} are allowed, split it")
+
+    @property
+    def digest(self) -> bytes:
+        """Of the text, and whether it is the last one."""
+        return hashlib.blake2b(self.text.encode() + bytes([self.last]), digest_size=16).digest()
+
+
+def send(answers: Outcomes) -> None:
+    """Give answers that have been found under a lock."""
+    for answer, outcome in answers:
+        if isinstance(outcome, VoiceCloneError):
+            answer.fail(outcome)
+            continue
+        try:
+            answer.send({"info": json.dumps(outcome)}, final=True)
+        except Exception as error:
+            log.error("a piece of text could not be answered", exc_info=error)
+            answer.fail(error)
+
+
+REFUSED_SECONDS = 60.0
+MAX_REFUSED = 1024  # streams; the oldest one goes
+
+
+class Refusals:
+    """The errors of refused streams, by id, kept for a minute. Not thread-safe.
+
+    An append to the text of a refused stream gets that error at once.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._errors: dict[str, tuple[float, VoiceCloneError]] = {}  # when and why
+
+    def add(self, stream_id: str, error: VoiceCloneError) -> None:
+        """A stream was refused."""
+        self.drop(stream_id)
+        if len(self._errors) >= MAX_REFUSED:
+            self.drop(next(iter(self._errors)))
+        self._errors[stream_id] = self._clock(), error
+
+    def drop(self, stream_id: str) -> None:
+        """It has begun after all."""
+        self._errors.pop(stream_id, None)
+
+    def check(self, stream_id: str) -> None:
+        """Raises: the error of a stream that was refused."""
+        if stream_id in self._errors:
+            error = self._errors[stream_id][1]
+            raise type(error)(*error.args)
+
+    def sweep(self) -> None:
+        """Forget the old ones."""
+        now = self._clock()
+        self._errors = {key: entry for key, entry in self._errors.items() if now - entry[0] <= REFUSED_SECONDS}
+
+    def __len__(self) -> int:
+        return len(self._errors)
+
 
 MAX_UNREAD = 1024  # tokens that the talker has not read yet
 MAX_GAP = 64  # pieces that may be missing before one
@@ -28,8 +130,6 @@ MAX_EARLY = 1024  # pieces that wait for their streams
 EARLY_SECONDS = 30.0  # the longest time that they wait
 KEPT_SECONDS = 60.0  # how long an ended stream is remembered
 SWEEP_SECONDS = 0.25
-
-log = logging.getLogger(__name__)
 
 
 class TextEngine(Protocol):
@@ -59,7 +159,7 @@ class _Stream:
 
 
 class TextStreams:
-    """All of one talker. Thread-safe.
+    """The streams of one talker whose text is still written. Thread-safe.
 
     Args:
         engine: runs the streams.
@@ -281,8 +381,8 @@ class TextStreams:
                     del self._streams[stream.id]
             elif not stream.closed:
                 view = self._engine.look(stream.id)
-                short = None if view is None else view.short_since
-                if short is not None and now - max(short, stream.written, self._went_on()) > self._idle_seconds:
+                starved = None if view is None else view.starved_since
+                if starved is not None and now - max(starved, stream.written, self._went_on()) > self._idle_seconds:
                     self._cut(stream, f"no text came for {self._idle_seconds:g} s")
                     answers += self._released(stream)
         self._refused.sweep()

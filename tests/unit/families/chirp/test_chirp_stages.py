@@ -11,27 +11,26 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.chirp.bare import BareChirp
-from tests.support.chirp.checkpoint_maker import CONFIG, make_checkpoint
-from tests.support.chirp.config import load_config
-from tests.support.chirp.encoder_stage import load_encoder
-from tests.support.chirp.talker_stage import load_network
-from tests.support.graph_safety import Recorder
-from tests.support.small_codec import make_code2wav
+from tests.support.families.chirp.bare import BareChirp
+from tests.support.families.chirp.checkpoint_maker import CONFIG, make_checkpoint
+from tests.support.families.chirp.config import load_config
+from tests.support.families.chirp.encoder_stage import load_encoder
+from tests.support.families.chirp.talker_stage import load_network
+from tests.support.families.graph_safety import Recorder
+from tests.support.families.small_codec import make_code2wav
 from tools.families.recognition import FamilyError, families_of, models_of
 from tools.triton_server import MODELS, ROOT
-from voice_clone.batching.stream import Chunk, Timing
-from voice_clone.codec.chunk import Chunk as CodecChunk
-from voice_clone.codec.chunk import Decoded
-from voice_clone.codec.graphed_streams import Graphs
+from voice_clone.batching.stream import FrameChunk, Timing
+from voice_clone.codec.chunk import CodecChunk, Decoded
+from voice_clone.codec.open_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings, TalkerSettings
-from voice_clone.stages import StreamPlan
-from voice_clone.triton.packing import pack, unpack
-from voice_clone.triton.stages.last_chunks import LastChunks
+from voice_clone.stages.protocols import StreamPlan
+from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
 from voice_clone.triton.stages.talker_sink import TalkerSink
+from voice_clone.triton.tensors import pack, unpack
 
 SIZES = CONFIG["codebook_sizes"]
 TIMING = Timing(queue=1.0, prefill=1.0, generate=1.0, first_frame=1.0, gap=1.0)
@@ -158,7 +157,7 @@ def test_the_voice_goes_with_the_first_heartbeat_and_chunk_0(bare: BareChirp, le
         now[0] += 1.0
         assert not sink.cancelled()  # a heartbeat
         finish = "stop" if index == len(lengths) - 1 else None
-        sink.chunk(Chunk(index, random_codes(frames), sum(lengths[: index + 1]), finish, 9, TIMING))
+        sink.chunk(FrameChunk(index, random_codes(frames), sum(lengths[: index + 1]), finish, 9, TIMING))
     beats, chunks = sent.outputs[::2], sent.outputs[1::2]
     assert [bool(each["voice"]) for each in beats] == [True] + [False] * (len(beats) - 1)
     assert [bool(each["voice"]) for each in chunks] == [True] + [False] * (len(chunks) - 1)
@@ -203,7 +202,7 @@ def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
 
 
 def test_repositories_tell_the_families_apart(checkpoint: Path, tmp_path: Path) -> None:
-    repositories = [MODELS, ROOT / "tests" / "support" / "chirp" / "models"]
+    repositories = [MODELS, ROOT / "tests" / "support" / "families" / "chirp" / "models"]
     assert families_of([checkpoint], repositories) == {"chirp": checkpoint}
     names = ("", "_code2wav", "_prompt", "_talker", "_voice_encoder")
     assert set(models_of(["chirp"], repositories)) == {"speaker_cache", *(f"chirp{name}" for name in names)}

@@ -15,10 +15,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.support.fish import make_fish
+from tests.support.families.fish import make_fish
 from tools.convert_codec import main
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.thorough
 
 ALPHA = "decoder.model.1.block.0.alpha"
 BIASES = ("encoder.block.0.conv.bias", "encoder.block.1.block.0.block.1.conv.bias")  # of 8 channels each

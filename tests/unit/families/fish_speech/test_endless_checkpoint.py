@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.fish import load_fish_talker
+from tests.support.families.fish import load_fish_talker
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 

@@ -12,25 +12,22 @@ import pytest
 import torch
 
 from perf.bench.official.fish_speech import load_codec, random_prompt
-from tests.support.fish import FISH_SHAPES, load_fish_talker, make_fish
-from tests.support.fish_bare import BareFish
+from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.fish_bare import BareFish
 from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, model_config
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint_folder import parse
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
+from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.decoder_stage import codec_format
-from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
-from voice_clone.families.fish_speech.networks.native import use_native_code
-from voice_clone.families.fish_speech.networks.native_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.talker import Talker
-from voice_clone.families.fish_speech.networks.transformers import SlowTransformer
+from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.talker import SlowTransformer, Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.sampling import SamplingParameters
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import PRECISIONS, Precision

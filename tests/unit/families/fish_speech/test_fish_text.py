@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from tests.support.fish import make_fish
+from tests.support.families.fish import make_fish
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.config import load_config
 from voice_clone.families.fish_speech.text import Tokenizer

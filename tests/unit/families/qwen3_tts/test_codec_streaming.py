@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.random_weights import fill_random
-from tests.support.small_codec import SMALL
+from tests.support.families.random_weights import fill_random
+from tests.support.families.small_codec import SMALL
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
@@ -160,15 +160,15 @@ def test_priming_equals_decoding_the_past(config: CodecDecoderConfig, past: int)
 
 def test_priming_skips_what_the_convolutions_have_forgotten() -> None:
     decoder = make_decoder(RELEASED_RATES)
-    assert 8 <= decoder.memory <= 16
+    assert 8 <= decoder.receptive_field <= 16
     codes = random_codes(RELEASED_RATES, 1, 40, seed=1)
     forgetful = decoder.new_state(1)
-    object.__setattr__(decoder, "memory", 2)
+    object.__setattr__(decoder, "receptive_field", 2)
     decoder.prime(codes, forgetful)
     exact = decoder.new_state(1)
     decoder.decode_chunk(codes, exact)
     difference = decoder.decode_chunk(codes[..., :1], forgetful) - decoder.decode_chunk(codes[..., :1], exact)
-    assert difference.abs().max() > 1e-3, "a memory that is too short would pass unnoticed"
+    assert difference.abs().max() > 1e-3, "a receptive field that is too short would pass unnoticed"
 
 
 def test_state_does_not_grow_and_owns_its_memory(decoder: CodecDecoder) -> None:

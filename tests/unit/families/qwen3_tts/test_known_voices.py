@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from tests.support.factories import CheckpointFactory
-from tests.support.fakes import Voices
-from voice_clone.families.qwen3_tts.known_voices import known_prompts, known_references
+from tests.support.doubles.fakes import Voices
+from tests.support.families.factories import CheckpointFactory
+from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.decoder_stage import known_references
+from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.speakers import Extraction
-from voice_clone.speakers.disk.latest import KnownInDirectory
+from voice_clone.speakers.disk.store import KnownInDirectory
+from voice_clone.speakers.encoding import Extraction
 
 
 class OtherNames:
@@ -22,11 +25,12 @@ class OtherNames:
 
 
 def test_voices_of_another_version_are_passed_over(tmp_path: Path, checkpoint_folder: CheckpointFactory) -> None:
-    tokenizer = Tokenizer(checkpoint_folder("tiny", 0))
+    folder = checkpoint_folder("tiny", 0)
+    talker = Qwen3TTSTalker(cast(Any, None), load_config(folder), Tokenizer(folder))
     voices = Voices(tmp_path)
     voices.upload("Ada", 1, reference_text="Hello there.")
     voices.restart(OtherNames())
     voices.upload("Bob", 2, reference_text="Hello there.")
     voices.cache.close()
     known = KnownInDirectory(tmp_path)
-    assert len(list(known_references(known))) == len(list(known_prompts(known, tokenizer))) == 1
+    assert len(list(known_references(known))) == len(list(talker.known_prompts(known))) == 1

@@ -13,14 +13,13 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from tests.support.factories import CheckpointFactory
-from tests.support.random_weights import fill_random
-from tests.support.small_codec import SMALL as TINY
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.random_weights import fill_random
+from tests.support.families.small_codec import SMALL as TINY
 from voice_clone.codec.native_decoder import PIECE_FRAMES
 from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.native_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.layers.streaming import StreamState
 from voice_clone.layers.vocoder import ResidualUnit
 from voice_clone.native.codec.product import finisher

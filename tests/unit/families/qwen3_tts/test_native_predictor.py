@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.talkers import make_sampler, make_talker, read_config
+from tests.support.families.talkers import make_sampler, make_talker, read_config
 from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
 from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import Draw, Filters
-from voice_clone.families.qwen3_tts.networks.native import use_native_code
+from voice_clone.families.qwen3_tts.networks.talker import use_native_code
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.native.transformer.draw import draw, is_finite

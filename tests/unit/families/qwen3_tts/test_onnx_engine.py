@@ -14,9 +14,9 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.support.factories import CheckpointFactory
-from tests.support.small_codec import make_code2wav
-from tools.families.qwen3_tts.onnx_comparison import (
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.small_codec import make_code2wav
+from tools.families.qwen3_tts.onnx_export import (
     FRAMES,
     SECONDS,
     Loaded,
@@ -26,11 +26,11 @@ from tools.families.qwen3_tts.onnx_comparison import (
     random_codes,
     speech,
 )
-from voice_clone.codec.chunk import Chunk
+from voice_clone.codec.chunk import CodecChunk
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
-from voice_clone.families.qwen3_tts.engines import onnx_graphs
-from voice_clone.families.qwen3_tts.engines.onnx_stages import OnnxCodecDecoder
+from voice_clone.families.qwen3_tts.networks import onnx_graphs
+from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime, Session
 from voice_clone.settings import DecoderSettings, Settings
@@ -95,7 +95,7 @@ def test_streams_share_batches_and_have_references(loaded: Loaded, decoder: Onnx
         for i in joined:
             context = contexts[i] if places[i] == 0 else none
             part = codes[i][places[i] : places[i] + size]
-            chunks.append(Chunk(f"stream {i}", turn - i, part, context, final=False))
+            chunks.append(CodecChunk(f"stream {i}", turn - i, part, context, final=False))
             places[i] += size
         for i, decoded in zip(joined, streams.decode(chunks), strict=True):
             assert not isinstance(decoded, Exception)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.factories import CheckpointFactory
+from tests.support.families.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from tools.families.recognition import FamilyError
 from tools.triton_server import ROOT, TritonServer

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from tests.support.factories import CheckpointFactory
-from tests.support.talkers import make_prompt
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.talkers import make_prompt
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.families.qwen3_tts.prefill import prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import prefill_length
 from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, language_id
 from voice_clone.families.qwen3_tts.talker_stage import build_request, frame_budget
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speech import SpeechRequest, check_options, read_reply
-from voice_clone.stages import Prepared
+from voice_clone.stages.protocols import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -110,19 +110,16 @@ def test_options_that_it_knows(stage: Qwen3TTSPrompt) -> None:
         check_options({"anything": 1}, {})
 
 
-def test_the_frame_budget_counts_tokens_not_characters(checkpoint_folder: CheckpointFactory) -> None:  # C14
-    assert frame_budget(1, None, 8192) == 192
-    assert frame_budget(100, None, 8192) == 1200
-    assert frame_budget(100, 50, 8192) == 50
-    assert frame_budget(100, 10**6, 8192) == 1200
-    assert frame_budget(10**4, None, 8192) == 8192
-    with pytest.raises(InvalidArgument, match="at least 1"):
-        frame_budget(1, 0, 8192)
+def test_the_frame_budget_counts_tokens_not_characters(
+    config: Qwen3TTSConfig, checkpoint_folder: CheckpointFactory
+) -> None:  # C14
+    budget = frame_budget(config)
+    assert budget.most == config.sampling.max_new_tokens
     tokenizer = Tokenizer(checkpoint_folder("tiny", 0))
     chinese, english = "今天天气很好，我们去海边散步吧。" * 4, "The weather is fine. " * 4
     for text in (chinese, english):
         tokens = len(tokenizer.text_ids(text))
-        assert frame_budget(tokens, None, 10**6) == max(192, 12 * tokens)
+        assert budget.limit(tokens, None, 10**6)[0] == max(192, 12 * tokens)
     assert len(tokenizer.text_ids(chinese)) > len(chinese), "a character is several tokens here"
 
 

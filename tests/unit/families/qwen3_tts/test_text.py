@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tools.families.qwen3_tts.checkpoint_tokenizer import SPECIAL_TOKENS, write_tokenizer
+from tools.families.qwen3_tts.checkpoint_config import SPECIAL_TOKENS, write_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.qwen3_tts.text import Tokenizer
 

@@ -7,6 +7,8 @@ import pytest
 
 from tools.demo_voice.clicks import sharpest_border
 
+pytestmark = pytest.mark.thorough
+
 TIME = np.arange(24000) / 24000
 SPEECH = (0.2 * np.sin(2 * np.pi * 150 * TIME) + 0.05 * np.sin(2 * np.pi * 2100 * TIME)).astype(np.float32)
 BORDERS = [1920, 3840, 7681, 15361]

@@ -14,6 +14,8 @@ from tools.demo_voice.dataset import make_shard, read_shard, sentence_of
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.synthesis import LEAD, LOUDNESS, SAMPLE_RATE, speak
 
+pytestmark = pytest.mark.thorough
+
 needs_flite = pytest.mark.skipif(
     shutil.which("flite") is None, reason="no flite, which speaks the data (Debian: apt-get install flite)"
 )

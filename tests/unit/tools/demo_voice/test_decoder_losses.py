@@ -22,6 +22,8 @@ from tools.demo_voice.qwen3_tts.decoder_losses import (
     with_motion,
 )
 
+pytestmark = pytest.mark.thorough
+
 
 def test_silence_is_not_compared_with_itself() -> None:
     """Relative to silence every difference is large: openings, which are silent, would outweigh all speech."""

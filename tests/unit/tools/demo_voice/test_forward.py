@@ -21,9 +21,10 @@ from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prefill import build_talker_input
+from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input
 from voice_clone.families.qwen3_tts.prompt import Prompt
+
+pytestmark = pytest.mark.thorough
 
 CPU = torch.device("cpu")
 

@@ -14,6 +14,8 @@ from tools.demo_voice.listening import Errors, Listener, _compare
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.synthesis import SAMPLE_RATE, speak
 
+pytestmark = pytest.mark.thorough
+
 needs_flite = pytest.mark.skipif(
     shutil.which("flite") is None, reason="no flite, which speaks to them (Debian: apt-get install flite)"
 )

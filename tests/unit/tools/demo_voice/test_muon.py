@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from tools.demo_voice.muon import Muon, orthogonal
 
+pytestmark = pytest.mark.thorough
+
 SHAPES = ((48, 16), (16, 48), (16, 16))
 RATE, DECAY, STEPS = 0.02, 0.1, 4
 

@@ -16,6 +16,8 @@ import pytest
 from tests.support.waiting import until
 from tools.demo_voice.side_by_side import each_done
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
 import sys

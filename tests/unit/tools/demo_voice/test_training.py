@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from tools.demo_voice.training import TEST_STEPS, Plan, Run, Stopped, averaged, generator_of
 
+pytestmark = pytest.mark.thorough
+
 PLAN = Plan(steps=12, rate=0.01, warm_up=3)
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -1,4 +1,4 @@
-"""code2wav: codec codes to a 44.1 kHz waveform, exactly and incrementally.
+"""code2wav: codec codes to a 44.1 kHz waveform, exactly and incrementally, in torch and, for a CPU, as native code.
 
 The codes' vectors, a transformer over a window of 128, ConvNeXt upsampling to 86 Hz, a Snake vocoder. Positions of the
 transformer are absolute, and no table limits them.
@@ -7,9 +7,11 @@ Source: fish-speech 0.1.0 `DownsampleResidualVectorQuantize.decode`, `Decoder`.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from voice_clone.codec.native_decoder import NativeWindowedDecoder, add_transformer, take, waveform_chain
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.fish_speech.config import DECODER_RATES, QUANTIZER_RATES, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_parts import (
@@ -23,6 +25,8 @@ from voice_clone.layers.rvq import CodeVectors
 from voice_clone.layers.streaming import ChunkPass
 from voice_clone.layers.vocoder import Snake, vocoder
 from voice_clone.layers.window_transformer import WindowTransformer
+from voice_clone.native.codec.chain import Chain, ChainBuilder
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 
 class DecoderQuantizer(nn.Module):
@@ -73,3 +77,41 @@ class CodecDecoder(WindowedDecoder):
 
     def bound(self, waveform: Tensor) -> Tensor:
         return waveform.tanh()
+
+
+class NativeCodecDecoder(NativeWindowedDecoder):
+    """As `CodecDecoder`.
+
+    Args:
+        decoder: on the CPU. Its weights are packed one after the other and given up. On the meta device if they are
+            found packed.
+        packed: finds the packed weights and keeps them.
+    """
+
+    @torch.no_grad()
+    def __init__(self, decoder: CodecDecoder, packed: PackedFile = NOWHERE) -> None:
+        size = len(decoder.quantizer.post_module.norm.weight)
+        self._books = packed.part("codebooks")(
+            lambda: [book.codebook.weight.numpy() for book in decoder.quantizer.books]
+        )
+        latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
+        waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
+        packed.keep()
+        super().__init__(latent, waveform, decoder.receptive_field)
+
+    def vectors(self, codes: Tensor) -> Tensor:
+        """The codes' vectors side by side."""
+        parts = [book[codes[:, place].numpy()] for place, book in enumerate(self._books)]
+        return torch.from_numpy(np.concatenate(parts, axis=-1))
+
+    def bound(self, samples: Tensor) -> Tensor:
+        return samples.contiguous().tanh()
+
+
+def _latent(decoder: CodecDecoder) -> Chain:
+    """From the codes' vectors to the latent: all projections are one, and its result is their sum."""
+    weights, biases = zip(*(take(book.out_proj) for book in decoder.quantizer.books), strict=True)
+    chain = ChainBuilder(sum(weight.shape[1] for weight in weights))
+    chain.linear(torch.cat([weight[..., 0] for weight in weights], dim=1), torch.stack(biases).sum(0), residual="set")
+    add_transformer(chain, decoder.quantizer.post_module)
+    return chain.build()

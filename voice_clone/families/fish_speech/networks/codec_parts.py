@@ -53,7 +53,7 @@ class Codebook(nn.Module):
 
     @property
     def vectors(self) -> Tensor:
-        """What all codes stand for, projected: [size, C]."""
+        """The projected vectors of all codes, [size, C]."""
         return F.linear(self.codebook.weight, self.out_proj.weight[..., 0], self.out_proj.bias)
 
 
@@ -65,7 +65,7 @@ class Quantizer(Codebook):
         self.in_proj = nn.Conv1d(latent, dim, 1)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, C, T] -> codes int64 [B, T], and what they stand for, [B, C, T]."""
+        """[B, C, T] -> codes int64 [B, T] and their projected vectors, [B, C, T]."""
         rows = F.normalize(self.in_proj(x).transpose(1, 2).flatten(0, 1))  # [B * T, D]
         vectors = F.normalize(self.codebook.weight)
         # The distance in the official form: another rounding could choose another code.

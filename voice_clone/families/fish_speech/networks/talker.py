@@ -1,7 +1,9 @@
 """The talker: slow and fast transformer, a `voice_clone.autoregressive.talker.Talker`.
 
-It is made of torch's modules; native.py replaces them on a CPU. Codes of codebook 0 are numbered from 0 on, not as
-tokens; the code after the last one is the end of speech.
+Source: fish-speech 0.1.0, `llama.py` (`DualARTransformer`). Both transformers are stacks of Qwen3's and Llama's kind;
+`checkpoint.py` lays the layers' weights out for half-split RoPE. The talker is made of torch's modules;
+`use_native_code` replaces them on a CPU. Codes of codebook 0 are numbered from 0 on, not as tokens; the code after the
+last one is the end of speech.
 
 Shapes: B streams, N frames, K codebooks, C hidden size, V codes of codebook 0 and the end of speech.
 """
@@ -16,16 +18,86 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import RECENT_CODES, RepetitionAwareFirstCode
-from voice_clone.autoregressive.sampling import UNHEATED_KINDS, UnheatedSampler
-from voice_clone.autoregressive.stack.decoder_stack import Stack
+from voice_clone.autoregressive.code_head import (
+    RECENT_CODES,
+    CodeHead,
+    NativeRepetitionAwareFirstCode,
+    PredictorByStep,
+    RepetitionAwareFirstCode,
+)
+from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
+from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FilterFirstSampler
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
-from voice_clone.families.fish_speech.config import FishSpeechConfig
-from voice_clone.families.fish_speech.networks.transformers import FastTransformer, SlowTransformer
+from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
 from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
+from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision, pack
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.native.transformer import decoder_stack
+
+
+def _stack(sizes: TransformerConfig, common: TransformerConfig) -> StackConfig:
+    """`common`: whose base of the rotary tables and epsilon both transformers use, as the official code does."""
+    return StackConfig(
+        hidden_size=sizes.dim,
+        intermediate_size=sizes.intermediate_size,
+        num_hidden_layers=sizes.n_layer,
+        num_attention_heads=sizes.n_head,
+        num_key_value_heads=sizes.kv_heads,
+        head_dim=sizes.head_size,
+        rms_norm_eps=common.norm_eps,
+        rope_theta=common.rope_base,
+        qk_norm=sizes.attention_qk_norm,
+        rope_dtype=torch.bfloat16,
+    )
+
+
+class SlowTransformer(DecoderStack):
+    """Predicts codebook 0, one frame a step; its table of tokens is its head, too."""
+
+    def __init__(self, config: FishSpeechConfig) -> None:
+        super().__init__(_stack(config.text_config, config.text_config))
+        self.embeddings = empty_table(config.text_config.vocab_size, config.text_config.dim)
+
+
+class FastTransformer(PredictorByStep, DecoderStack):
+    """Predicts the other codebooks of a frame. A `voice_clone.autoregressive.code_head.CodePredictor`.
+
+    Attributes:
+        embeddings: of a code at a position of this transformer, one table for all codebooks.
+        codebook_embeddings: of the codes of each codebook at a position of the slow transformer.
+        output: the head, one for all codebooks; only the first rows' codes exist.
+    """
+
+    def __init__(self, config: FishSpeechConfig) -> None:
+        DecoderStack.__init__(self, _stack(config.audio_decoder_config, config.text_config))
+        size = config.audio_decoder_config.dim
+        self.codebooks = config.codebooks
+        self.codes = config.code_limits[1]
+        self.embeddings = empty_table(config.semantic_codes, size)
+        self.codebook_embeddings = empty_table(config.semantic_codes * config.codebooks, size)
+        self.output: nn.Module = nn.Linear(size, config.semantic_codes, bias=False)
+
+    @property
+    def stack(self) -> DecoderStack:
+        return self
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def logits(self, hidden: Tensor, book: int) -> Tensor:
+        found: Tensor = self.output(hidden)
+        return found[..., : self.codes]
+
+    def embed(self, codes: Tensor, book: int = 1) -> Tensor:
+        rows: Tensor = self.embeddings(codes)
+        return rows.to(self.norm.weight.dtype)
 
 
 class Talker(nn.Module):
@@ -60,8 +132,8 @@ class Talker(nn.Module):
             predictor=self.fast,
             embed=self.embed_first,
             codebooks=config.codebooks,
-            rule=UnheatedSampler,
-            kinds=UNHEATED_KINDS,
+            rule=FilterFirstSampler,
+            graph_variants=FILTER_FIRST_VARIANTS,
             recent=RECENT_CODES,
             draws=config.codebooks + 1,  # one for the second draw of codebook 0
         )
@@ -130,3 +202,46 @@ def code_rows(table: Tensor, config: FishSpeechConfig, end_token: int) -> Tensor
     """The rows of the token table that codes of codebook 0 and the end of speech have: [V, C], a copy."""
     first = config.semantic_start_token_id
     return torch.cat([table[first : first + config.semantic_codes], table[end_token : end_token + 1]])
+
+
+def use_native_code(
+    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+) -> Talker:
+    """Replace the layers, heads and samplers of a talker by native code; returns it.
+
+    The tables of embeddings stay as they are, for a frame reads a few of their rows.
+
+    Args:
+        talker: in fp32, on the CPU. Its layers and heads are packed one after the other and freed.
+        precision: to which the weights of all layers are rounded; those of the heads not below int8.
+        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
+    """
+    config, head, fast = talker.config, talker.head, talker.fast
+    rows = talker.code_rows
+    table, codebooks = embedding_array(rows), embedding_array(fast.codebook_embeddings.weight.detach())
+    head.logits = NativeLinear(pack(rows, head_precision(precision)), len(rows))
+    talker.native_stack = NativeStack(talker.slow, precision, layer_loader(load, "slow"), packed.part("slow"))
+    output = fast.output.weight
+    assert isinstance(output, Tensor)
+    head.predictor = NativePredictor(
+        NativeStack(fast, precision, layer_loader(load, "fast"), packed.part("fast")),
+        [output.detach()[: fast.codes]],
+        fast.embeddings.weight.detach(),
+        config.semantic_codes,
+        config.codebooks,
+        precision,
+        part=packed.part("output"),
+    )
+    del fast.output  # it is packed
+    packed.keep()
+    head.first = NativeRepetitionAwareFirstCode(head.vocabulary, head.end_code)
+
+    def embed_frames(codes: Tensor) -> Tensor:
+        repeated = torch.cat([codes[:, :1], codes], dim=1).contiguous()  # the token, then each codebook's code
+        found = np.empty((len(codes), table.shape[1]), np.float32)
+        decoder_stack.embed_frames(table, codebooks, config.semantic_codes, repeated.numpy(), found)
+        return torch.from_numpy(found) / math.sqrt(config.codebooks + 1)
+
+    talker.embed_frames = embed_frames
+    return talker

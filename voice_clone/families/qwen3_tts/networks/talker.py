@@ -5,7 +5,24 @@ qwen-tts 0.1.1, `modeling_qwen3_tts.py` (`Qwen3TTSTalkerForConditionalGeneration
 exists and all three axes hold the same position, so the result is plain RoPE. Attribute names equal the official tensor
 names below `talker.`.
 
-It is made of torch's modules; native.py replaces them on a CPU.
+It is made of torch's modules; `use_native_code` replaces them on a CPU.
+
+The layouts of a prompt are those of `generate` and `generate_icl_prompt` there. Every position is the sum of a text
+embedding (upper row) and a codec embedding (lower row):
+
+    role   pad ... pad      pad      bos | first text token        x-vector, streaming
+           think, language  speaker  pad | codec bos               (one more text token a frame follows)
+
+    role   pad ... pad      pad      bos | text ... text eos  pad          x-vector, non-streaming
+           think, language  speaker  pad | pad  ... pad  pad  codec bos
+
+    role   pad ... pad      pad      bos | transcript and text, eos        in-context, streaming
+           think, language  speaker  pad | codec bos, reference frames     (as long as the lower row; the rest
+                                                                           of the text follows, or pad fills up)
+    role   pad ... pad      pad      bos | transcript, text, eos  pad      ... pad                 in-context,
+           think, language  speaker  pad | pad ...           pad  codec bos, reference frames      non-streaming
+
+An open text fills its rows as it comes, in the layouts of streaming, and has its eos when it is closed.
 
 Shapes: B streams, N frames or tokens, K codebooks, C hidden size.
 """
@@ -20,17 +37,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import TorchFirstCode
-from voice_clone.autoregressive.stack.config import StackConfig
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack, Stack
+from voice_clone.autoregressive.code_head import CodeHead, NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.native_predictor import Load, layer_loader
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, TalkerConfig
-from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor
-from voice_clone.families.qwen3_tts.prefill import build_talker_input, prefill_length, prefix_of
-from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor, native_predictor
+from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
+from voice_clone.lru_cache import digest
+from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.native.transformer import decoder_stack
 
 ROWS_AT_ONCE = 32  # text tokens that are projected together on a GPU
 CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes
@@ -143,3 +165,129 @@ def suppressed_ids(config: TalkerConfig) -> npt.NDArray[np.bool_]:
     mask[config.vocab_size - CONTROL_IDS :] = True
     mask[config.codec_eos_token_id] = False
     return mask
+
+
+def prefill_length(prompt: Prompt) -> int:
+    """T, the number of prefill positions of `prompt`."""
+    frames = prompt.reference_codes.shape[0]
+    text = prompt.reference_ids.shape[0] + prompt.text_ids.shape[0] + 1  # with eos
+    if prompt.non_streaming_mode:
+        return _head_length(prompt) + text + 1 + frames
+    return _head_length(prompt) + 1 + frames
+
+
+def voice_length(prompt: Prompt) -> int:
+    """How many of the first positions depend on role, language and voice alone: those before the text."""
+    transcript = prompt.reference_ids.shape[0]
+    if not prompt.non_streaming_mode:
+        transcript = min(transcript, 1 + prompt.reference_codes.shape[0])
+    return _head_length(prompt) + transcript
+
+
+def prefix_of(prompt: Prompt) -> Prefix:
+    """What a prompt shares with all others in its voice."""
+    language = -1 if prompt.language_id is None else prompt.language_id
+    key = digest(
+        prompt.role_ids,
+        prompt.speaker_embedding,
+        prompt.reference_ids,
+        prompt.reference_codes,
+        np.array([language, prompt.non_streaming_mode]),
+    )
+    return Prefix(key, min(voice_length(prompt), prefill_length(prompt) - 1))
+
+
+def _head_length(prompt: Prompt) -> int:
+    return ROLE_LENGTH + (3 if prompt.language_id is None else 4) + 2  # think tokens; speaker and text bos
+
+
+@torch.inference_mode()
+def build_talker_input(talker: Talker, config: Qwen3TTSConfig, prompt: Prompt) -> TalkerInput:
+    """Embed `prompt`, whose values have been checked against `config`."""
+    ids, like = config.talker, talker.stack.like
+    special = (config.tts_pad_token_id, config.tts_bos_token_id)
+    eos = np.array([config.tts_eos_token_id])
+    token_ids = np.concatenate([prompt.role_ids, special, prompt.reference_ids, prompt.text_ids, eos])
+    rows = talker.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
+    role, rest = rows[:ROLE_LENGTH], rows[ROLE_LENGTH:]
+    pad, bos, text = rest[:1], rest[1:2], rest[2:]  # text: transcript, text, eos
+    end = text[-1] if prompt.text_open else None
+    text = text[:-1] if prompt.text_open else text
+
+    if prompt.language_id is None:
+        think_ids = [ids.codec_nothink_id, ids.codec_think_bos_id, ids.codec_think_eos_id]
+    else:
+        think_ids = [ids.codec_think_id, ids.codec_think_bos_id, prompt.language_id, ids.codec_think_eos_id]
+    control = to_device(torch.tensor([*think_ids, ids.codec_pad_id, ids.codec_bos_id]), like.device)
+    codec = talker.embed_codec_tokens(control)
+    think, codec_pad, codec_bos = codec[:-2], codec[-2:-1], codec[-1:]
+    speaker = to_device(torch.from_numpy(prompt.speaker_embedding), like.device, like.dtype)[None]
+    head = torch.cat([think + pad, speaker + pad, codec_pad + bos])
+
+    frames = codec_bos  # lower row of what follows the head
+    if prompt.mode == "icl":
+        codes = to_device(torch.from_numpy(prompt.reference_codes.astype(np.int64)), like.device)
+        frames = torch.cat([codec_bos, talker.embed_frames(codes)])
+
+    if prompt.non_streaming_mode:
+        body = torch.cat([text + codec_pad, frames + pad])
+        trailing = text[:0]
+        below = frames[:0]
+    else:
+        length = frames.shape[0]
+        known = text[:length]
+        if not prompt.text_open:
+            known = torch.cat([known, pad.expand(length - known.shape[0], -1)])
+        body, below = known + frames[: len(known)], frames[len(known) :]
+        trailing = text[length:]
+    return TalkerInput(torch.cat([role, head, body]), trailing, pad[0], below, end)
+
+
+def use_native_code(
+    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+) -> Talker:
+    """Replace the layers, heads and samplers of a talker by native code; returns it.
+
+    Args:
+        talker: in fp32, on the CPU. Its layers and heads are packed one after the other and freed.
+        precision: to which the weights of all layers are rounded; those of the heads not below int8. The projection of
+            the text stays fp32, because a prompt needs it once.
+        load: fills a module, given its name below `talker.`; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
+    """
+    sizes = talker.config.talker
+    talker.native_stack = NativeStack(talker.model, precision, layer_loader(load, "model"), packed.part("talker"))
+    talker.head.logits = NativeLinear.of(talker.codec_head, head_precision(precision))
+    del talker.codec_head
+    talker.text_projection = _NativeTextProjection(talker.text_projection)
+    predictor = native_predictor(talker.code_predictor, precision, load, packed)
+    del talker.code_predictor  # its tables may have been rounded, so that these are not needed
+    packed.keep()
+    talker.head.first = NativeFirstCode(suppressed_ids(sizes), sizes.codec_eos_token_id)
+    talker.head.predictor = predictor
+    first, others = talker.model.codec_embedding.weight, predictor.codec_embedding
+    size = sizes.code_predictor_config.vocab_size
+
+    def embed_frames(codes: Tensor) -> Tensor:
+        rows = np.empty((codes.shape[0], first.shape[1]), np.float32)
+        decoder_stack.embed_frames(
+            embedding_array(first), embedding_array(others), size, codes.contiguous().numpy(), rows
+        )
+        return torch.from_numpy(rows)
+
+    talker.embed_frames = embed_frames
+    return talker
+
+
+class _NativeTextProjection(nn.Module):
+    """A row does not depend on the others beside it."""
+
+    def __init__(self, projection: nn.Module) -> None:
+        super().__init__()
+        assert isinstance(projection, TextProjection)
+        self.linear_fc1 = NativeLinear.of(projection.linear_fc1, "fp32")
+        self.linear_fc2 = NativeLinear.of(projection.linear_fc2, "fp32")
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear_fc2(F.silu(self.linear_fc1(x)))
+        return out

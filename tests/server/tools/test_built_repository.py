@@ -1,0 +1,145 @@
+"""What tools/build_repository writes, loaded by the real server, which completes no configuration by itself.
+
+The server of these tests has no ONNX Runtime backend. So the native networks run here in a Python model that does what
+that backend does with the same graph, under the configuration that was written, but for the backend's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+from voice_clone_client import Client
+
+from tests.support.families.factories import CheckpointFactory
+from tools.build_repository import main
+from tools.config_file import ConfigFile
+from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
+from tools.triton_server import TritonServer
+
+pytestmark = pytest.mark.thorough
+
+NETWORKS = ("qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network")
+STAND_IN = '''"""Stands for the ONNX Runtime backend: one run of the graph for all clips of a batch."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        [graph] = Path(args["model_repository"], args["model_version"]).glob("*.onnx")
+        self.session = onnxruntime.InferenceSession(str(graph))
+
+    def execute(self, requests):
+        time.sleep(0.3)  # longer than the clips of the other callers need to arrive
+        [name] = [each.name for each in self.session.get_outputs()]
+        waveforms = [pb_utils.get_input_tensor_by_name(request, "waveform").as_numpy() for request in requests]
+        [outputs] = self.session.run([name], {"waveform": np.concatenate(waveforms)})
+        return [pb_utils.InferenceResponse([pb_utils.Tensor(name, output[None])]) for output in outputs]
+'''
+
+
+def use_stand_ins(repository: Path) -> None:
+    for network in NETWORKS:
+        file = ConfigFile.read(repository / network)
+        assert file.message.platform == "onnxruntime_onnx" and file.message.HasField("optimization")
+        for field in ("platform", "default_model_filename", "optimization"):
+            file.message.ClearField(field)
+        file.message.backend = "python"
+        file.write(repository / network)
+        (repository / network / "1" / "model.py").write_text(STAND_IN, encoding="utf-8")
+
+
+def warmed_up(log: Path) -> set[str]:
+    text = log.read_text(errors="replace")
+    assert "Skipping batch 0 warmup" not in text
+    return set(re.findall(r"model '(\w+)' instance \w+ is running warmup sample '3 s of silence'", text))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("built") / "log"
+
+
+@pytest.fixture(scope="module")
+def server(checkpoint_folder: CheckpointFactory, log: Path) -> Iterator[TritonServer]:
+    """On a built repository with native encoders, without a setting of the checkpoint."""
+    models = log.parent / "models"
+    options = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(models), "--provider", "cpu"]
+    assert main([*options, "--engine", "code2wav=onnx", "--native-encoders", "onnx"]) == 0
+    use_stand_ins(models)
+    with TritonServer(voices=log.parent / "voices", log=log, models=models, options=["--log-verbose=1"]) as server:
+        yield server
+        server.kill()
+
+
+def encode(server: TritonServer, model: str, clip: torch.Tensor, rate: int = 24000) -> triton.InferResult:
+    inputs = [triton.InferInput("waveform", list(clip.shape), "FP32"), triton.InferInput("sample_rate", [1], "INT32")]
+    inputs[0].set_data_from_numpy(clip.numpy())
+    inputs[1].set_data_from_numpy(np.array([rate], np.int32))
+    with triton.InferenceServerClient(server.url) as client:
+        return client.infer(model, inputs)
+
+
+def test_it_speaks(server: TritonServer, log: Path, reference_clip: bytes, reference_text: str) -> None:
+    assert "--disable-auto-complete-config" in server._command
+    with Client(server.url) as client:
+        client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
+        chunks = list(client.speak("Built to be deployed.", voice="Harbour", language="English", max_frames=3))
+    assert sum(len(chunk.samples) for chunk in chunks) == 3 * 1920
+    assert "code2wav_step.onnx on ONNX Runtime" in log.read_text(errors="replace")
+    assert warmed_up(log) == set(NETWORKS)
+
+
+def test_the_encoders_keep_their_contract(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
+    loaded = Loaded.of(checkpoint_folder("tiny", 0))
+    clip = speech(1.7, 24000)
+    codes = encode(server, "qwen3_tts_codec_encoder", clip)
+    np.testing.assert_array_equal(codes.as_numpy("codec_codes"), loaded.codec_encoder.encode(clip))
+    assert codes.as_numpy("fingerprint")[0].decode() == loaded.codec_fingerprint
+    embedding = encode(server, "qwen3_tts_speaker_encoder", clip)
+    expected = loaded.speaker_encoder.embed(clip).numpy()
+    error = np.abs(embedding.as_numpy("speaker_embedding") - expected).max()
+    assert error <= TOLERANCE * np.sqrt(np.mean(expected**2))
+    assert embedding.as_numpy("fingerprint")[0].decode() == loaded.speaker_fingerprint
+    assert encode(server, "qwen3_tts_codec_encoder", torch.zeros(0)).as_numpy("codec_codes").shape == (0, 16)
+    for model in ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder"):
+        with pytest.raises(InferenceServerException, match="invalid_argument: the audio holds NaN"):
+            encode(server, model, torch.full((24000,), torch.nan))
+        with pytest.raises(InferenceServerException, match=r"invalid_argument: the audio is 0\.50 s long"):
+            encode(server, model, clip[:12000])
+
+
+def test_clips_of_equal_length_share_a_batch(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
+    loaded = Loaded.of(checkpoint_folder("tiny", 0))
+    clips = [torch.roll(speech(1.3, 24000), 1000 * index) for index in range(4)] + [speech(1.9, 24000)]
+    with ThreadPoolExecutor(len(clips)) as pool:
+        results = list(pool.map(lambda clip: encode(server, "qwen3_tts_codec_encoder", clip), clips))
+    for clip, result in zip(clips, results, strict=True):
+        np.testing.assert_array_equal(result.as_numpy("codec_codes"), loaded.codec_encoder.encode(clip))
+    with triton.InferenceServerClient(server.url) as client:
+        [statistics] = client.get_inference_statistics(NETWORKS[1]).model_stats
+    assert max(each.batch_size for each in statistics.batch_stats) > 1
+
+
+def test_encoders_in_python_are_warmed_up_too(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
+    """One of them, by two instances."""
+    models, encoder = tmp_path / "models", NETWORKS[1].removesuffix("_network")
+    assert main(["--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(models), "--instances", "2"]) == 0
+    options = ["--log-verbose=1", "--model-control-mode=explicit", f"--load-model={encoder}"]
+    with TritonServer(log=tmp_path / "log", models=models, options=options) as server:
+        assert encode(server, encoder, speech(1.0, 24000)).as_numpy("codec_codes").shape == (13, 16)
+        server.kill()
+    assert warmed_up(tmp_path / "log") == {encoder}

@@ -1,0 +1,54 @@
+"""tools/inspect: the tree of a real speech's steps, with its times and shapes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.families.factories import CheckpointFactory
+from tools.trace import read_trace
+from tools.triton_server import ROOT
+
+pytestmark = pytest.mark.thorough
+
+RECORDS = (
+    '[{"id":1,"model_name":"qwen3_tts","model_version":1},'
+    '{"id":1,"timestamps":[{"name":"REQUEST_START","ns":1000000}]},'
+    '{"id":2,"model_name":"step","model_version":1,"parent_id":1},'
+    '{"id":2,"timestamps":[{"name":"QUEUE_START","ns":2000000}]},'
+    '{"id":2,"timestamps":[{"name":"COMPUTE_START","ns":3500000}]},'
+    '{"id":2,"activity":"TENSOR_QUEUE_INPUT","tensor":{"name":"text","data":"say "{"id":3}" \\ \0",'
+    '"shape":"1","dtype":"BYTES"}},'
+    '{"id":2,"activity":"TENSOR_BACKEND_OUTPUT","tensor":{"name":"codes","data":"1,2","shape":"2,16","dtype":"INT32"}},'
+    '{"id":1,"timestamps":[{"name":"REQUEST_END","ns":9000000}]}'
+)
+
+
+def test_records_are_found_though_tensors_are_not_escaped() -> None:
+    root, step = sorted(read_trace(RECORDS), key=lambda span: span.id)
+    assert (root.model, root.parent, root.began, root.ended) == ("qwen3_tts", None, 1_000_000, 9_000_000)
+    assert (step.model, step.parent) == ("step", 1)
+    assert step.between("QUEUE_START", "COMPUTE_START") == 1.5
+    assert step.between("QUEUE_START", "COMPUTE_END") is None
+    assert step.inputs == {"text": ["BYTES [1]"]} and step.outputs == {"codes": ["INT32 [2, 16]"]}
+
+
+def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "3"]
+    command += ["--checkpoint", str(checkpoint_folder("tiny", 0))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = re.findall(r"(qwen3_tts_\w+) +at +[\d.]+ +queue +[\d.]+ +in +[\d.]+ +compute +[\d.]+", done.stdout)
+    assert steps[:2] == ["qwen3_tts_prompt", "qwen3_tts_talker"] and set(steps[2:]) == {"qwen3_tts_code2wav"}
+    waits = re.findall(r"(qwen3_tts\w*) +at .*? answers ([\d. ]+)", done.stdout)
+    assert [model for model, _ in waits] == ["qwen3_tts", "qwen3_tts_prompt", "qwen3_tts_talker"]
+    (*responses,), (first,), (start, end) = (list(map(float, times.split())) for _, times in waits)
+    assert responses == sorted(responses) and len(responses) >= 2
+    assert first > 0 and start > 0 and start < end < responses[-1]
+    flat = re.sub(r"[\s│]+", " ", done.stdout)  # as if no line had been wrapped
+    assert "audio FP32 [1920]" in flat and "prompt BYTES [1]" in flat
+    assert '"finish_reason"' in done.stdout

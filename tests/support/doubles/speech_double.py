@@ -1,0 +1,152 @@
+"""A client that speaks known samples: a double of `AsyncClient`, with a family of each sample rate that it is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import numpy as np
+from voice_clone_client import Cancelled, Chunk, Incomplete, Overloaded
+
+RATE = 24000
+FRAME = 1920
+RATES = {"qwen3_tts": RATE}
+
+
+def samples_of(text: str, seed: int | None, frame: int = FRAME) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """What the double says: a frame a word, other samples for another text or seed."""
+    generator = np.random.default_rng([*text.encode(), seed or 0])
+    return generator.uniform(-1, 1, frame * len(text.split())).astype(np.float32)
+
+
+class DoubleSpeech(AsyncIterator[Chunk]):
+    """A speech of the double, a chunk a word. One whose end is missed lacks half of its last word."""
+
+    def __init__(self, double: Double, text: str, options: dict[str, Any]) -> None:
+        self.double, self.text, self.options = double, text, options
+        self.missed = double.misses(text)
+        self.index = 0
+        self.closed = asyncio.Event()
+        self.info: dict[str, Any] | None = None
+        self.finish_reason: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.finish_reason == "stop"
+
+    async def __anext__(self) -> Chunk:
+        words = self.text.split()
+        if self.index == 0:
+            self.double.live += 1
+            self.double.most_live = max(self.double.most_live, self.double.live)
+        if self.index == len(words):
+            self.double.live -= 1
+            if self.options.get("require_whole") and not self.whole:
+                raise Incomplete(self.finish_reason)
+            raise StopAsyncIteration
+        if self.double.gate is not None:
+            turn = asyncio.ensure_future(self.double.gate.acquire())
+            closed = asyncio.ensure_future(self.closed.wait())
+            try:
+                await asyncio.wait((turn, closed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                turn.cancel()
+                closed.cancel()
+            if self.closed.is_set():
+                raise Cancelled("closed")
+        await asyncio.sleep(0)
+        word = words[self.index]
+        if word.strip(".") == "Fail":
+            raise Overloaded("the queue is full")
+        frame = self.double.frame
+        data = samples_of(self.text, self.options["seed"], frame)[frame * self.index : frame * (self.index + 1)]
+        self.index += 1
+        final = self.index == len(words)
+        data = data[: frame // 2] if final and self.missed else data
+        info: dict[str, Any] | None = None
+        if final or self.index == 1:
+            info = {"frames": self.index, "text_tokens": len(words), "mode": "icl"}
+        if info and final:
+            self.finish_reason = info["finish_reason"] = "budget" if self.missed else "stop"
+        self.info = info or self.info
+        rate = self.double.rates[self.options.get("model", next(iter(self.double.rates)))]
+        return Chunk(data, rate, self.index - 1, final, info)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class WrittenDouble(DoubleSpeech):
+    """A speech whose text is being written: a chunk for each word, as soon as the word has its end."""
+
+    def __init__(self, double: Double, text: AsyncIterator[str], options: dict[str, Any]) -> None:
+        super().__init__(double, "", options)
+        self.pieces = text
+        self.ended = False
+
+    async def __anext__(self) -> Chunk:
+        while not self.ended and len(self.text.split()) - (not self.text.endswith(" ")) <= self.index:
+            piece = asyncio.ensure_future(anext(self.pieces, None))
+            closed = asyncio.ensure_future(self.closed.wait())
+            await asyncio.wait((piece, closed), return_when=asyncio.FIRST_COMPLETED)
+            closed.cancel()
+            if self.closed.is_set():
+                piece.cancel()
+                raise Cancelled("closed")
+            text = piece.result()
+            self.ended = text is None
+            self.text += text or ""
+        words = self.text.split()
+        if self.finish_reason is not None:
+            raise StopAsyncIteration
+        frame = self.double.frame if self.index < len(words) else 0
+        self.index = min(self.index + 1, len(words))
+        final = self.ended and self.index == len(words)
+        characters = self.text.index(words[self.index - 1]) + len(words[self.index - 1])
+        info = {"frames": self.index, "text_tokens": len(words), "mode": "x_vector", "characters": characters}
+        if final:
+            self.finish_reason = info["finish_reason"] = "stop"
+        self.info = info
+        return Chunk(np.zeros(frame, np.float32), RATE, self.index - 1, final, info)
+
+
+class Double:
+    """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples.
+
+    `rates` are the sample rates of the families; the first is the default. `misses` says of a text whether this time
+    its end is missed.
+    """
+
+    owner = None
+
+    def __init__(
+        self,
+        gate: asyncio.Semaphore | None = None,
+        frame: int = FRAME,
+        rates: Mapping[str, int] = RATES,
+        misses: Callable[[str], bool] = lambda text: False,
+    ) -> None:
+        self.gate = gate
+        self.misses = misses
+        self.rates = rates
+        self.models_calls = 0
+        self.frame = frame
+        self.speeches: list[DoubleSpeech] = []
+        self.live = self.most_live = 0
+
+    async def models(self) -> list[str]:
+        self.models_calls += 1
+        return list(self.rates)
+
+    def speak(self, text: str, **options: Any) -> DoubleSpeech:
+        self.speeches.append(DoubleSpeech(self, text, options))
+        return self.speeches[-1]
+
+    def speak_stream(self, text: AsyncIterator[str], **options: Any) -> DoubleSpeech:
+        self.speeches.append(WrittenDouble(self, text, options))
+        return self.speeches[-1]
+
+    @property
+    def texts(self) -> list[str]:
+        return [speech.text for speech in self.speeches]

@@ -1,0 +1,183 @@
+"""A gRPC server with Triton's protocol that plays a script: a double of the protocol, for the client's logic alone.
+
+What the true server does is tested in tests/server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+RATE = 24000
+FAMILY = "qwen3_tts"
+STATS = ("speaker_cache", {"operation": b"stats"})
+"""The call with which a client asks for the families."""
+END = {"finish_reason": "stop"}
+Play = Callable[[Any], Iterator[Any]]
+
+
+class Failure(Exception):
+    """Raised by a script: the call ends with this status."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
+
+    It adds `model_types` to each answer of the operation `stats`, unless that is None, as on an older server.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.model_types: list[str] | None = [FAMILY]
+        self.play: Play = lambda context: iter(speech(3))
+        self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.metadata: list[dict[str, Any]] = []
+        self.owners: list[str] = []  # of each call: the parameter `owner`, or ""
+        self.ready = True
+        self.left = threading.Semaphore(0)  # released by each stream that the client gave up
+
+    def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        ended = threading.Event()
+        context.add_callback(lambda: None if ended.is_set() else self.left.release())
+        inputs = self._remember(next(request_iterator), context)
+        if "append" in inputs:
+            ended.set()
+            info = {"accepted": int(inputs["index"][0]), "state": "closed" if inputs["last"][0] else "open"}
+            answer = response({"info": json.dumps(info).encode()})
+            yield service_pb2.ModelStreamInferResponse(infer_response=answer)
+            return
+        try:
+            yield from self.play(context)
+        except Failure as failure:
+            context.abort(failure.code, failure.details)
+        finally:
+            if context.is_active():
+                ended.set()
+
+    def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
+        inputs = self._remember(request, context)
+        try:
+            outputs = self.answer(inputs)
+        except Failure as failure:
+            context.abort(failure.code, failure.details)
+        if inputs.get("operation") == b"stats" and self.model_types is not None and "result" in outputs:
+            result = {**json.loads(outputs["result"]), "model_types": self.model_types}
+            outputs = {**outputs, "result": json.dumps(result).encode()}
+        return response(outputs)
+
+    def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return service_pb2.ModelReadyResponse(ready=request.name in (self.model_types or [FAMILY]))
+
+    def ServerReady(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return service_pb2.ServerReadyResponse(ready=self.ready)
+
+    @property
+    def stats_calls(self) -> int:
+        """How often the families were asked for."""
+        return self.calls.count(STATS)
+
+    @property
+    def speeches(self) -> list[tuple[str, dict[str, Any]]]:
+        """Model and inputs of each speech, and of each piece of text that is appended to one."""
+        return [call for call in self.calls if call[0] != "speaker_cache"]
+
+    def _remember(self, request: Any, context: grpc.ServicerContext) -> dict[str, Any]:
+        inputs = decoded(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+        self.owners.append(request.parameters["owner"].string_param if "owner" in request.parameters else "")
+        self.calls.append((request.model_name, inputs))
+        return inputs
+
+
+def decoded(request: Any) -> dict[str, Any]:
+    """The inputs of a request as Triton would see them; checks shapes against bytes."""
+    kinds = {"FP32": "<f4", "INT32": "<i4", "UINT64": "<u8", "BOOL": "?"}
+    inputs = {}
+    for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True):
+        (size,) = tensor.shape
+        if tensor.datatype == "BYTES":
+            (length,) = struct.unpack_from("<I", raw)
+            assert size == 1 and len(raw) == 4 + length
+            inputs[tensor.name] = raw[4:]
+        else:
+            array = np.frombuffer(raw, kinds[tensor.datatype])
+            assert array.shape == (size,)
+            inputs[tensor.name] = array
+    return inputs
+
+
+def response(outputs: dict[str, Any]) -> Any:
+    """A ModelInferResponse; bytes become strings, arrays keep their type."""
+    message = service_pb2.ModelInferResponse(model_name="any", model_version="1")
+    names = {"f": "FP32", "i": "INT32", "b": "BOOL"}
+    for name, value in outputs.items():
+        if isinstance(value, bytes):
+            datatype, shape, raw = "BYTES", [1], struct.pack("<I", len(value)) + value
+        else:
+            datatype, shape, raw = names[value.dtype.kind], value.shape, value.tobytes()
+        message.outputs.add(name=name, datatype=datatype, shape=shape)
+        message.raw_output_contents.append(raw)
+    return message
+
+
+def samples_of(index: int, count: int) -> NDArray[np.float32]:
+    """What the double speaks in a chunk: a ramp that names its chunk."""
+    return np.linspace(index / 100, (index + 1) / 100, count, dtype=np.float32)
+
+
+def chunk(
+    index: int, final: bool = False, count: int = 1920, info: dict[str, Any] | None = None, rate: int = RATE
+) -> Any:
+    """A stream response with one chunk."""
+    outputs = {
+        "audio": samples_of(index, count),
+        "sample_rate": np.array([rate], np.int32),
+        "chunk_index": np.array([index], np.int32),
+        "final": np.array([final]),
+        "info": json.dumps({**END, **(info or {})} if final else info).encode() if info or final else b"",
+    }
+    return service_pb2.ModelStreamInferResponse(infer_response=response(outputs))
+
+
+def speech(chunks: int, last_count: int = 1920, rate: int = RATE) -> list[Any]:
+    """A whole speech; info on the first and the last chunk, as the server does it."""
+    messages = [chunk(0, info={"cache": "miss"}, rate=rate)]
+    messages += [chunk(index, rate=rate) for index in range(1, chunks - 1)]
+    info = {"cache": "miss", "frames": chunks}
+    return [*messages, chunk(chunks - 1, final=True, count=last_count, info=info, rate=rate)]
+
+
+def empty_final() -> Any:
+    """The response that only says that a request ended."""
+    message = service_pb2.ModelStreamInferResponse()
+    message.infer_response.model_name = "any"
+    message.infer_response.parameters["triton_final_response"].bool_param = True
+    return message
+
+
+@contextlib.contextmanager
+def listening(address: str = "127.0.0.1:0") -> Iterator[Server]:
+    """A double that listens, by default on a free port."""
+    servicer = Server()
+    server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", -1)])  # as Triton
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+    servicer.url = f"{address.rpartition(':')[0]}:{server.add_insecure_port(address)}"
+    server.start()
+    yield servicer
+    server.stop(grace=0).wait()

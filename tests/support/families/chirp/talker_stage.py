@@ -1,0 +1,88 @@
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.support.families.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
+from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, Prompt, read_options
+from tests.support.families.chirp.sampling import ChirpSampling
+from tests.support.families.chirp.talker import ChirpTalker
+from voice_clone import compute
+from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.lru_cache import Origin
+from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.speakers.store import KnownVoices
+from voice_clone.stages.protocols import Arrays, StreamPlan
+
+SAMPLING = ("do_sample", "temperature", "top_k", "top_p")  # of the knobs; seed and max_frames are no defaults
+
+
+class ChirpTalkerStage:
+    """The talker of a checkpoint with the memory of its streams."""
+
+    chunk_frames = CHUNK_FRAMES
+
+    def __init__(self, source: Generator[Prompt], config: ChirpConfig) -> None:
+        self.source = source
+        self.frame_seconds = config.frame_seconds
+        self._config = config
+
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[TalkerRequest[Prompt]]:
+        """A stream of the prompt that `ChirpPrompt` has made."""
+        if "repetition_penalty" in knobs:
+            raise Unsupported("this model has no repetition_penalty; leave it out")
+        if knobs.get("non_streaming_mode") is False:
+            raise Unsupported("this model reads the whole text first: non_streaming_mode cannot be false")
+        for name in (TIMBRE, TRANSCRIPT, TEXT):
+            if name not in tensors:
+                raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
+        prompt = Prompt(tensors[TIMBRE], tensors[TRANSCRIPT], tensors[TEXT], **read_options(options))
+        prompt.check(self._config)
+        defaults = self._config.sampling
+        given = {name: knobs.get(name, getattr(defaults, name)) for name in SAMPLING}
+        max_frames = knobs.get("max_frames", defaults.max_frames)
+        sampling = ChirpSampling(seed=knobs["seed"], **given)
+        request = TalkerRequest(prompt, sampling, max_frames, budgeted="max_frames" not in knobs)
+        context = np.zeros((0, len(self._config.codebook_sizes)), np.int32)  # no reference is decoded
+        return StreamPlan(request, context, voice={TIMBRE: prompt.timbre})
+
+    def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
+        """A request of zeros, for the warm-up."""
+        rows = max(1, min(reference_frames, self.source.max_length - max_frames - 32))
+        timbre = np.zeros((rows, self._config.timbre_size), np.float16)
+        prompt = Prompt(timbre, np.zeros(8, np.uint8), np.zeros(8, np.uint8), breath=True)
+        # top_p below 1 takes the longest way through the sampler.
+        return TalkerRequest(prompt, ChirpSampling(seed=0, top_p=0.9), max_frames)
+
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
+        """None: the torch stack caches no prefixes."""
+        return iter(())
+
+
+def load_network(given: Settings) -> ChirpTalker:
+    """The talker on its device."""
+    settings = TalkerSettings.of(given)
+    if compute.precision(settings) in ("int8", "int4"):
+        raise Unsupported("this model computes in fp32 or bf16 alone")
+    with torch.device("meta"):
+        talker = ChirpTalker(load_config(settings.checkpoint_dir))
+    files, device = CheckpointFiles(settings.checkpoint_dir), torch.device(compute.device(settings))
+    files.load(talker, WEIGHTS, "talker.", compute.dtype(settings), device)
+    return talker.eval().requires_grad_(False)
+
+
+def load_talker(given: Settings) -> ChirpTalkerStage:
+    """The talker stage as the settings ask for it."""
+    talker = load_network(given)
+    generator = load_generator(TalkerSettings.of(given), talker, 1 / talker.config.frame_seconds, 0)
+    return ChirpTalkerStage(generator, talker.config)

@@ -1,0 +1,98 @@
+"""Requests of a talker's model without a server: inputs as the prompt stage makes them, and where answers go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from tests.support.families.talkers import make_prompt
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
+from voice_clone.speech import parse_object
+from voice_clone.stages.protocols import StreamPlan
+from voice_clone.triton.stages.talker_call import TalkerStream, read_call
+from voice_clone.triton.tensors import pack
+
+MAX_LENGTH = 400
+NAMES = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes")
+
+
+def tensors_of(prompt: Prompt) -> dict[str, Any]:
+    """What the prompt stage packs."""
+    language = -1 if prompt.language_id is None else prompt.language_id
+    return {name: getattr(prompt, name) for name in NAMES} | {"language_id": np.array([language], np.int32)}
+
+
+class Inputs:
+    """The inputs of one request."""
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        deadline_ms: Any = None,
+        prompt_info: str = "{}",
+        stream_id: Any = "s",
+        without: str = "",
+        **tensors: Any,
+    ) -> None:
+        packed = {name: value for name, value in tensors_of(prompt).items() if name != without}
+        packed |= {name: np.array([tensors.pop(name)]) for name in ("language_id",) if name in tensors}
+        self._raw = {"prompt": pack(packed)}
+        self._info: Any = prompt_info
+        if prompt_info.endswith("}"):
+            self._info = parse_object("prompt_info", prompt_info) | {"stream_id": stream_id}
+        self._tensors = {name: np.array([value]) for name, value in tensors.items()}
+        self._deadline_ms = deadline_ms
+
+    def raw(self, name: str) -> Any:
+        return self._raw.get(name)
+
+    def json_object(self, name: str) -> Any:
+        if name == "prompt_info":
+            return parse_object(name, self._info) if isinstance(self._info, str) else dict(self._info)
+        return parse_object(name, str(self._tensors[name][0]) if name in self._tensors else None)
+
+    def number(self, name: str) -> Any:
+        return None if name not in self._tensors else self._tensors[name][0].item()
+
+    def parameter(self, name: str) -> Any:
+        return self._deadline_ms if name == "deadline_ms" else None
+
+
+class Answer:
+    """Where the responses go."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.left = False
+        self.sent: list[Mapping[str, Any]] = []
+        self.final = False
+        self.error: BaseException | None = None
+        self.broken = broken
+
+    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
+        assert not self.final
+        if self.broken and self.sent:
+            raise OSError("the line is broken")
+        self.sent.append(outputs)
+        self.final = final
+
+    def fail(self, error: BaseException) -> None:
+        assert not self.final
+        self.final, self.error = True, error
+
+    def cancelled(self) -> bool:
+        return self.left
+
+
+def stage_of(config: Qwen3TTSConfig) -> Qwen3TTSTalker:
+    """The talker stage as far as a request is read: without weights."""
+    return Qwen3TTSTalker(cast(Any, SimpleNamespace(max_length=MAX_LENGTH)), config, cast(Any, None))
+
+
+def read(config: Qwen3TTSConfig, **given: Any) -> tuple[StreamPlan[Prompt], TalkerStream, float | None]:
+    """A call with an in-context prompt."""
+    return read_call(Inputs(make_prompt(config, 1, icl=True), **given), stage_of(config), "qwen3_tts", 512)

@@ -1,0 +1,98 @@
+"""One stream of frames in the generator: how it draws, how much text it has, and when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from voice_clone.autoregressive.frame_head import Row
+from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.steps import PromptPiece
+from voice_clone.autoregressive.talker import Prefix, TextFeed
+from voice_clone.lru_cache import Origin
+
+LONGEST_CYCLE = 8  # frames
+
+
+class Repetition:
+    """Notices a model that has read all its text and repeats itself.
+
+    It counts for how long codebook 0 of a stream, which carries what is said, has repeated a cycle of a few frames.
+    Silence and held sounds are cycles of one frame; stuck phrases are longer ones.
+    """
+
+    def __init__(self) -> None:
+        self._recent: list[int] = []  # newest last
+        self._runs = [0] * LONGEST_CYCLE  # frames in a row that equal the frame n + 1 before them
+
+    def add(self, code: int) -> int:
+        """Take the next frame's code; returns for how many frames the stream has repeated a cycle by now."""
+        for n in range(LONGEST_CYCLE):
+            repeats = n < len(self._recent) and self._recent[-1 - n] == code
+            self._runs[n] = self._runs[n] + 1 if repeats else 0
+        self._recent = [*self._recent[1 - LONGEST_CYCLE :], code]
+        return max(self._runs)
+
+
+Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
+"""Why a stream of a generator ends.
+
+`stop`: the model said so. `length`: it has the frames that its caller wanted. `budget`: it has all frames that its text
+is granted, and has missed its end. `runaway`: its text is read and it repeats itself, so it has missed its end, too.
+`text_timeout`: the model said so, but its text was closed without an end. `error`: the model's values were not finite.
+`stop` and `error` come without a frame, unless the head keeps the ending frame.
+"""
+
+
+@dataclass
+class GenerationState:
+    """A stream's state in the generator."""
+
+    place: int  # the slot of its memory
+    prefix: Prefix
+    text: TextFeed
+    sampling: npt.NDArray[np.float64]  # columns
+    draws: Draws
+    max_frames: int
+    origin: Origin
+    read: int = 0  # prompt positions prefilled
+    endless: bool = False  # only `max_frames` ends it
+    limit: Finish = "length"  # the finish after `max_frames`
+    ending: Finish = "stop"  # the finish where the model says so
+    begun: int = 0  # frames that steps were begun for
+    seen: int = 0  # of them, those whose steps are over
+    frames: int = 0  # made so far
+    finish: Finish | None = None
+    repetition: Repetition = field(default_factory=Repetition)
+
+    @property
+    def unread(self) -> int:
+        return self.text.length - self.read
+
+    @property
+    def position(self) -> int:
+        """Where the newest frame goes, after the prompt and the frames before."""
+        return self.text.length + self.begun - 1
+
+    @property
+    def written(self) -> int:
+        """Positions of the cache that are its own."""
+        return max(self.read, self.position)
+
+    @property
+    def checked(self) -> bool:
+        """Whether all that it has written is known to be finite."""
+        return 0 < self.seen == self.begun and self.finish != "error"
+
+    def piece(self, count: int) -> PromptPiece:
+        """The next positions of its prompt."""
+        return PromptPiece(self.place, self.read, self.text.embeds[self.read : self.read + count])
+
+    def row(self, min_frames: int) -> Row:
+        """What a step needs of it."""
+        number = self.begun
+        may_stop, text = number >= min_frames and not self.endless, self.text.row(number)
+        return Row(self.place, self.sampling, self.draws.of(number), may_stop, number, self.position, text)

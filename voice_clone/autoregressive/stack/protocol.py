@@ -1,0 +1,161 @@
+"""What a decoder stack is: its sizes and options, by which families differ, and what a talker asks of it.
+
+Shapes: B streams, T positions, S positions read, C hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from voice_clone.autoregressive.stack.kv_cache import KVCache
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """A stack of pre-norm decoder layers with RMSNorm, grouped-query attention, RoPE and SwiGLU.
+
+    Attributes:
+        qk_norm: queries and keys have an RMSNorm each, over a head's dimensions.
+        qkv_bias: the projections to queries, keys and values have biases.
+        rope: which dimensions turn together: i and i + D/2 (`half`), or 2i and 2i + 1 (`interleaved`).
+        rope_dtype: to which the rotary tables are rounded before they get the dtype of the weights.
+        window: a position sees itself and the `window - 1` positions before it; None: all before it.
+        causal: a position sees no later ones. Without it, all positions that are read in one call see each other.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    qk_norm: bool = True
+    qkv_bias: bool = False
+    rope: Literal["half", "interleaved"] = "half"
+    rope_dtype: torch.dtype = torch.float32
+    window: int | None = None
+    causal: bool = True
+
+    @classmethod
+    def of(cls, sizes: Any, **options: Any) -> StackConfig:
+        """The sizes of a family's configuration, whose attributes have the same names, and these options."""
+        names = list(cls.__dataclass_fields__)[:8]
+        return cls(**{name: getattr(sizes, name) for name in names}, **options)
+
+
+class Stack(Protocol):
+    """What a talker or a code predictor runs on. It keeps no state: the key-value cache is the caller's."""
+
+    @property
+    def config(self) -> StackConfig:
+        """Its sizes and options."""
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and on the device of hidden states."""
+
+    @property
+    def varlen(self) -> bool:
+        """Whether each stream reads its own positions alone in `decode_first`, and in `prefill_together` with `begins`.
+        Then `length` costs nothing.
+        """
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether no bit of a result depends on how many positions, or which other streams, are in the same call: the
+        same code then runs for all shapes.
+        """
+
+    def prepare(self, graphs: bool) -> None:
+        """Settle what depends on the machine, before anything else is called; `graphs`: CUDA graphs will hold steps."""
+
+    def new_cache(self, slots: int, max_length: int) -> KVCache:
+        """A key-value cache of `slots` streams of at most `max_length` positions."""
+
+    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+        """As `new_cache`, for extensions alone."""
+
+    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
+        """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
+
+        Args:
+            embeds: [T, C].
+
+        Returns:
+            [C], the normed hidden state of the last position.
+        """
+
+    def decode(
+        self,
+        cache: KVCache,
+        slots: Sequence[int],
+        positions: Sequence[int],
+        embeds: Tensor,
+        seen: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Advance B streams by one position each. May overwrite `embeds`.
+
+        Args:
+            slots: B different slots; an ascending run of neighbours is read without a copy.
+            positions: each stream's new position = the number of positions it has in the cache.
+            embeds: [B, C].
+            seen: how many positions each stream attends to, by itself; None: all attend together. A repeatable stack
+                lets each stream attend by itself in any case.
+
+        Returns:
+            [B, C], the normed hidden states.
+        """
+
+    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+        """Advance the streams of slots 0..B-1 by one position each; reads no value, so a CUDA graph can hold it.
+
+        May overwrite `embeds`.
+
+        Args:
+            positions: int64 [B], each stream's new position; `length` or more where the result is not used.
+            embeds: [B, C].
+            length: the first `length` positions of the cache are read, as far as a stream's position allows.
+
+        Returns:
+            [B, C], the normed hidden states.
+        """
+
+    def prefill_together(
+        self,
+        cache: KVCache,
+        slots: Tensor,
+        owner: Tensor,
+        positions: Tensor,
+        embeds: Tensor,
+        length: int,
+        begins: Tensor | None = None,
+    ) -> Tensor:
+        """Run N positions of R streams; reads no value, so a CUDA graph can hold it.
+
+        Args:
+            slots: int64 [R]; the same one may come again where nothing is its owner's.
+            owner: int64 [N], the stream of each position, as its place in `slots`.
+            positions: int64 [N]; the earlier ones of a stream are in the cache or come in the same call. `length` or
+                more where the result is not used.
+            embeds: [N, C].
+            length: the first `length` positions of the cache are read, as far as a position allows.
+            begins: int64 [R + 1], where each stream's positions begin, if they are consecutive and one stream follows
+                the other; and the end, behind which is padding.
+
+        Returns:
+            [N, C], the normed hidden states.
+        """
+
+    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
+        """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.
+
+        May overwrite x, whose numbers lie one after the other. The cache is a `new_frame_cache`.
+        """

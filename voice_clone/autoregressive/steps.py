@@ -1,0 +1,219 @@
+"""One frame of many streams: the memory of their slots, and the step whose shapes follow the live streams.
+
+Nothing in `FrameModel` reads a value on the device: what it does depends on shapes and on what the host knows. So it
+runs eagerly on rows of any slots (`EagerStep`, on a CPU) as well as in CUDA graphs (static_step.py).
+
+Shapes: B rows, W numbers of a frame, C hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from voice_clone.autoregressive.frame_head import FIXED, LIVE, Batch, Row, RowTable, Variant
+from voice_clone.autoregressive.talker import Talker
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """What a step made, on the host.
+
+    Attributes:
+        payload: [B, W], of the dtype of the head's form.
+        ended, finite: bool [B], as of `MadeFrames`.
+    """
+
+    payload: npt.NDArray[Any]
+    ended: npt.NDArray[np.bool_]
+    finite: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[Any], dtype: npt.DTypeLike) -> StepResult:
+        """`rows` [B, W + 2]: payload, whether it ended, whether it was finite."""
+        return cls(rows[:, :-2].astype(dtype), rows[:, -2] != 0, rows[:, -1] != 0)
+
+
+WaitForStep = Callable[[], StepResult]
+"""Waits for a step that was begun."""
+
+
+@dataclass(frozen=True, eq=False)
+class PromptPiece:
+    """Consecutive positions of the prompt of one stream.
+
+    Attributes:
+        slot: of its memory.
+        start: the first position.
+        embeds: [n, C].
+    """
+
+    slot: int
+    start: int
+    embeds: Tensor
+
+    @property
+    def end(self) -> int:
+        """Behind the last position."""
+        return self.start + len(self.embeds)
+
+    def cut(self, count: int) -> tuple[PromptPiece, PromptPiece]:
+        """The first `count` positions, and the others."""
+        first, rest = self.embeds[:count], self.embeds[count:]
+        return PromptPiece(self.slot, self.start, first), PromptPiece(self.slot, self.start + len(first), rest)
+
+
+class FrameModel:
+    """A talker with preallocated memory, on the device and in the dtype of its weights.
+
+    Attributes:
+        idle_position: where rows that do not move write their keys and values: behind the last position of any stream.
+        cache: of the talker's stack.
+        memory: of the talker's head.
+        hidden: [slots, C], the talker's state from which each slot's next frame comes.
+        newest: [slots, W], each slot's newest frame. The host need not know it to have the next one made.
+    """
+
+    def __init__(self, talker: Talker[Any], slots: int, max_length: int, idle_rows: bool = False) -> None:
+        """`idle_rows`: there will be rows that do not move; the cache then has a position for them."""
+        self.talker = talker
+        self.slots = slots
+        self.idle_position = max_length
+        like, head = talker.stack.like, talker.head
+        self.device = like.device
+        self.cache = talker.stack.new_cache(slots, max_length + idle_rows)
+        self.memory = head.new_memory(slots, max_length, self.device)
+        size = like.shape[-1]
+        self.hidden = torch.zeros(slots, size, dtype=like.dtype, device=self.device)
+        self.newest = torch.zeros(slots, head.form.width, dtype=head.dtype, device=self.device)
+        self.no_text = torch.zeros(size, dtype=like.dtype, device=self.device)
+
+    def pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
+        """The table of a step; None is a row without a stream."""
+        head = self.talker.head
+        return RowTable.pack(rows, head.neutral, head.draws, self.idle_position)
+
+    def table(self, packed: Tensor) -> RowTable:
+        """What was packed, on the device."""
+        return RowTable(packed, self.talker.head.draws)
+
+    def variant(self, packed: npt.NDArray[np.float64]) -> Variant:
+        """What the rows with a stream need of the head."""
+        live, head = packed[packed[:, LIVE] != 0], self.talker.head
+        return head.variant_of(live[:, FIXED : live.shape[1] - head.draws])
+
+    def advance(self, batch: Batch, text: Tensor, decode: Callable[[Tensor], Tensor]) -> None:
+        """Read the newest frame of the rows that move, so that `hidden` and `memory` are those of the next one.
+
+        The result depends on nothing that this changes, so it may run again.
+
+        Args:
+            text: [B, C], what is added to the frames' embeddings.
+            decode: the talker's step for these rows, [B, C] -> [B, C].
+        """
+        slots, moves = batch.slots, batch.table.moves
+        newest = self.newest[slots]
+        self.talker.head.read(self.memory, batch, newest)
+        hidden = decode(self.talker.embed_frames(newest) + text)
+        self.hidden[slots] = torch.where(moves[:, None], hidden, self.hidden[slots])
+
+    def make(self, batch: Batch, variant: Variant, out: Tensor) -> None:
+        """Make the next frame of each row, and keep it as the newest of the rows with a stream.
+
+        Args:
+            out: [B, W + 2] of the head's dtype; gets the frames, whether each stream ended, whether all was finite.
+        """
+        made = self.talker.head.make(self.memory, batch.of(self.hidden), batch, variant)
+        width = made.payload.shape[1]
+        out[:, :width] = made.payload
+        out[:, width] = made.ended
+        out[:, width + 1] = made.finite
+        # Last, so that a step that failed before this line can run again.
+        self.newest[batch.slots] = torch.where(batch.table.live[:, None], made.payload, self.newest[batch.slots])
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Move the stream of a slot to a free one; `length` positions of the cache are its own. Nothing of it stays."""
+        self.cache.move(source, target, length)
+        for memory in (self.hidden, self.newest, *self.memory.by_slot):
+            memory[target] = memory[source]
+
+
+class EagerStep:
+    """Makes the next frame of any rows.
+
+    Args:
+        deterministic: always compute all slots, occupied or not, and let each row attend by itself, so that no
+            neighbour changes a bit.
+    """
+
+    ahead = False  # a step waits for its frames
+
+    def __init__(self, model: FrameModel, deterministic: bool) -> None:
+        self._model = model
+        self._deterministic = deterministic
+
+    def prepare(self) -> None:
+        """Nothing: shapes are not known before."""
+
+    def size(self, slots: int) -> int:
+        """Rows among which streams need not move: those of all slots, because a step computes live ones alone."""
+        return self._model.slots
+
+    @property
+    def prompts_at_once(self) -> int:
+        """Any number: each is read by itself, and only the positions take time."""
+        return self._model.slots
+
+    def read(self, pieces: Sequence[PromptPiece]) -> None:
+        """Read pieces of the prompts of different slots, each by itself. If this raises, it may be tried again."""
+        model = self._model
+        for piece in pieces:
+            model.hidden[piece.slot] = model.talker.stack.prefill(model.cache, piece.slot, piece.embeds, piece.start)
+
+    def begin(self, rows: Sequence[Row]) -> WaitForStep:
+        """Of rows of different slots, in their order. If this raises, it may be tried again."""
+        batch: list[Row | None] = [*sorted(rows, key=lambda row: row.slot)]
+        if self._deterministic:
+            by_slot = {row.slot: row for row in rows}
+            batch = [by_slot.get(slot) for slot in range(self._model.slots)]
+        slots = [row.slot if row else place for place, row in enumerate(batch)]
+        model = self._model
+        packed = model.pack(batch)
+        table = model.table(torch.from_numpy(packed).to(model.device))
+        self._advance(batch, slots, table)
+        head = model.talker.head
+        out = torch.empty(len(slots), head.form.width + 2, dtype=head.dtype, device=model.device)
+        made = Batch(torch.tensor(slots, device=model.device), table, fixed=self._deterministic)
+        model.make(made, model.variant(packed), out)
+        rows_made = out.cpu().numpy()[[slots.index(row.slot) for row in rows]]  # the one wait of a step
+        result = StepResult.of(rows_made, head.form.dtype)
+        return lambda: result
+
+    def _advance(self, batch: Sequence[Row | None], slots: Sequence[int], table: RowTable) -> None:
+        """Read the newest frames, of the rows that have one."""
+        model = self._model
+        places = [place for place, row in enumerate(batch) if row and row.frame]
+        if not places:
+            return
+        if not self._deterministic and len(places) < len(batch):
+            table = table.at(torch.tensor(places, device=model.device))
+            batch, slots = [batch[place] for place in places], [slots[place] for place in places]
+        positions, seen, texts = [], [], []
+        for row in batch:
+            moving = row if row and row.frame else None
+            # A row that does not move writes behind all positions and sees one position of any content.
+            positions.append(moving.position if moving else model.idle_position)
+            seen.append(moving.position + 1 if moving else 1)
+            texts.append(moving.text if moving else model.no_text)
+        alone = seen if self._deterministic else None
+        model.advance(
+            Batch(torch.tensor(slots, device=model.device), table, fixed=self._deterministic),
+            torch.stack(texts),
+            lambda embeds: model.talker.stack.decode(model.cache, slots, positions, embeds, alone),
+        )

@@ -1,1 +1,0 @@
-"""Voices that come and go in bundles."""

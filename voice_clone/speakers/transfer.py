@@ -1,0 +1,268 @@
+"""Voices that come and go: export and import of speakers with their artifacts, and voices that come with the server."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
+from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported, VoiceCloneError
+from voice_clone.speakers import voice_file
+from voice_clone.speakers.clip_report import measure
+from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.draft import Draft, check_consent
+from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
+from voice_clone.speakers.extraction import Resolved
+from voice_clone.speakers.flight import Superseded
+from voice_clone.speakers.modes import mode_of_record
+from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.operations import MAX_NOTE, MAX_TRANSCRIPT, Import, check_text
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
+from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.store import Store
+from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, pack_bundle, unpack_bundle
+
+MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
+MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number
+MAX_CLOCK_AHEAD = 86400.0  # seconds by which another server's clock may be ahead
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Transfer:
+    """Makes bundles of registered speakers, and registers the speakers of a bundle."""
+
+    def __init__(self, registry: Registry, store: Store, describer: Describer, config: CacheConfig) -> None:
+        self._registry = registry
+        self._store = store
+        self._describer = describer
+        self._config = config
+
+    def pack(self, records: Sequence[SpeakerRecord], include_audio: bool) -> tuple[list[str], bytes]:
+        """The names of these speakers and their bundle; a speaker that was deleted meanwhile is left out.
+
+        Raises:
+            InvalidArgument: the bundle would be too large.
+            Internal: a file is damaged or cannot be read.
+        """
+        files: dict[str, bytes] = {}
+        size = 0
+        for record in records:
+            try:
+                files[record.name] = self._file(record, include_audio)
+            except Superseded:
+                continue
+            size += len(files[record.name])
+            if size > self._config.max_bundle_bytes:
+                raise InvalidArgument(
+                    f"the bundle would be larger than {self._config.max_bundle_bytes} bytes; export voices one by one"
+                )
+        return list(files), pack_bundle(list(files.values()))
+
+    def resolve(self, bundle: bytes, model_type: str, mode: str | None, until: float) -> tuple[Resolved, SpeakerRecord]:
+        """The artifacts in a bundle of one speaker, which is not registered; everything in the bundle is checked.
+
+        Raises:
+            InvalidArgument: it is too large, damaged, or made with another checkpoint; or holds more than one speaker.
+            Unsupported: it has no artifacts of this family, or not in this mode.
+        """
+        if len(bundle) > MAX_PROMPT_BYTES:
+            raise InvalidArgument(
+                f"voice_prompt has {len(bundle)} bytes; at most {MAX_PROMPT_BYTES} are allowed. Export one voice, "
+                "without its audio"
+            )
+        packed = unpack_bundle(bundle)
+        if len(packed) != 1:
+            raise InvalidArgument(f"voice_prompt holds {len(packed)} voices; export the one that is to speak")
+        header, tensors = packed[0]
+        record = header.record
+        self._check_record(record)
+        groups = group_artifacts(header, tensors)
+        artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
+        if artifact not in groups:
+            there = ", ".join(" ".join(each) for each in groups) or "none"
+            raise Unsupported(
+                f"voice_prompt lacks artifacts of {model_type} in mode {artifact.mode}; it has {there}. "
+                "Prepare the voice and export it again"
+            )
+        fingerprint = record.artifacts[artifact].fingerprint
+        if self._describer.fingerprint(artifact, until) != fingerprint:
+            raise InvalidArgument(
+                f"voice_prompt was made with another checkpoint of {model_type}; export it from a server with this one"
+            )
+        if not self._describer.matches(artifact, groups[artifact]):
+            raise InvalidArgument(f"the artifacts in voice_prompt are not such as {model_type} makes")
+        artifacts = pack_artifacts(groups[artifact])
+        return Resolved(status="none", artifact=artifact, artifacts=artifacts, fingerprint=fingerprint), record
+
+    def unpack(self, given: Import) -> list[SpeakerRecord]:
+        """Register all speakers of a bundle, or none; everything in the bundle is checked.
+
+        The speakers become those of the owner of the operation; those of the operator keep the owners that they have.
+
+        Raises:
+            InvalidArgument: the bundle is damaged, too large, or made with another checkpoint.
+            SpeakerExists, QuotaExceeded, Overloaded: as `Registry.add`.
+        """
+        if len(given.bundle) > self._config.max_bundle_bytes:
+            raise InvalidArgument(
+                f"the bundle has {len(given.bundle)} bytes; at most {self._config.max_bundle_bytes} are allowed"
+            )
+        drafts = self._drafts(given.bundle, given.reextract)
+        if given.owner is not None:
+            drafts = [replace(draft, record=_given_to(given.owner, draft.record)) for draft in drafts]
+        whose: dict[str, Any] = {
+            "immutable": given.immutable,
+            "owner": given.owner,
+            "max_owned": given.max_owned,
+        }
+        self._registry.check_free(*(parse_name(draft.record.name) for draft in drafts), **whose)
+        return self._registry.add_all(drafts, **whose)
+
+    def preload(self, bundle: bytes) -> list[SpeakerRecord]:
+        """Register the speakers of a bundle whose names are free, as the operator's and shared: all of them, or none.
+
+        Raises:
+            InvalidArgument: the bundle is damaged, or made with another checkpoint and without audio.
+            Overloaded: as `Registry.add`.
+        """
+        drafts = [replace(draft, record=replace(draft.record, owner=None, shared=True))
+                  for draft in self._drafts(bundle, True)]  # fmt: skip
+        while True:
+            free = [draft for draft in drafts if self._registry.is_free(draft.record.key)]
+            try:
+                return self._registry.add_all(free, immutable=True)
+            except SpeakerExists:  # another server of the fleet registered one meanwhile
+                if all(self._registry.is_free(draft.record.key) for draft in free):
+                    raise
+
+    def _drafts(self, bundle: bytes, reextract: bool) -> list[Draft]:
+        drafts = [self._draft(header, tensors, reextract) for header, tensors in unpack_bundle(bundle)]
+        if len({draft.record.key for draft in drafts}) != len(drafts):
+            raise InvalidArgument("the bundle of voices holds a name twice")
+        return drafts
+
+    def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
+        try:
+            with self._registry.holding(record) as now:
+                header, tensors = self._store.read_all(now)
+            voice_file.verify(header, tensors)
+        except Damaged:
+            raise Internal(f"the file of the voice {record.name!r} is damaged; upload it again") from None
+        if not include_audio:
+            tensors.pop(AUDIO, None)
+        return voice_file.pack(header.record, tensors, header.digests)
+
+    def _draft(self, header: voice_file.Header, tensors: dict[str, NDArray[Any]], reextract: bool) -> Draft:
+        record = header.record
+        self._check_record(record)
+        audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
+        artifacts = {
+            artifact: group
+            for artifact, group in group_artifacts(header, tensors).items()
+            if self._fits(record, artifact, group, reextract and audio is not None)
+        }
+        if audio is None and not artifacts:
+            raise InvalidArgument(f"the voice {record.name!r} comes with neither audio nor artifacts")
+        kept = {artifact: record.artifacts[artifact] for artifact in artifacts}
+        if audio is not None:
+            clip = decode(audio, self._config.clip)
+            report = measure(clip)
+            record = replace(
+                record,
+                mime_type=clip.mime_type,
+                file_size=len(audio),
+                duration=round(clip.seconds, 6),
+                sample_rate=clip.sample_rate,
+                audio_digest=clip_digest(clip),
+                report=report if record.report is None else report.uploaded(record.report),
+            )
+        return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
+
+    def _check_record(self, record: SpeakerRecord) -> None:
+        """Check texts, consent, and the figures of a clip that need not be in the bundle."""
+        check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
+        check_text("consent", record.consent, MAX_NOTE)
+        check_text("description", record.description, MAX_NOTE)
+        check_consent(record.consent, self._config)
+        limits, now = self._config.clip, time.time()
+        numbers = (
+            (record.duration, limits.min_seconds, limits.max_seconds),
+            (record.sample_rate, MIN_RATE, MAX_RATE),
+            (record.file_size, 1, limits.max_bytes),
+            (record.embedding_dim, 1, MAX_EMBEDDING),
+            (record.created_at, 0, now + MAX_CLOCK_AHEAD),
+            *((info.generated_at, 0, now + MAX_CLOCK_AHEAD) for info in record.artifacts.values()),
+        )
+        texts = (
+            record.mime_type is None or record.mime_type in MIME_TYPES,
+            record.audio_digest is None or _DIGEST.fullmatch(record.audio_digest),
+        )
+        if not all(texts) or not all(value is None or least <= value <= most for value, least, most in numbers):
+            raise InvalidArgument(
+                f"the bundle tells of a clip of {record.name!r} that this server could not have taken"
+            )
+
+    def _fits(
+        self, record: SpeakerRecord, artifact: ArtifactId, tensors: dict[str, NDArray[Any]], may_drop: bool
+    ) -> bool:
+        """Whether artifacts of a bundle fit this server; False if they are dropped and made again.
+
+        Raises:
+            InvalidArgument: they do not fit and must not be dropped.
+        """
+        try:
+            described = self._describer.describe(artifact)
+        except Unsupported:  # no such encoder is loaded: the rest is checked at their first use
+            if any(fault(tensor, {}) for tensor in tensors.values()):
+                raise InvalidArgument(f"the artifacts of {record.name!r} hold NaN or infinity") from None
+            return True
+        if described.fingerprint == record.artifacts[artifact].fingerprint:
+            if not self._describer.matches(artifact, tensors):
+                raise InvalidArgument(f"the artifacts of {record.name!r} are not such as {artifact.model_type} makes")
+            return True
+        if may_drop:
+            return False
+        raise InvalidArgument(
+            f"the voice {record.name!r} was made with another checkpoint of {artifact.model_type}; import it with the "
+            "option reextract (it needs the audio in the bundle), or load that checkpoint"
+        )
+
+
+def _given_to(owner: str, record: SpeakerRecord) -> SpeakerRecord:
+    """The record as this owner's; shared only if it was the owner's before."""
+    return replace(record, owner=owner, shared=record.shared and record.owner == owner)
+
+
+log = logging.getLogger(__name__)
+
+
+def preload(folder: Path, transfer: Transfer, most: int) -> None:
+    """Register the voices of the bundles in a folder under names that are free; they are the operator's, and shared.
+
+    The folder is only read, so it may be part of an image or a volume mounted read-only. A name that is taken stays
+    with the voice that has it. A file that is no bundle of at most `most` bytes is logged and left out. Hidden files
+    are not read.
+
+    Raises:
+        InvalidArgument: there is no such folder.
+    """
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    except OSError:
+        raise InvalidArgument("the setting preloaded_voices names no folder that can be read") from None
+    registered = 0
+    for path in paths:
+        try:
+            if path.stat().st_size > most:
+                raise InvalidArgument(f"it is larger than {most} bytes")
+            registered += len(transfer.preload(path.read_bytes()))
+        except (VoiceCloneError, OSError) as error:
+            log.error("the voices in %r are not loaded: %s", path.name, error)
+    log.info("registered %d voices that come with this server", registered)

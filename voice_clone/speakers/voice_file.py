@@ -1,0 +1,240 @@
+"""The file of one speaker, and the bundle of several files. Both are safetensors.
+
+The file of a speaker has the record in its header:
+
+    metadata  format   "voice-clone speaker 1"
+              record   JSON of the SpeakerRecord
+              digests  JSON {tensor name: SHA-256 of its type, shape and bytes}
+              seal     SHA-256 of record and digests
+    tensors   audio                            uint8 [bytes]: the clip as it was uploaded; absent for a ready embedding
+              <model_type>/<mode>/<tensor>     the artifacts as the encoder named them
+
+safetensors checks that the file is complete. The seal proves at start that the header is what was written, without
+reading a tensor; a digest proves it for each tensor when it is read.
+
+A bundle carries speakers from one server to another:
+
+    metadata  format       "voice-clone bundle 1"
+    tensors   0, 1, 2 ...  uint8 [bytes]: the file of one speaker
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import load, save
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+
+Tensors = Mapping[str, NDArray[Any]]
+FORMAT = "voice-clone speaker 1"
+BUNDLE_FORMAT = "voice-clone bundle 1"
+AUDIO = "audio"
+MAX_FILE_BYTES = 512 << 20
+MAX_HEADER_BYTES = 8 << 20  # a transcript of the longest kind and the digests of many tensors need a fraction
+
+
+class Damaged(Exception):
+    """The file, or a tensor of it, is not what was once written."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a speaker's file."""
+
+    record: SpeakerRecord
+    digests: Mapping[str, str]
+
+
+def tensor_name(artifact: ArtifactId, name: str) -> str:
+    """The name of an artifact in the file."""
+    return f"{artifact.model_type}/{artifact.mode}/{name}"
+
+
+def file_tensors(audio: bytes | None, artifacts: Mapping[ArtifactId, Tensors]) -> dict[str, NDArray[Any]]:
+    """All tensors of a file, by their names in it."""
+    tensors: dict[str, NDArray[Any]] = {}
+    if audio is not None:
+        tensors[AUDIO] = np.frombuffer(audio, np.uint8)
+    for artifact, named in artifacts.items():
+        tensors |= {tensor_name(artifact, name): tensor for name, tensor in named.items()}
+    return tensors
+
+
+def pack(record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of the file. `known`: digests of an older file, kept with its tensors so that damage still shows."""
+    digests = json.dumps({name: (known or {}).get(name) or digest(tensor) for name, tensor in tensors.items()})
+    text = record.to_json()
+    metadata = {"format": FORMAT, "record": text, "digests": digests, "seal": _seal(text, digests)}
+    return save(dict(tensors), metadata)
+
+
+def read_header(path: Path) -> Header:
+    """The header of the file; reads no tensor.
+
+    Raises:
+        Damaged: the file is torn, foreign or altered.
+        OSError: the file cannot be read.
+    """
+    with _open(path) as file:
+        return _header(file.metadata(), file.keys())
+
+
+def read(path: Path, wanted: Callable[[str], bool]) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """The header, and the tensors whose names are `wanted`, not yet verified.
+
+    Raises: as `read_header`.
+    """
+    with _open(path) as file:
+        names = file.keys()
+        header = _header(file.metadata(), names)
+        try:
+            return header, {name: file.get_tensor(name) for name in names if wanted(name)}
+        except OSError:
+            raise
+        except Exception as error:  # such as a type that numpy does not have
+            raise Damaged(str(error)) from None
+
+
+def read_artifacts(path: Path, artifact: ArtifactId) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """The header, and the verified artifacts under the names the encoder gave them; none if the file has none.
+
+    Raises: as `read_header`; Damaged also if a tensor is not what was written.
+    """
+    prefix = tensor_name(artifact, "")
+    header, tensors = read(path, lambda name: name.startswith(prefix))
+    verify(header, tensors)
+    return header, {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def unpack(data: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """Header and verified tensors of a file given as bytes.
+
+    Raises:
+        Damaged: torn, foreign or altered.
+    """
+    try:
+        tensors = load(data)
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
+        if length > MAX_HEADER_BYTES:
+            raise ValueError("the header is too large")
+    except Exception as error:
+        raise Damaged(str(error)) from None
+    header = _header(metadata, tensors)
+    verify(header, tensors)
+    return header, tensors
+
+
+def verify(header: Header, tensors: Tensors) -> None:
+    """Check that the tensors are those that were written.
+
+    Raises:
+        Damaged: one is not; the message names it.
+    """
+    for name, tensor in tensors.items():
+        if header.digests[name] != digest(tensor):
+            raise Damaged(f"the tensor {name} is not what was written")
+
+
+def digest(tensor: NDArray[Any]) -> str:
+    """SHA-256 of a tensor's type, shape and bytes."""
+    head = f"{tensor.dtype.str}{list(tensor.shape)}".encode()
+    return hashlib.sha256(head + b"\0" + tensor.tobytes()).hexdigest()
+
+
+def _open(path: Path) -> Any:
+    """The file, if it is a regular one and its size is sane: others must cost neither time nor memory."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status, head = os.fstat(handle), b""
+        if stat.S_ISREG(status.st_mode):
+            head = os.read(handle, 8)
+    finally:
+        os.close(handle)
+    if len(head) < 8 or status.st_size > MAX_FILE_BYTES or int.from_bytes(head, "little") > MAX_HEADER_BYTES:
+        raise Damaged("wrong size for a voice file, or for its header")
+    try:
+        return safe_open(path, framework="numpy")
+    except OSError:
+        raise
+    except Exception as error:
+        raise Damaged(str(error)) from None
+
+
+def _header(metadata: Mapping[str, str] | None, names: Iterable[str]) -> Header:
+    metadata = metadata or {}
+    if metadata.get("format") != FORMAT:
+        raise Damaged("not a speaker's file")
+    try:
+        if metadata["seal"] != _seal(metadata["record"], metadata["digests"]):
+            raise Damaged("the header is not what was written")
+        record = SpeakerRecord.from_json(metadata["record"])
+        digests: dict[str, str] = json.loads(metadata["digests"])
+        if set(digests) != set(names):
+            raise Damaged("the tensors are not those of the record")
+    except Damaged:
+        raise
+    except Exception as error:  # the seal is no secret, so the header may hold anything
+        raise Damaged(f"the record cannot be read: {error}") from None
+    return Header(record, digests)
+
+
+def _seal(record: str, digests: str) -> str:
+    return hashlib.sha256(f"{len(record)} {record}{digests}".encode()).hexdigest()
+
+
+def pack_bundle(files: Sequence[bytes]) -> bytes:
+    """The bundle of these speakers' files."""
+    tensors = {str(index): np.frombuffer(file, np.uint8) for index, file in enumerate(files)}
+    return save(tensors, {"format": BUNDLE_FORMAT})
+
+
+def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
+    """Header and verified tensors of each speaker.
+
+    Raises:
+        InvalidArgument: the data is not a bundle, or it is damaged.
+    """
+    try:
+        files = load(data)
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
+        if metadata.get("format") != BUNDLE_FORMAT:
+            raise InvalidArgument("this is no bundle of voices; send what an export answered")
+        names = sorted(files, key=lambda name: (len(name), name))
+        return [unpack(files[name].tobytes()) for name in names]
+    except InvalidArgument:
+        raise
+    except Exception:  # a bundle may hold anything
+        raise InvalidArgument("the bundle of voices is damaged; export it again") from None
+
+
+def group_artifacts(header: Header, tensors: Tensors) -> dict[ArtifactId, dict[str, NDArray[Any]]]:
+    """The tensors of a speaker's file except the audio, grouped by the artifacts to which they belong.
+
+    Raises:
+        InvalidArgument: the record lists other artifacts.
+    """
+    groups: dict[ArtifactId, dict[str, NDArray[Any]]] = {artifact: {} for artifact in header.record.artifacts}
+    for name, tensor in tensors.items():
+        if name != AUDIO:
+            model_type, _, rest = name.partition("/")
+            mode, _, short = rest.partition("/")
+            group = groups.get(ArtifactId(model_type, mode))
+            if group is None:
+                raise InvalidArgument("the bundle of voices holds artifacts that its record does not know")
+            group[short] = tensor
+    if not all(groups.values()):
+        raise InvalidArgument("the bundle of voices lacks artifacts of its record")
+    return groups

@@ -1,0 +1,109 @@
+"""Networks out of a checkpoint, on the device and in the precision that the settings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from voice_clone import compute
+from voice_clone.autoregressive.native_predictor import Load
+from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.errors import Unsupported
+from voice_clone.native.matrix.weights import Precision
+from voice_clone.native.packed_file import PackedFile
+from voice_clone.settings import EncoderSettings, TalkerSettings
+
+N = TypeVar("N", bound=nn.Module)
+
+UseNativeCode = Callable[[N, Precision, Load, PackedFile], object]
+"""Replaces the parts of a talker in place: the talker, the precision of its weights, what fills its layers, which are
+on the meta device yet, and where packed weights are found and kept."""
+
+
+def empty(make: Callable[[], N]) -> N:
+    """A network without weights, on the meta device."""
+    with torch.device("meta"):
+        return make()
+
+
+def load_encoder_network(
+    settings: EncoderSettings, network: N, checkpoint: CheckpointFiles, file: str, prefix: str
+) -> N:
+    """Fill an empty network of a voice encoder; `file` and `prefix` as of `CheckpointFiles.load`.
+
+    It computes in fp32 on any device, so that all find the same codes.
+    """
+    checkpoint.load(network, file, prefix, torch.float32, torch.device(compute.device(settings)))
+    return network.eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class TalkerPart:
+    """A part of a talker whose tensors have a prefix of their own in the checkpoint.
+
+    Attributes:
+        place: of the part's names below the talker, with the dot; empty: it is the whole talker.
+        prefix: of the same names in the file, with the dot.
+        layers: how the names of its layers begin. Native code fills and packs them one by one, so that the talker is
+            never in memory twice.
+        in_file: tables that stay in the file, memory-mapped, because a prompt reads few of their rows.
+        in_file_on_cpu: tables that do so on a CPU alone, because a frame reads few of their rows.
+    """
+
+    place: str
+    prefix: str
+    layers: tuple[str, ...]
+    in_file: tuple[str, ...] = ()
+    in_file_on_cpu: tuple[str, ...] = ()
+
+
+def load_talker_network(
+    settings: TalkerSettings,
+    talker: N,
+    checkpoint: CheckpointFiles,
+    file: str,
+    parts: Sequence[TalkerPart],
+    *,
+    family: str,
+    sizes: Any,
+    use_native_code: UseNativeCode[N] | None = None,
+) -> N:
+    """Fill an empty talker: torch's modules on a GPU, native code in their place on a CPU if the family has it.
+
+    Args:
+        file: as of `CheckpointFiles.load`.
+        sizes: a dataclass of all that shapes the talker's weights.
+        use_native_code: None: the family has none, and the talker computes in torch on a CPU, too.
+
+    Raises:
+        Unsupported: the settings ask for int8 or int4, and the family has no native code.
+        CheckpointError: as of `CheckpointFiles.load`.
+    """
+    dtype, precision = compute.dtype(settings), compute.precision(settings)
+    device = torch.device(compute.device(settings))
+    on_cpu, quantised = device.type == "cpu", precision in compute.CPU_PRECISIONS
+    if use_native_code is None and quantised:
+        raise Unsupported(f"precision {precision}: this model computes in fp32 or bf16 alone")
+    native = use_native_code if on_cpu else None
+    # An exact matrix is packed faster than a file of its size is written and read.
+    worth = native is not None and quantised
+    packed = compute.packed_file(settings, f"{family} talker {precision}", checkpoint.identity(file), sizes, worth)
+    for part in parts:
+        network = talker.get_submodule(part.place.rstrip("."))
+        in_file = (*part.in_file, *(part.in_file_on_cpu if on_cpu else ()))
+        checkpoint.load(network, file, part.prefix, dtype, device, in_file, () if native is None else part.layers)
+    talker.eval().requires_grad_(False)
+    if native is None:
+        return talker
+
+    def load(module: nn.Module, name: str) -> None:
+        part = next(each for each in parts if name.startswith(each.place))
+        prefix = f"{part.prefix}{name.removeprefix(part.place)}."
+        checkpoint.load(module, file, prefix, None, device)  # in the file's type: packing converts it
+
+    native(talker, precision, load, packed)
+    return talker

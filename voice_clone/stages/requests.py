@@ -1,0 +1,97 @@
+"""What prompt and talker stages refuse, read and grant in the same way. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.speech import SpeechRequest
+from voice_clone.stages.protocols import Arrays
+
+
+def refuse_speaker_embedding(speech: SpeechRequest) -> None:
+    """For a family that has no speaker embedding.
+
+    Raises:
+        Unsupported: the request brings one, or asks for it.
+    """
+    if speech.speaker_embedding is not None or speech.x_vector_only:
+        raise Unsupported("this model has no speaker embedding; give a voice or reference_audio with its transcript")
+
+
+def refuse_language(speech: SpeechRequest) -> None:
+    """For a family that finds the language out by itself.
+
+    Raises:
+        Unsupported: the request names one; `Auto` is none.
+    """
+    if (speech.language or "auto").strip().lower() != "auto":
+        raise Unsupported(f"this model takes no language, got {speech.language!r}; leave it out")
+
+
+def refuse_knobs(knobs: Mapping[str, Any], names: Collection[str]) -> None:
+    """For a family that does not know some of the `KNOBS`.
+
+    Raises:
+        Unsupported: one of `names` is given.
+    """
+    for name in names:
+        if name in knobs:
+            raise Unsupported(f"this model has no {name}; leave it out")
+
+
+def refuse_streaming_text(knobs: Mapping[str, Any]) -> None:
+    """For a family that reads the whole text before the first frame.
+
+    Raises:
+        Unsupported: the request wants it otherwise.
+    """
+    if knobs.get("non_streaming_mode") is False:
+        raise Unsupported("this model reads the whole text first: non_streaming_mode cannot be false")
+
+
+def check_tensors(prompt: Arrays, names: Collection[str]) -> None:
+    """Check that the tensors of a prompt are there.
+
+    Raises:
+        InvalidArgument: one of `names` is missing.
+    """
+    for name in names:
+        if name not in prompt:
+            raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
+
+
+@dataclass(frozen=True)
+class FrameBudget:
+    """How many frames a family grants a text. A talker that misses its end then stops in reasonable time.
+
+    Attributes:
+        least: even the shortest text may take so many.
+        per_token: a text of n tokens rarely takes more than n times so many.
+        most: of any text.
+    """
+
+    least: int
+    per_token: int
+    most: int
+
+    def limit(self, tokens: int, max_frames: int | None, room: int) -> tuple[int, bool]:
+        """`max_frames` and `budgeted` of a `TalkerRequest`.
+
+        Args:
+            tokens: of the text.
+            max_frames: the caller's, if it gave them. They may be more than `room`: the engine then refuses the stream.
+            room: frames that fit the stream's slot behind the prompt. The budget is cut to them.
+
+        Raises:
+            InvalidArgument: `max_frames` is < 1.
+        """
+        if max_frames is not None and max_frames < 1:
+            raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
+        budget = max(self.least, self.per_token * tokens)
+        if max_frames is None:
+            return max(1, min(budget, self.most, room)), True
+        frames = min(budget, max_frames)
+        return frames, frames != max_frames

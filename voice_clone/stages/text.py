@@ -1,0 +1,86 @@
+"""Texts as tokens: limits, control tokens, and the tokenizer that several families share. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import Regex, models, normalizers, pre_tokenizers
+
+from voice_clone.checkpoint_folder import keep_no_words, read_json
+from voice_clone.errors import CheckpointError, InvalidArgument
+
+MAX_TOKEN_LENGTH = 64  # characters; on average tokens are shorter in any text, and counting those of a huge one is slow
+
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Where Qwen2's tokenizer cuts a text before it looks for tokens; Qwen3's is the same."""
+
+Ids = NDArray[np.int32]
+
+
+def limited_ids(name: str, text: str, tokenize: Callable[[str], Ids], most: int) -> Ids:
+    """The tokens of a text, int32 [n], n <= `most`.
+
+    Args:
+        name: of the text in the request, for the error.
+
+    Raises:
+        InvalidArgument: the text is too long. One of very many characters is refused before it is tokenised.
+    """
+    if len(text) > MAX_TOKEN_LENGTH * most:
+        raise InvalidArgument(f"{name} has {len(text)} characters; {most} tokens are allowed, split it")
+    ids = tokenize(text)
+    if len(ids) > most:
+        raise InvalidArgument(f"{name} has {len(ids)} tokens; at most {most} are allowed, split it")
+    return ids
+
+
+def check_no_control_token(name: str, ids: Sequence[int], control: Mapping[int, str]) -> None:
+    """Check that a text does not command the model.
+
+    Args:
+        name: of the text, for the error.
+        ids: its tokens.
+        control: the model's control tokens, by their ids.
+
+    Raises:
+        InvalidArgument: one of the tokens is a control token.
+    """
+    for index in ids:
+        if index in control:
+            raise InvalidArgument(f"the {name} holds {control[index]!r}, a control token; remove it")
+
+
+def qwen2_tokenizer(folder: Path, vocabulary_file: str, merges_file: str) -> tokenizers.Tokenizer:
+    """Qwen2's byte-level BPE without added tokens, from its two files.
+
+    Source: transformers 4.57.3 `Qwen2Converter`.
+
+    Raises:
+        CheckpointError: a file is missing or malformed.
+    """
+    vocabulary = read_json(folder, vocabulary_file)
+    try:
+        lines = (folder / merges_file).read_text(encoding="utf-8").split("\n")
+        merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version:")]
+        model = models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False, byte_fallback=False)
+    except FileNotFoundError:
+        raise CheckpointError(f"{merges_file}: the file is missing from the checkpoint folder") from None
+    except Exception:  # the library raises plain Exception
+        raise CheckpointError(f"{merges_file}: its merges are malformed or do not fit {vocabulary_file}") from None
+    tokenizer = tokenizers.Tokenizer(model)
+    keep_no_words(tokenizer)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    return tokenizer

@@ -1,0 +1,174 @@
+"""Talkers and code2wavs of all families forget a voice that is gone: the requests, and their handler.
+
+in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty
+out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}
+
+speaker_cache sends this request before it answers a delete (`ForgetRequests`). A model that loads gets no requests yet,
+and has read the voices of the store already: so it looks at the store once more when it serves (`ForgetHandler`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotDone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.lru_cache import CacheUsage
+
+if TYPE_CHECKING:
+    from voice_clone.triton.request import Request
+    from voice_clone.triton.responder import Responder
+
+log = logging.getLogger(__name__)
+
+STAGES = ("talker", "code2wav")
+PATIENCE = 1.0  # seconds that a delete waits for the models; slower ones get the request all the same
+PAUSE = 1.0  # seconds before the request is repeated to a model that failed
+
+
+class _Order(NamedTuple):
+    voices: Collection[str]
+    done: Future[Mapping[str, Any] | None]
+
+
+class ForgetRequests:
+    """The `OtherProcesses` of speaker_cache: the talkers and code2wavs that keep what they computed of voices.
+
+    Each model gets its requests from a thread of its own, so that none waits for another one. A model that is not
+    loaded keeps nothing, and one that is loading checks the store itself (`ForgetHandler`).
+
+    Args:
+        repository: the folder of the models.
+        ask: makes a model forget these voices, and returns what it keeps; raises Unsupported if it is not loaded.
+    """
+
+    def __init__(self, repository: Path, ask: Callable[[str, Collection[str]], Mapping[str, Any]]) -> None:
+        self._repository = repository
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._models: dict[str, queue.SimpleQueue[_Order | None]] = {}
+        self._closing = threading.Event()
+
+    def forget(self, voices: Collection[str]) -> None:
+        """See `OtherProcesses`."""
+        for model, kept in self._ask_all(voices).items():
+            if kept is None:
+                log.warning("%s has not confirmed yet that it forgot a voice", model)
+
+    def kept(self) -> Mapping[str, Mapping[str, Any] | None]:
+        """See `OtherProcesses`. For each model that is loaded; None if it did not answer in time."""
+        answers = self._ask_all(())
+        return {
+            model: None if kept is None else {**kept, "voices": len(kept["voices"])}
+            for model, kept in answers.items()
+            if kept is None or kept
+        }
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._closing.set()
+        with self._lock:
+            for orders in self._models.values():
+                orders.put(None)
+
+    def _ask_all(self, voices: Collection[str]) -> dict[str, Mapping[str, Any] | None]:
+        """The answers of all models, empty for one that is not loaded; None: there was none in time."""
+        done: dict[str, Future[Mapping[str, Any] | None]] = {}
+        for path in sorted(path for stage in STAGES for path in self._repository.glob(f"*_{stage}")):
+            done[path.name] = Future()
+            self._of(path.name).put(_Order(voices, done[path.name]))
+        until = time.monotonic() + PATIENCE
+        answers: dict[str, Mapping[str, Any] | None] = {}
+        for model, future in done.items():
+            try:
+                answers[model] = future.result(max(0.0, until - time.monotonic()))
+            except NotDone:
+                answers[model] = None
+        return answers
+
+    def _of(self, model: str) -> queue.SimpleQueue[_Order | None]:
+        with self._lock:
+            if model not in self._models:
+                self._models[model] = queue.SimpleQueue()
+                threading.Thread(target=self._run, args=(model,), name=f"forget {model}", daemon=True).start()
+            return self._models[model]
+
+    def _run(self, model: str) -> None:
+        orders = self._models[model]
+        while (order := orders.get()) is not None:
+            while not self._closing.is_set():
+                try:
+                    answer = self._ask(model, order.voices)
+                except Unsupported:
+                    answer = {}
+                except Exception as error:
+                    log.error("%s did not take the request to forget a voice: %s", model, error)
+                    if not order.voices:  # nothing to forget: only a question
+                        order.done.set_result(None)
+                        break
+                    self._closing.wait(PAUSE)
+                    continue
+                order.done.set_result(answer)
+                break
+
+
+CHECK_AFTER = 1.0  # seconds after the load: by then Triton sends requests to this process
+
+
+class ForgetHandler:
+    """What one model keeps of voices.
+
+    Args:
+        forget: drops what was computed of voices, and answers what is left; thread-safe.
+        living: the origins of all voices in the store (`SpeakerRecord.origin`).
+    """
+
+    def __init__(self, forget: Callable[[Collection[str]], CacheUsage], living: Callable[[], Collection[str]]) -> None:
+        self._forget = forget
+        self._living = living
+        self._timer = threading.Timer(CHECK_AFTER, self._check_store)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def answer(self, request: Request, responder: Responder) -> bool:
+        """Answer the request if it is one to forget voices; return whether it is.
+
+        Raises:
+            InvalidArgument: it does not list voices.
+        """
+        text = request.text("forget")
+        if text is None:
+            return False
+        try:
+            voices = json.loads(text)
+        except (ValueError, RecursionError):
+            voices = None
+        if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
+            raise InvalidArgument("forget must be a list of texts in JSON")
+        kept = self._forget(voices)
+        left = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
+        responder.send({"info": json.dumps(left)}, final=True)
+        return True
+
+    def close(self) -> None:
+        """Stop the check after the load."""
+        self._timer.cancel()
+        self._timer.join()
+
+    def _check_store(self) -> None:
+        gone = {voice for voice in self._forget(()).voices if voice.isdigit()}
+        if not gone:
+            return
+        try:
+            gone.difference_update(self._living())
+        except Exception:
+            log.exception("the voice store could not be read: all that was restored from it is dropped")
+        self._forget(gone)
