@@ -18,7 +18,7 @@ from tests.support.doubles.proxy import Proxy
 from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import KnownVoiceSettings
 from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speakers.postgres.history import _NEWER
 from voice_clone.speakers.postgres.sessions import checked_address
@@ -333,7 +333,7 @@ def test_a_store_without_tables_or_with_an_open_line_is_refused(postgres: Postgr
 def test_without_psycopg_the_error_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not an extra of ours: who installs by name would get a stranger's package from the public registry."""
     monkeypatch.setitem(sys.modules, "voice_clone.speakers.postgres.sessions", None)
-    settings = Settings({}, {"VOICE_CLONE_VOICE_STORE": "postgresql://u@localhost/x"})
+    settings = KnownVoiceSettings(voice_store="postgresql://u@localhost/x")
     with pytest.raises(Unsupported, match=r"need psycopg: pip install 'psycopg\[binary\]'$"):
         open_known_voices(settings)
 
