@@ -76,7 +76,7 @@ def code2wav(decoder: CodecDecoder, codebooks: int) -> Graph:
 
 
 class _LogMel(nn.Module):
-    """`mel.log_mel` for a batch: waveform [B, T] -> [B, frames, mel_dim]."""
+    """`speaker_encoder.log_mel` for a batch: waveform [B, T] -> [B, frames, mel_dim]."""
 
     basis: Tensor
     filterbank: Tensor
