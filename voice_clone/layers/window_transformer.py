@@ -18,7 +18,7 @@ from voice_clone.layers.attention import (
     rotary_frequencies,
     sliding_window_mask,
 )
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 from voice_clone.layers.streaming import ChunkPass
 
 
@@ -82,7 +82,7 @@ class WindowTransformer(nn.Module):
         self.config = config
         self.layers = nn.ModuleList(WindowLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self._frequencies: KeptOnGpu[Tensor] = KeptOnGpu()
+        self._frequencies: CachedOnGpu[Tensor] = CachedOnGpu()
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """`position` int64 [B]: of each stream's first row in x, counted from its beginning."""
