@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from dataclasses import MISSING, fields
 
@@ -32,6 +33,21 @@ VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
 CHUNKS = "chunk_frames"  # its default is the family's
 
 
+def schedule_of(family: str) -> tuple[int, ...]:
+    """The frames of chunks that a family's talker has by default."""
+    module = importlib.import_module(f"voice_clone.families.{family}.talker_stage")
+    own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+    [found] = {each.chunk_frames for each in own if hasattr(each, CHUNKS)}
+    schedule: tuple[int, ...] = found
+    return schedule
+
+
+def test_talker_and_decoder_of_a_family_have_the_same_chunks() -> None:
+    models = {model for model, name, _, _ in parameters() if name == CHUNKS}
+    having = {owner(model, families([MODELS])) for model in models}
+    assert having and models == {f"{family}_{stage}" for family in having for stage in ("talker", "code2wav")}
+
+
 def names() -> set[str]:
     """The settings of all stages."""
     return {each.name for stage in STAGES.values() for each in fields(stage)}
@@ -53,8 +69,7 @@ def test_a_configuration_has_the_default_and_the_meaning_of_the_stage(
         return
     read = stage.read(Settings({"parameters": {name: {"string_value": value}}}, {}), name)
     if name == CHUNKS:
-        others = {found for other, key, found, _ in parameters() if key == CHUNKS and other[:4] == model[:4]}
-        assert others == {value} and setting.default is None
+        assert read == schedule_of(owner(model, families([MODELS]))) and setting.default is None
     else:
         assert read == setting.default
 

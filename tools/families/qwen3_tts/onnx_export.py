@@ -15,7 +15,7 @@ from tools.families.toolkit import Row
 from voice_clone.audio import decode, resample
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
@@ -31,7 +31,6 @@ TIE = 1e-6  # relative difference below which two distances are equal in fp32
 CLIP = Path(__file__).parents[2] / "data" / "reference.wav"
 SECONDS = (0.5, 1.23457, 3.0, 7.7, 12.0)
 FRAMES = (1, 3, 12, 40, 100)  # the window of attention has 72
-CHUNKS = (1, 2, 4, 8, 12)  # of a stream; the last repeats
 STREAMS = 2
 
 
@@ -131,7 +130,7 @@ def code2wav_step(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
         chunks: list[Tensor] = []
         done = 0
         while done < frames:
-            size = CHUNKS[min(len(chunks), len(CHUNKS) - 1)]
+            size = CHUNK_FRAMES[min(len(chunks), len(CHUNK_FRAMES) - 1)]
             chunks.append(decoder.decode_chunk(codes[..., done : done + size], state))
             done += size
         yield _signal(CODE2WAV_STEP, f"{frames} frames", torch.cat(chunks, dim=-1), loaded.decoder(codes))
