@@ -9,8 +9,22 @@ import pytest
 from tests.support.doubles.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.statistics import Statistics
-from voice_clone.errors import Overloaded
+from voice_clone.batching.statistics import REASONS, Statistics
+from voice_clone.errors import _CLASSES, Overloaded
+
+# Errors before the engine knows the stream: of the request, which the talker checks first, and of voices.
+NOT_OF_STREAMS = {
+    *("speaker_not_found", "stream_not_found", "speaker_exists"),
+    *("permission_denied", "quota_exceeded", "unsupported"),
+}
+FINISHES = {"stop", "length", "budget", "runaway", "text_timeout"}
+
+
+def test_each_error_has_a_series_or_never_ends_a_stream() -> None:
+    """One without a series would count as `internal`."""
+    slugs = {error.slug for error in _CLASSES}
+    assert set(REASONS) == FINISHES | slugs - NOT_OF_STREAMS
+    assert len(set(REASONS)) == len(REASONS) and slugs >= NOT_OF_STREAMS
 
 
 class Meter:
