@@ -166,6 +166,11 @@ def test_rounding_is_what_the_bits_allow() -> None:
     assert pack(weight, "int8").nbytes < 0.4 * pack(weight, "fp32").nbytes
 
 
+def test_the_type_of_the_numbers_says_the_form() -> None:
+    packed = {precision: pack(linear(WIDTH, 128).weight, precision).values.dtype for precision in PRECISIONS}
+    assert len(set(packed.values())) == len(PRECISIONS)
+
+
 def test_int4_scales_are_searched() -> None:
     weight = torch.randn(67, 300, generator=torch.Generator().manual_seed(0))
     weight[:, 5] *= 20

@@ -122,6 +122,7 @@ def panel_tile(panels, rows, prefetch=False):
                 for p in range(panels):
                     sums[p * rows + r] = builder.fmul(sums[p * rows + r], scale)
         else:
+            assert kind == types.uint8, f"no products are written for weights in {kind}"  # int4
             factor_rows = vectors.rows(builder, scales.data, n, builder.mul(count, index(2)), rows)
             sums = _sums_of_int4(builder, panel_rows, x_rows, scale_rows, factor_rows, count, ahead)
         out_rows = vectors.rows(builder, out.data, n, outputs, rows)

@@ -63,7 +63,8 @@ def zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 @dataclass(frozen=True)
 class Packed:
-    """A matrix [..., O, I] in one of the forms. The type of `values` says which; see products.py.
+    """A matrix [..., O, I] in one of the forms. The type of `values` says which; see products.py. So no two forms share
+    a type: numbers of uint8 are always int4.
 
     I is the number of inputs, padded with zeros to what a product takes at once. But with fp32, O is the number of
     outputs padded to whole panels.
@@ -154,6 +155,7 @@ def pack(weight: Tensor, precision: Precision, into: Packed | None = None) -> Pa
         _interleave(numbers, 2, values)
         _interleave(scales, 1, groups)
     else:
+        assert precision == "int4", precision
         for start in range(0, len(weight), _ROWS):
             scales, both = _rounded_to_int4(weight[start : start + _ROWS].float())
             _interleave(both, 4, values[start : start + _ROWS])
