@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 
 PARTS = (
@@ -53,9 +53,9 @@ def checkpoint(tensors: dict[str, Tensor], tmp_path: Path) -> CheckpointFiles:
 
 
 def load(checkpoint: CheckpointFiles, precision: str, use_native_code: Any = None) -> Talker:
-    environ = {"VOICE_CLONE_DEVICE": "cpu", "VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_PACKED_BYTES": "0"}
+    given = {"CHECKPOINT_DIR": "/nowhere", "DEVICE": "cpu", "PRECISION": precision, "PACKED_BYTES": "0"}
     return load_talker_network(
-        Settings({}, environ),
+        TalkerSettings.of(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})),
         empty(Talker),
         checkpoint,
         "model",
