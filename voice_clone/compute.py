@@ -12,7 +12,7 @@ import torch
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.native.compilation import digest_of, processor_digest, writable_folder
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix.weights import PRECISIONS, Precision
+from voice_clone.native.matrix.weights import CPU_PRECISIONS, PRECISIONS, Precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.onnx.session import Runtime
 from voice_clone.settings import (
@@ -27,8 +27,6 @@ NO_GPU = (
     "torch %s finds no GPU to use; the driver must be as new as that CUDA (580 or newer for CUDA 13), "
     "and a container needs --gpus"
 )
-
-CPU_PRECISIONS = ("int8", "int4")
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from tests.support.doubles.backend_double import backend_double
 from voice_clone import compute
 from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import DecoderSettings, EncoderSettings, Settings, TalkerSettings
 
 
@@ -71,6 +73,16 @@ def test_a_gpu_computes_fp32_as_fp32(monkeypatch: pytest.MonkeyPatch, caplog: py
     assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert re.search(r"computes on a GPU, 30.0 of 80.0 GB free, torch 2", caplog.text)
+
+
+def test_the_settings_offer_the_precisions_that_there_are() -> None:
+    """A variable without a family's or a stage's name sets talker and decoder, so the decoder knows the talker's."""
+    offered = {
+        stage: next(each.metadata["choices"] for each in fields(stage) if each.name == "precision")
+        for stage in (TalkerSettings, DecoderSettings)
+    }
+    assert offered[TalkerSettings] == ("auto", *PRECISIONS)
+    assert set(offered[DecoderSettings]) == {"auto", "tf32", *PRECISIONS}
 
 
 def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

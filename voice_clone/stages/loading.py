@@ -13,7 +13,7 @@ from voice_clone import compute
 from voice_clone.autoregressive.native_predictor import Load
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
-from voice_clone.native.matrix.weights import Precision
+from voice_clone.native.matrix.weights import CPU_PRECISIONS, Precision
 from voice_clone.native.packed_file import PackedFile
 from voice_clone.settings import EncoderSettings, TalkerSettings
 
@@ -85,7 +85,7 @@ def load_talker_network(
     """
     dtype, precision = compute.dtype(settings), compute.precision(settings)
     device = torch.device(compute.device(settings))
-    on_cpu, quantised = device.type == "cpu", precision in compute.CPU_PRECISIONS
+    on_cpu, quantised = device.type == "cpu", precision in CPU_PRECISIONS
     if use_native_code is None and quantised:
         raise Unsupported(f"precision {precision}: this model computes in fp32 or bf16 alone")
     native = use_native_code if on_cpu else None

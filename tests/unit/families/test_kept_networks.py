@@ -23,6 +23,7 @@ from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
 from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.native import packed_file
+from voice_clone.native.matrix.weights import CPU_PRECISIONS
 from voice_clone.settings import Settings
 
 LOADERS = {
@@ -69,7 +70,7 @@ def spoken(talker: Any) -> list[torch.Tensor]:
     return [hidden, head.logits(hidden[None]), *(each(hidden[None]) for each in head.predictor.lm_head[:2])]
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4"])
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
 def test_a_talker_that_is_found_computes_as_one_that_was_packed(
     family: str, precision: str, environ: dict[str, str], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

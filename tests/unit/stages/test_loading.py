@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
+from voice_clone.native.matrix.weights import CPU_PRECISIONS
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 
@@ -92,7 +93,7 @@ def test_native_code_fills_the_layers_by_their_names(checkpoint: CheckpointFiles
     assert seen == ["slow.0", "slow.1", "fast.0", "fast.1"]
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4"])
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
 def test_a_family_without_native_code_has_no_small_precisions(checkpoint: CheckpointFiles, precision: str) -> None:
     with pytest.raises(Unsupported, match=f"precision {precision}: this model computes in fp32 or bf16 alone"):
         load(checkpoint, precision)

@@ -25,6 +25,7 @@ from voice_clone.native.vectors import LINE, WIDTH
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+CPU_PRECISIONS: tuple[Precision, ...] = ("int8", "int4")  # those that native code alone computes in
 Array = npt.NDArray[Any]
 
 _SMALLEST = 1e-30  # so that a group of zeros has a scale

@@ -18,6 +18,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.lru_cache import Origin
+from voice_clone.native.matrix.weights import CPU_PRECISIONS
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.protocols import Arrays, StreamPlan
@@ -72,7 +73,7 @@ class ChirpTalkerStage:
 def load_network(given: Settings) -> ChirpTalker:
     """The talker on its device."""
     settings = TalkerSettings.of(given)
-    if compute.precision(settings) in ("int8", "int4"):
+    if compute.precision(settings) in CPU_PRECISIONS:
         raise Unsupported("this model computes in fp32 or bf16 alone")
     with torch.device("meta"):
         talker = ChirpTalker(load_config(settings.checkpoint_dir))
