@@ -31,12 +31,11 @@ from voice_clone_client import Client
 from perf.bench import report
 from perf.bench.reference import TEXT, TRANSCRIPT, fresh_clip
 from tools import guard
+from tools.diagnosis.memory import WEIGHT_BYTES
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP
+from voice_clone.native.matrix.weights import Precision
 
-# Of a rounded weight, its share of a scale included.
-BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0 + 4.0 / INT8_GROUP, "int4": 0.5 + 4.0 / INT4_GROUP}
 FACTOR, FREE = 1.3, 1e9
 VOICE = "memory"
 SERVER = "tritonserver"
@@ -89,7 +88,7 @@ def shares(found: Mapping[str, Usage]) -> dict[str, float]:
     }
 
 
-def weights(folder: Path, precision: str) -> dict[str, float]:
+def weights(folder: Path, precision: Precision) -> dict[str, float]:
     """Bytes of the weights by part, as a server at `precision` keeps them; `text embedding` is that of the file."""
     parts = {"talker and code predictor": 0.0, "embeddings": 0.0, "text embedding": 0.0, "other networks": 0.0}
     for file in [*folder.glob("model*.safetensors"), *(folder / "speech_tokenizer").glob("model*.safetensors")]:
@@ -102,9 +101,9 @@ def weights(folder: Path, precision: str) -> dict[str, float]:
                 elif name.startswith("talker.") and "embedding" in name:
                     parts["embeddings"] += count * _width(part.get_dtype())
                 elif re.match(r"talker\..*(_proj|head.*|projection)\.weight$", name):
-                    parts["talker and code predictor"] += count * BYTES[precision]
+                    parts["talker and code predictor"] += count * WEIGHT_BYTES[precision]
                 else:
-                    parts["other networks"] += count * BYTES["fp32"]
+                    parts["other networks"] += count * WEIGHT_BYTES["fp32"]
     return parts
 
 
@@ -118,7 +117,7 @@ def kv_bytes(config: Qwen3TTSConfig, positions: int) -> int:
     return 2 * 4 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim * positions
 
 
-def measure(folder: Path, precision: str, streams: int, frames: int) -> dict[str, Any]:
+def measure(folder: Path, precision: Precision, streams: int, frames: int) -> dict[str, Any]:
     """A server at one precision."""
     with guard.temporary_folder() as scratch:
         environment = {"VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_MAX_STREAMS": str(streams)}
@@ -159,7 +158,7 @@ def _speak(client: Client, seed: int, frames: int) -> dict[str, Any]:
         return dict(speech.info or {})
 
 
-def show(found: dict[str, Any], precision: str) -> None:
+def show(found: dict[str, Any], precision: Precision) -> None:
     rows: list[list[Any]] = [
         [name, *(size / 1e6 for size in each.values())] for name, each in found["processes"].items()
     ]
@@ -177,7 +176,7 @@ def main() -> int:
         prog="perf/memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--precision", nargs="+", choices=tuple(BYTES), default=["fp32", "int8"])
+    parser.add_argument("--precision", nargs="+", choices=tuple(WEIGHT_BYTES), default=["fp32", "int8"])
     parser.add_argument("--streams", type=int, default=8, help="speeches at once")
     parser.add_argument("--frames", type=int, default=12, help="of each, at most")
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
