@@ -97,7 +97,7 @@ class SpeechOptions(Strict):
     max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     """Maximum length of the speech, in frames of the model. Another name: max_new_tokens."""
     initial_codec_chunk_frames: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """vLLM-Omni's length of the first chunk. Here it is always one frame; more is ignored, with a warning."""
+    """vLLM-Omni's length of the first chunk. The server sets it here: a number above 1 is ignored, with a warning."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
@@ -166,7 +166,7 @@ class SpeechOptions(Strict):
         if self.instructions and self.instructions.strip():
             sentences.append("instructions are ignored: no model of this server can follow them")
         if (self.initial_codec_chunk_frames or 0) > 1:
-            sentences.append("initial_codec_chunk_frames is ignored: the first chunk has one frame")
+            sentences.append("initial_codec_chunk_frames is ignored: the server sets the length of the first chunk")
         return sentences
 
 
