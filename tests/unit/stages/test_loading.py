@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
 from voice_clone.native.matrix.weights import CPU_PRECISIONS
-from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.settings import TalkerSettings
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 
 PARTS = (
@@ -54,9 +54,8 @@ def checkpoint(tensors: dict[str, Tensor], tmp_path: Path) -> CheckpointFiles:
 
 
 def load(checkpoint: CheckpointFiles, precision: str, use_native_code: Any = None) -> Talker:
-    given = {"CHECKPOINT_DIR": "/nowhere", "DEVICE": "cpu", "PRECISION": precision, "PACKED_BYTES": "0"}
     return load_talker_network(
-        TalkerSettings.of(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})),
+        TalkerSettings(checkpoint_dir=checkpoint.folder, device="cpu", precision=precision, packed_bytes=0.0),
         empty(Talker),
         checkpoint,
         "model",
