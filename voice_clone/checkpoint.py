@@ -39,8 +39,28 @@ class Source:
     make: Callable[..., Tensor]
 
 
-def _as_it_is(tensor: Tensor) -> Tensor:
+def as_it_is(tensor: Tensor) -> Tensor:
+    """The `make` of a tensor that is ours already."""
     return tensor
+
+
+def fold(length: Tensor, direction: Tensor) -> Tensor:
+    """A weight-normed weight (Salimans & Kingma 2016): of each slice of the first dimension its length [O, 1, 1] and
+    its direction [O, I, K].
+    """
+    direction = direction.float()
+    norms: Tensor = torch.linalg.vector_norm(direction.flatten(1), dim=1)
+    weight: Tensor = direction * (length.float() / norms[:, None, None])
+    return weight
+
+
+def halves_apart(rows: Tensor, head_dim: int) -> Tensor:
+    """In each head's rows, [..., D, ...] of the first dimension: 0, 2, 4, ... then 1, 3, 5, ...
+
+    Where rotary dimensions 2i and 2i + 1 of queries and keys turn together, i and i + D/2 then do; no product changes.
+    """
+    heads = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])
+    return heads.transpose(1, 2).reshape(rows.shape)
 
 
 class CheckpointFiles:
@@ -53,7 +73,7 @@ class CheckpointFiles:
         """Where a module's tensor comes from: the tensor of the same name. A family whose checkpoints have other names
         or another layout overrides this.
         """
-        return Source({name: shape}, _as_it_is)
+        return Source({name: shape}, as_it_is)
 
     def shapes(self, file: str) -> dict[str, tuple[int, ...]]:
         """Names and shapes of all tensors in a whole file.

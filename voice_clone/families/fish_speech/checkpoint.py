@@ -12,10 +12,9 @@ from collections.abc import Collection
 from functools import cached_property, partial
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-from voice_clone.checkpoint import CheckpointFiles, Source
+from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import (
     HEAD_DIM,
@@ -88,7 +87,7 @@ class Checkpoint(CheckpointFiles):
         if _WEIGHT_NORMED.search(official):
             stem = official.removesuffix("weight")
             return Source({f"{stem}weight_g": (shape[0], 1, 1), f"{stem}weight_v": shape}, fold)
-        return Source({official: shape}, _as_it_is)
+        return Source({official: shape}, as_it_is)
 
     def codec_fingerprint(self, module: nn.Module) -> str:
         """Of one of the codec's networks."""
@@ -110,24 +109,6 @@ class Checkpoint(CheckpointFiles):
         return Source({official: (sum(rows), *shape[1:])}, take)
 
 
-def fold(length: Tensor, direction: Tensor) -> Tensor:
-    """A weight-normed weight: of each slice of the first dimension its length [O, 1, 1] and its direction [O, I, K]."""
-    direction = direction.float()
-    norms: Tensor = torch.linalg.vector_norm(direction.flatten(1), dim=1)
-    weight: Tensor = direction * (length.float() / norms[:, None, None])
-    return weight
-
-
-def halves_apart(rows: Tensor, head_dim: int) -> Tensor:
-    """In each head's rows, [..., D, ...] of the first dimension: 0, 2, 4, ... then 1, 3, 5, ..."""
-    heads = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])
-    return heads.transpose(1, 2).reshape(rows.shape)
-
-
 def _rows(matrix: Tensor, first: int, count: int, head_dim: int) -> Tensor:
     rows = matrix[first : first + count]
     return halves_apart(rows, head_dim) if head_dim else rows
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
