@@ -10,14 +10,19 @@ from tools.families.byte_level_bpe import byte_alphabet, train_merges
 from tools.families.voxtral.checkpoint_config import SPECIAL_TOKENS
 from tools.families.weight_files import write_json
 
-# Those that a prompt has, by their ids as released; all others are fillers.
+# Special tokens by their ids as released, so that mistral-common reads the file, too; all others are fillers.
+_FIRST = (
+    *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
+    *("[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"),
+    *("[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
+)
 NAMED = {
-    0: "<unk>",
-    1: "<s>",
-    2: "</s>",
-    11: "<pad>",
+    **dict(enumerate(_FIRST)),
     24: "[AUDIO]",
     25: "[BEGIN_AUDIO]",
+    32: "[ARGS]",
+    33: "[CALL_ID]",
+    34: "[TRANSCRIBE]",
     35: "[REPEAT_AUDIO_TEXT]",
     36: "[NEXT_AUDIO_TEXT]",
 }

@@ -33,6 +33,7 @@ class VoxtralEncoder:
         self._id_limits = config.id_limits
         self.sample_rate = config.codec.sampling_rate
         self.fingerprint = fingerprint
+        self.presets = config.presets
         self.modes: Mapping[str, tuple[str, ...] | str] = {IN_CONTEXT: NO_ENCODER if encoder is None else ()}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:

@@ -1,7 +1,8 @@
-"""Text to token ids: `tekken.json`, a byte-level BPE that merges by the ranks of its tokens. Needs no torch.
+"""Text to token ids by `tekken.json`, a byte-level BPE that merges by the ranks of tokens. Needs no torch.
 
-The first ids are special tokens; a text token's id is its rank behind them. The prompt is that of mistral-common 1.13.1,
-`encode_speech_request`: [BOS][BEGIN_AUDIO], the voice, [NEXT_AUDIO_TEXT], the text, [REPEAT_AUDIO_TEXT][BEGIN_AUDIO].
+The first ids are special tokens; a text token's id is its rank behind them. The prompt is that of mistral-common
+1.13.1, `encode_speech_request`: [BOS][BEGIN_AUDIO], the voice, [NEXT_AUDIO_TEXT], the text, [REPEAT_AUDIO_TEXT]
+[BEGIN_AUDIO].
 Special tokens that are spelled out in a text are plain text.
 """
 
