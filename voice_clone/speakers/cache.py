@@ -37,7 +37,7 @@ from voice_clone.speakers.resolved import Resolved
 from voice_clone.speakers.store.protocol import Store
 
 log = logging.getLogger(__name__)
-OPERATIONS = ("upload", "get", "list", "delete", "prepare", "resolve", "stats", "export", "import")
+OPERATIONS = ("upload", "get", "list", "presets", "delete", "prepare", "resolve", "stats", "export", "import")
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together
 _NOT_UPLOAD = ("audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt")
 
@@ -78,7 +78,7 @@ class SpeakerCache:
         except BaseException:
             self._store.close()
             raise
-        describer = Describer(encoder, self._metrics, self._memory.flights)
+        self._describer = describer = Describer(encoder, self._metrics, self._memory.flights)
         self._states = States(self._memory, describer)
         self._extractor = Extractor(self._registry, self._store, self._memory, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
@@ -164,6 +164,16 @@ class SpeakerCache:
         check_options(request.options, "limit", "after")
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
         return Reply(self._show_all(self._registry.page(**request.options), request.owner))
+
+    def _presets(self, request: Request) -> Reply:
+        check_options(request.options, "timeout")
+        check_absent(request, "name", "model_type", *_NOT_UPLOAD)
+        until, found = self._until(request), []
+        for model_type in self._model_types():
+            for name in self._describer.presets(model_type, until):
+                registered = self._registry.has(name, request.owner)
+                found.append({"name": name, "model_type": model_type, "registered": registered})
+        return Reply({"presets": found})
 
     def _delete(self, request: Request) -> Reply:
         check_options(request.options)

@@ -16,6 +16,9 @@ that `get`, `list` and `resolve` find those that are shared. Without it the call
     get      name. The speaker.
     list     options limit, after. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the name
              `after`.
+    presets  no input but the option timeout. {"presets": [{"name", "model_type", "registered"}, ...]}: the voices that
+             the checkpoints of the families bring, which can be spoken and neither changed nor deleted; `registered`:
+             whether a speaker of that name, which this owner may use, is spoken in its place.
     delete   name. {"name", "generation", "deleted": true}
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.

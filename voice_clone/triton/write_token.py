@@ -11,7 +11,7 @@ from voice_clone.errors import PermissionDenied
 PARAMETER = "x-voice-token"
 """The request parameter that carries the token: a header that Triton forwards."""
 
-_OPEN = frozenset({"get", "list", "stats", "resolve"})  # speech needs these
+_OPEN = frozenset({"get", "list", "presets", "stats", "resolve"})  # speech needs these
 
 
 class WriteToken:
