@@ -145,7 +145,8 @@ def voices(response: Any) -> list[Voice]:
 
 def presets(response: Any) -> list[Preset]:
     """The voices that checkpoints bring, in the answer of the operation `presets`."""
-    return [Preset(each["name"], each["model_type"], each["registered"]) for each in result(response)["presets"]]
+    found = result(response).get("presets", ())
+    return [Preset(each["name"], each["model_type"], each["registered"]) for each in found]
 
 
 def models(response: Any) -> list[str]:

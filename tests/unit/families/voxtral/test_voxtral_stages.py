@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tests.support.voxtral import make_voxtral
 from tools.families.voxtral.checkpoint_config import VOICES
+from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.voxtral.encoder_stage import NO_ENCODER, load_encoder
@@ -61,9 +62,8 @@ def clip() -> NDArray[np.float32]:
     return (0.1 * np.random.default_rng(0).standard_normal(30000)).astype(np.float32)
 
 
-def spoken(talker: VoxtralTalker, *requests: TalkerRequest[Prompt]) -> list[NDArray[Any]]:
+def spoken(generator: Generator[Prompt], *requests: TalkerRequest[Prompt]) -> list[NDArray[Any]]:
     """The frames of streams side by side."""
-    generator = talker.source
     for slot, request in enumerate(requests):
         generator.start(slot, request)
     made: list[list[NDArray[Any]]] = [[] for _ in requests]
@@ -103,35 +103,35 @@ def test_without_encoder_weights_cloning_is_unsupported(presets_only: Path) -> N
 
 def test_a_seed_determines_a_speech(talker: VoxtralTalker, prompt: VoxtralPrompt) -> None:
     given = tensors(prompt)
-    [first] = spoken(talker, request(talker, given, 7))
-    [again] = spoken(talker, request(talker, given, 7))
+    [first] = spoken(talker.source, request(talker, given, 7))
+    [again] = spoken(talker.source, request(talker, given, 7))
     np.testing.assert_array_equal(first, again)
-    [other] = spoken(talker, request(talker, given, 8))
+    [other] = spoken(talker.source, request(talker, given, 8))
     assert (first != other).mean() > 0.3
 
 
 def test_company_changes_no_speech(talker: VoxtralTalker, prompt: VoxtralPrompt) -> None:
     one, two = request(talker, tensors(prompt), 7), request(talker, tensors(prompt, "Bonjour.", "fr_female"), 9)
-    [alone] = spoken(talker, one)
-    beside, _, _ = spoken(talker, one, two, one)
+    [alone] = spoken(talker.source, one)
+    beside, _, _ = spoken(talker.source, one, two, one)
     np.testing.assert_array_equal(alone, beside)
 
 
-def test_a_prefix_is_of_its_voice(folder: Path, talker: VoxtralTalker, prompt: VoxtralPrompt) -> None:
+def test_a_prefix_is_of_its_voice(talker: VoxtralTalker, prompt: VoxtralPrompt) -> None:
     """A voice that was read is found again, and no other voice in its place, whatever the ids of both are."""
-    uncached = load_talker(settings(folder, PREFIX_BYTES="0"))
-    uncached.source.prepare()
+    uncached: Generator[Prompt] = Generator(talker.source.talker, slots=1, max_length=256)
     for voice in ("it_male", "it_female", "it_male"):  # of equal numbers of positions
         given = tensors(prompt, "Buongiorno.", voice)
-        [got] = spoken(talker, request(talker, given, 3))
-        [expected] = spoken(uncached, request(uncached, given, 3))
+        [got] = spoken(talker.source, request(talker, given, 3))
+        [expected] = spoken(uncached, request(talker, given, 3))
         np.testing.assert_array_equal(got, expected)
 
 
 def test_guidance_is_an_option(talker: VoxtralTalker, prompt: VoxtralPrompt) -> None:
     given = tensors(prompt)
     default, same, other = (
-        spoken(talker, request(talker, given, 7, **options))[0] for options in ({}, {"guidance": 1.2}, {"guidance": 3})
+        spoken(talker.source, request(talker, given, 7, **options))[0]
+        for options in ({}, {"guidance": 1.2}, {"guidance": 3})
     )
     np.testing.assert_array_equal(default, same)
     assert (default != other).any()
