@@ -33,7 +33,6 @@ class WindowConfig:
         rope_dtype: to which the rotary tables are rounded.
         alibi: scores fall with distance, and nothing is rotated.
         qk_norm_eps: as of `SlidingWindowAttention`.
-        final_norm: whether a norm stands behind the layers.
     """
 
     hidden_size: int
@@ -49,7 +48,6 @@ class WindowConfig:
     rope_dtype: torch.dtype = torch.float32
     alibi: bool = False
     qk_norm_eps: float | None = None
-    final_norm: bool = True
 
     @classmethod
     def of(cls, sizes: Any) -> WindowConfig:
@@ -85,14 +83,13 @@ class WindowLayer(nn.Module):
         return self.mlp_layer_scale.added(x, self.mlp(self.post_attention_layernorm(x)))
 
 
-class WindowTransformer(nn.Module):
-    """Layers and, if the configuration has it, the norm behind them. x: [B, T, C]."""
+class WindowLayers(nn.Module):
+    """Layers, without a norm behind them. x: [B, T, C]."""
 
     def __init__(self, config: WindowConfig) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(WindowLayer(config) for _ in range(config.num_hidden_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps) if config.final_norm else nn.Identity()
         self._kept: KeptOnGpu[Tensor] = KeptOnGpu()
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
@@ -100,8 +97,7 @@ class WindowTransformer(nn.Module):
         context = self._alibi(x, position) if self.config.alibi else self._rotary(x, position)
         for layer in self.layers:
             x = layer(x, stream, *context)
-        normed: Tensor = self.norm(x)
-        return normed
+        return x
 
     def _rotary(self, x: Tensor, position: Tensor) -> tuple[Tensor, ...]:
         """Rotary tables and mask."""
@@ -121,3 +117,16 @@ class WindowTransformer(nn.Module):
         slopes = self._kept.get(position, lambda: to_device(alibi_slopes(heads), device))
         mask = sliding_window_mask(position, length, window)
         return (additive_mask(mask, x.dtype, alibi_bias(slopes, length, window)),)
+
+
+class WindowTransformer(WindowLayers):
+    """Layers and the norm behind them. x: [B, T, C]."""
+
+    def __init__(self, config: WindowConfig) -> None:
+        super().__init__(config)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """As of `WindowLayers`."""
+        normed: Tensor = self.norm(super().forward(x, stream, position))
+        return normed

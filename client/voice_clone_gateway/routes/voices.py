@@ -82,7 +82,7 @@ async def list_voices(
     after: Annotated[str | None, Query(description="The voices behind this name")] = None,
 ) -> VoiceList:
     """The voices, by name; on the first page those that models bring along, too."""
-    presets = [] if after is not None else await request.state.client.presets()
+    presets = await request.state.client.presets()
     voices = await request.state.client.list(limit=limit + 1, after=after)
     listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices[:limit]]
     if "manage" not in request.state.key.scopes:
@@ -92,7 +92,8 @@ async def list_voices(
     whole = after is None and len(voices) <= limit
     known = {name_key(name) for name in names}
     brought = dict.fromkeys(preset.name for preset in presets)
-    names += [name for name in brought if name_key(name) not in known]
+    if after is None:
+        names += [name for name in brought if name_key(name) not in known]
     known |= {name_key(name) for name in brought}
 
     async def usable(voice: str) -> str | None:
@@ -107,7 +108,9 @@ async def list_voices(
         voices=names if state.settings.voice_list == "names" else [VoiceName(id=name, name=name) for name in names],
         uploaded_voices=listed,
         preset_voices=[
-            PresetVoice(name=preset.name, model=preset.model_type, registered=preset.registered) for preset in presets
+            PresetVoice(name=preset.name, model=preset.model_type, registered=preset.registered)
+            for preset in presets
+            if after is None
         ],
         has_more=len(voices) > limit,
         default_voice=await usable(state.voice_names.default),

@@ -8,22 +8,22 @@ from torch import Tensor
 
 from voice_clone.layers.attention import alibi_slopes
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
-from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
+from voice_clone.layers.window_transformer import WindowConfig, WindowLayers
 
 ROWS = 30
-CONFIG = WindowConfig(24, 32, 2, 4, 4, 6, 5, 1e-2, 10_000.0, alibi=True, qk_norm_eps=1e-6, final_norm=False)
+CONFIG = WindowConfig(24, 32, 2, 4, 4, 6, 5, 1e-2, 10_000.0, alibi=True, qk_norm_eps=1e-6)
 
 
-def transformer() -> WindowTransformer:
+def transformer() -> WindowLayers:
     torch.manual_seed(0)
-    made = WindowTransformer(CONFIG).requires_grad_(False)
+    made = WindowLayers(CONFIG).requires_grad_(False)
     for name, parameter in made.named_parameters():
         if "norm" in name or "scale" in name:
             parameter += 0.3 * torch.randn_like(parameter)
     return made
 
 
-def chunked(network: WindowTransformer, x: Tensor, sizes: list[int]) -> Tensor:
+def chunked(network: WindowLayers, x: Tensor, sizes: list[int]) -> Tensor:
     slots = streaming_slots(network)
     buffers, done, out = [module.new_state(len(x)) for module in slots], 0, []
     for chunk in torch.split(x, sizes, dim=1):
@@ -33,7 +33,7 @@ def chunked(network: WindowTransformer, x: Tensor, sizes: list[int]) -> Tensor:
     return torch.cat(out, dim=1)
 
 
-def plainly(network: WindowTransformer, x: Tensor) -> Tensor:
+def plainly(network: WindowLayers, x: Tensor) -> Tensor:
     """Written out head by head, as the papers have it (ALiBi; norms of whole queries and keys)."""
     config, places = network.config, torch.arange(x.shape[1])
     distance = places[None, :] - places[:, None]

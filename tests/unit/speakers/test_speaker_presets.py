@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes import FakeEncoder, Voices
+from tests.support.fakes import FakeEncoder, Voices, clip
 from voice_clone.errors import InvalidArgument, SpeakerNotFound
 
 Make = Callable[..., Voices]
@@ -40,7 +40,7 @@ def test_a_registered_voice_of_the_name_is_said(voices: Voices) -> None:
 
 
 def test_a_voice_of_another_owner_is_none(voices: Voices) -> None:
-    voices.upload("Ann", options={"owner": "alice"})
+    voices.call("upload", {"owner": "alice"}, name="Ann", audio=clip())
     assert [registered for *_, registered in listed(voices, owner="alice")] == [True, False, True]
     assert [registered for *_, registered in listed(voices, owner="bob")] == [False, False, False]
 

@@ -42,20 +42,24 @@ class Shape:
 
 
 _TINY = Shape(
-    None,
-    48,
-    96,
-    2,
-    2,
-    4,
-    2,
-    12,
-    CodecConfig(dim=32, hidden_dim=64, head_dim=8, n_heads=4, n_kv_heads=4),
+    vocabulary=None,
+    dim=64,
+    hidden_dim=128,
+    layers=2,
+    flow_layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    codec=CodecConfig(
+        dim=32,
+        hidden_dim=64,
+        head_dim=8,
+        n_heads=4,
+        n_kv_heads=4,
+        encoder_transformer_lengths_str="1,1,1,1",
+        decoder_transformer_lengths_str="1,1,1,1",
+    ),
     voice_rows=(9, 6),
-)
-_TINY = replace(
-    _TINY,
-    codec=replace(_TINY.codec, encoder_transformer_lengths_str="1,1,1,1", decoder_transformer_lengths_str="1,1,1,1"),
 )
 _RELEASED = Shape(RELEASED_VOCABULARY, 3072, 9216, 26, 3, 32, 8, 128, CodecConfig())
 _FEW_LAYERS = replace(_RELEASED, layers=2, flow_layers=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,7 +67,7 @@ class VoxtralPrompt:
             codes = voice.artifacts[CODES]
             if codes.ndim != 2 or codes.shape[1] != width:
                 raise Internal("the artifacts of this voice belong to another checkpoint")
-        tensors = {
+        tensors: dict[str, NDArray[Any]] = {
             "before_voice": self._tokenizer.before_voice,
             "text_ids": draft,
             "preset": np.array([preset], np.int32),

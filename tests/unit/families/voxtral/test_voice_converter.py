@@ -53,11 +53,11 @@ def test_a_hostile_pickle_is_refused_and_runs_nothing(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"a": torch.zeros(3, 48)}, "no plain tensor"),
-        (torch.zeros(3, 48, dtype=torch.int64), "no plain tensor"),
-        (torch.zeros(3, 47), r"its shape is \(3, 47\); expected \[positions, 48\]"),
-        (torch.zeros(0, 48), "its shape is"),
-        (torch.full((3, 48), torch.nan), "NaN or infinity"),
+        ({"a": torch.zeros(3, 64)}, "no plain tensor"),
+        (torch.zeros(3, 64, dtype=torch.int64), "no plain tensor"),
+        (torch.zeros(3, 63), r"its shape is \(3, 63\); expected \[positions, 64\]"),
+        (torch.zeros(0, 64), "its shape is"),
+        (torch.full((3, 64), torch.nan), "NaN or infinity"),
         (None, "not a whole file of a tensor"),
     ],
 )

@@ -156,7 +156,7 @@ def test_knobs_that_the_model_lacks_are_refused(
     ("asked", "message"),
     [
         ({"language": "Chinese"}, r"speaks English \(en\), .*; the language 'Chinese' is none of them"),
-        ({"speaker_embedding": np.zeros(48, np.float32), "voice": None}, "no speaker embedding"),
+        ({"speaker_embedding": np.zeros(64, np.float32), "voice": None}, "no speaker embedding"),
         ({"x_vector_only": True}, "no speaker embedding"),
         ({"options": {"speed": 2.0}}, "'speed' is unknown; this model has guidance"),
         ({"text": "a " * 2000}, "at most 1024 are allowed, split it"),

@@ -15,7 +15,7 @@ from voice_clone.families.voxtral.config import CodecConfig
 from voice_clone.families.voxtral.networks.codec_parts import Quantizer, transformer
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.layers.window_transformer import WindowTransformer
+from voice_clone.layers.window_transformer import WindowLayers
 
 
 class CodecDecoder(StreamingDecoder):
@@ -24,7 +24,8 @@ class CodecDecoder(StreamingDecoder):
     def __init__(self, codec: CodecConfig) -> None:
         super().__init__()
         self.quantizer = Quantizer(codec)
-        back, blocks = codec.attn_sliding_window_size // codec.rate, []
+        back = codec.attn_sliding_window_size // codec.rate
+        blocks: list[nn.Module] = []
         for number, (layers, kernel, stride) in enumerate(codec.decoder_blocks):
             back *= stride
             if number == 0:
@@ -45,7 +46,7 @@ class CodecDecoder(StreamingDecoder):
         begins = position == 0
         x = self.quantizer.decode(codes)  # [B, C, T]
         for block in self.decoder_blocks:
-            if isinstance(block, WindowTransformer):
+            if isinstance(block, WindowLayers):
                 x = block(x.transpose(1, 2), stream, position).transpose(1, 2)
             else:
                 x = stream(block, x, begins)

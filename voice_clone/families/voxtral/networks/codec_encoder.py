@@ -10,7 +10,7 @@ from voice_clone.families.voxtral.config import END, SPECIAL_IDS, CodecConfig
 from voice_clone.families.voxtral.networks.codec_parts import Quantizer, transformer
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
-from voice_clone.layers.window_transformer import WindowTransformer
+from voice_clone.layers.window_transformer import WindowLayers
 
 PIECE = 512  # positions that a transformer reads at once: its memory grows with their square
 
@@ -24,7 +24,8 @@ class CodecEncoder(nn.Module):
         self.input_proj = CausalConv1d(
             self._patch, codec.dim, codec.patch_proj_kernel_size, bias=False, pad_mode="reflect"
         )
-        back, blocks = codec.attn_sliding_window_size, []
+        back = codec.attn_sliding_window_size
+        blocks: list[nn.Module] = []
         for number, (layers, kernel, stride) in enumerate(codec.encoder_blocks, start=1):
             blocks.append(transformer(codec, layers, back))
             last = number == len(codec.encoder_blocks)
@@ -42,18 +43,14 @@ class CodecEncoder(nn.Module):
         patches = F.pad(waveform, (0, -len(waveform) % self._patch)).view(-1, self._patch)
         x = self.input_proj(patches.T[None])  # [1, C, T]
         for block in self.encoder_blocks:
-            x = (
-                _in_pieces(block, x.transpose(1, 2)).transpose(1, 2)
-                if isinstance(block, WindowTransformer)
-                else block(x)
-            )
+            x = _in_pieces(block, x.transpose(1, 2)).transpose(1, 2) if isinstance(block, WindowLayers) else block(x)
         ids = self.quantizer.encode(x)[0].T + SPECIAL_IDS
         end = torch.zeros_like(ids[:1])
         end[:, 0] = END
         return torch.cat([ids, end])
 
 
-def _in_pieces(network: WindowTransformer, x: Tensor) -> Tensor:
+def _in_pieces(network: WindowLayers, x: Tensor) -> Tensor:
     """One signal [1, T, C] -> [1, T, C]."""
     slots, done, out = streaming_slots(network), 0, []
     buffers = [module.new_state(1) for module in slots]

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.families.voxtral.config import CodecConfig
-from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
+from voice_clone.layers.window_transformer import WindowConfig, WindowLayers
 
 
-def transformer(codec: CodecConfig, layers: int, back: int) -> WindowTransformer:
+def transformer(codec: CodecConfig, layers: int, back: int) -> WindowLayers:
     """Layers whose positions see themselves and the `back` positions before them."""
-    return WindowTransformer(
+    return WindowLayers(
         WindowConfig(
             hidden_size=codec.dim,
             intermediate_size=codec.hidden_dim,
@@ -28,7 +28,6 @@ def transformer(codec: CodecConfig, layers: int, back: int) -> WindowTransformer
             rope_theta=0.0,
             alibi=True,
             qk_norm_eps=codec.qk_norm_eps,
-            final_norm=False,
         )
     )
 
