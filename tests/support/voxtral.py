@@ -19,7 +19,7 @@ from voice_clone.families.voxtral.networks.talker import Talker
 from voice_clone.families.voxtral.prompt import NO_PRESET, Prompt
 from voice_clone.families.voxtral.text import Tokenizer
 
-TINY = SHAPES["tiny-encoder"]
+TINY = SHAPES["tiny"]
 ODD = replace(  # other ratios of heads, widths that fill no vector, more layers
     TINY,
     dim=72,
@@ -40,7 +40,7 @@ ODD = replace(  # other ratios of heads, widths that fill no vector, more layers
         decoder_transformer_lengths_str="2,1,1,2",
     ),
 )
-VOXTRAL_SHAPES: dict[str, Shape] = {"tiny": TINY, "odd": ODD, "presets": SHAPES["tiny"]}
+VOXTRAL_SHAPES: dict[str, Shape] = {"tiny": TINY, "odd": ODD, "presets": SHAPES["tiny-presets"]}
 
 
 def make_voxtral(folder: Path, shape: str = "presets", seed: int = 0, dtype: str = "fp32") -> Path:

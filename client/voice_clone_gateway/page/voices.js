@@ -77,7 +77,7 @@ export async function refreshVoices(registered = null) {
 // The voices that models bring along, as listed ones; a registered voice of the same name speaks in place of one.
 function presetsOf(answer) {
   const found = {};
-  for (const { name, model, registered } of answer.preset_voices) {
+  for (const { name, model, registered } of answer.preset_voices ?? []) {
     if (registered) continue;
     found[name] ??= { name, embedding_source: "preset", artifacts: [] };
     found[name].artifacts.push({ model_type: model, mode: "preset", state: "ready" });

@@ -65,8 +65,8 @@ _RELEASED = Shape(RELEASED_VOCABULARY, 3072, 9216, 26, 3, 32, 8, 128, CodecConfi
 _FEW_LAYERS = replace(_RELEASED, layers=2, flow_layers=1)
 
 SHAPES = {
-    "tiny": _TINY,
-    "tiny-encoder": replace(_TINY, encoder=True),
+    "tiny": replace(_TINY, encoder=True),  # it clones, as the demo does
+    "tiny-presets": _TINY,
     "4b": _RELEASED,
     "4b-encoder": replace(_RELEASED, encoder=True),
     "4b-2": _FEW_LAYERS,  # the released widths, few layers

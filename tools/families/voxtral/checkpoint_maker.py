@@ -1,7 +1,8 @@
 """Makes checkpoints with random weights in the official format of `mistralai/Voxtral-4B-TTS-2603`: they speak noise.
 
-Sizes: `tiny` for tests, `4b` with the released shapes (8 GB), `4b-2` with the released widths and few layers. The
-released checkpoint lacks the codec's encoder; the sizes that end in `-encoder` have it. Same arguments, same bytes. The
+Sizes: `tiny` and `tiny-presets` for tests and the demo, `4b` with the released shapes (8 GB), `4b-2` with the released
+widths and few layers. The released checkpoint lacks the codec's encoder, and so do `4b`, `4b-2` and `tiny-presets`;
+`4b-encoder`, `4b-2-encoder` and `tiny` have it. Same arguments, same bytes. The
 preset voices are written as released, as pickles, and converted.
 """
 
