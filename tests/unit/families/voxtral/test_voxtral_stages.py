@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tests.support.voxtral import make_voxtral
 from tools.families.voxtral.checkpoint_config import VOICES
+from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
@@ -19,6 +20,7 @@ from voice_clone.families.voxtral.networks.flow_head import NormalDraws
 from voice_clone.families.voxtral.prompt import CODES, Prompt
 from voice_clone.families.voxtral.prompt_stage import VoxtralPrompt, load_prompt
 from voice_clone.families.voxtral.talker_stage import VoxtralTalker, load_talker
+from voice_clone.native import packed_file
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages import Arrays
@@ -115,6 +117,22 @@ def test_company_changes_no_speech(talker: VoxtralTalker, prompt: VoxtralPrompt)
     [alone] = spoken(talker.source, one)
     beside, _, _ = spoken(talker.source, one, two, one)
     np.testing.assert_array_equal(alone, beside)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
+def test_packed_weights_speak_as_those_that_were_just_packed(
+    folder: Path, prompt: VoxtralPrompt, precision: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next start maps them (`int8`, `int4`); the speech is not that of fp32, but a speech."""
+    monkeypatch.setattr(packed_file, "WORTH", 0)
+    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
+    made = []
+    for _ in range(2):
+        talker = load_talker(settings(folder, PRECISION=precision))
+        made += spoken(talker.source, request(talker, tensors(prompt), 7))
+    np.testing.assert_array_equal(*made)
+    assert len(list(tmp_path.glob("*.packed"))) == (precision != "bf16")
+    assert len(np.unique(made[0][:, 0])) > FRAMES / 2
 
 
 def test_a_prefix_is_of_its_voice(talker: VoxtralTalker, prompt: VoxtralPrompt) -> None:
