@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import check_audible, decode
-from voice_clone.errors import Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
+from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.draft import check_consent, check_texts, of_clip, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
@@ -38,6 +39,7 @@ from voice_clone.speakers.store.protocol import Store
 
 log = logging.getLogger(__name__)
 OPERATIONS = ("upload", "get", "list", "presets", "delete", "prepare", "resolve", "stats", "export", "import")
+_PRESETS_SECONDS = 5.0  # for which a list waits for encoders that have not said yet what their checkpoints bring
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together
 _NOT_UPLOAD = ("audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt")
 
@@ -168,11 +170,14 @@ class SpeakerCache:
     def _presets(self, request: Request) -> Reply:
         check_options(request.options, "timeout")
         check_absent(request, "name", "model_type", *_NOT_UPLOAD)
-        until, found = self._until(request), []
-        for model_type in self._model_types():
-            for name in self._describer.presets(model_type, until):
-                registered = self._registry.has(name, request.owner)
-                found.append({"name": name, "model_type": model_type, "registered": registered})
+        until = time.monotonic() + float(request.options.get("timeout", _PRESETS_SECONDS))
+        model_types, found = tuple(self._model_types()), list[dict[str, Any]]()
+        self._describer.ask_ahead(model_types)  # all at once
+        for model_type in model_types:
+            with contextlib.suppress(DeadlineExceeded):
+                for name in self._describer.presets(model_type, until):
+                    registered = self._registry.has(name, request.owner)
+                    found.append({"name": name, "model_type": model_type, "registered": registered})
         return Reply({"presets": found})
 
     def _delete(self, request: Request) -> Reply:

@@ -18,7 +18,8 @@ that `get`, `list` and `resolve` find those that are shared. Without it the call
              `after`.
     presets  no input but the option timeout. {"presets": [{"name", "model_type", "registered"}, ...]}: the voices that
              the checkpoints of the families bring, which can be spoken and neither changed nor deleted; `registered`:
-             whether a speaker of that name, which this owner may use, is spoken in its place.
+             whether a speaker of that name, which this owner may use, is spoken in its place. A family whose encoder
+             does not say in time (5 s) what its checkpoint brings is left out.
     delete   name. {"name", "generation", "deleted": true}
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.

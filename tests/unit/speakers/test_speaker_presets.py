@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +59,20 @@ def test_another_checkpoint_has_others(voices: Voices) -> None:
     voices.encoder.checkpoint, voices.encoder.presets = "b", {"voxtral": ("Cid",)}
     voices.call("prepare", name="Ada", model_type="voxtral")
     assert [each for each in listed(voices) if each[1] == "voxtral"] == [("Cid", "voxtral", False)]
+
+
+def test_a_family_that_does_not_answer_in_time_is_left_out(voices: Voices, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, encode = threading.Event(), voices.encoder.encode
+
+    def slow(model_type: str, *given: Any) -> Any:
+        if model_type == "voxtral":
+            answer.wait(30.0)
+        return encode(model_type, *given)
+
+    monkeypatch.setattr(voices.encoder, "encode", slow)
+    assert listed(voices, timeout=0.5) == [("Ann", "omnivoice", False)]
+    answer.set()
+    assert len(listed(voices)) == 3
 
 
 def test_it_takes_no_other_input(voices: Voices) -> None:
