@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from perf.bench.official.fish_speech import BARE, PACKAGES
@@ -93,8 +93,9 @@ def _modules() -> tuple[Any, Any]:
 
 def _tensors(checkpoint: Checkpoint, prefix: str) -> dict[str, Tensor]:
     """The weights under a prefix, in fp32, without it."""
-    found = load_file(checkpoint.folder / f"{MODEL}.safetensors")
-    return {name.removeprefix(prefix): each.float() for name, each in found.items() if name.startswith(prefix)}
+    with safe_open(checkpoint.folder / f"{MODEL}.safetensors", framework="pt") as file:
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118  # it is no mapping
+        return {name.removeprefix(prefix): file.get_tensor(name).float() for name in names}
 
 
 def _multimodal(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -230,15 +231,11 @@ def _huggingface(checkpoint: Checkpoint) -> dict[str, Tensor]:
         "ffn_norm": "post_attention_layernorm",
     }
     size, made = checkpoint.config.head_dim, {}
-    for name, each in _tensors(checkpoint, "").items():
-        if name.startswith("layers."):
-            layer, part = name.removesuffix(".weight").split(".", 2)[1:]
-            if part in ("attention.wq", "attention.wk"):
-                each = each.view(-1, size // 2, 2, each.shape[1]).transpose(1, 2).reshape(each.shape)
-            made[f"layers.{layer}.{names[part]}.weight"] = each
-    tensors = _tensors(checkpoint, "")
-    return {
-        **made,
-        "norm.weight": tensors["norm.weight"],
-        "embed_tokens.weight": tensors[f"{TABLES}tok_embeddings.weight"],
-    }
+    for name, each in _tensors(checkpoint, "layers.").items():
+        layer, part = name.removesuffix(".weight").split(".", 1)
+        if part in ("attention.wq", "attention.wk"):
+            each = each.view(-1, size // 2, 2, each.shape[1]).transpose(1, 2).reshape(each.shape)
+        made[f"layers.{layer}.{names[part]}.weight"] = each
+    norm = _tensors(checkpoint, "norm.")["weight"]
+    tokens = _tensors(checkpoint, f"{TABLES}tok_embeddings.")["weight"]
+    return {**made, "norm.weight": norm, "embed_tokens.weight": tokens}
