@@ -274,5 +274,6 @@ def test_with_encoder_weights_voices_are_cloned(
             client.delete("Ada")
             with pytest.raises(VoiceNotFound):
                 heard(client, voice="Ada")
-            assert client.stats()["kept"]["voxtral_talker"]["voices"] == kept - 1
+            # Mute has the same clip, so what was read of the two is one, and goes.
+            assert client.stats()["kept"]["voxtral_talker"]["voices"] == kept - 2
         server.kill()
