@@ -162,7 +162,7 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
 
 def _tiny_checkpoint(family: str) -> Path:
     folder = CACHE / f"tiny-{family}"
-    if not (folder / "config.json").exists():
+    if not folder.exists():  # it appears when it is whole
         print("Making a tiny checkpoint with random weights ...", flush=True)
         checkpoint_maker(family).make_checkpoint("tiny", 0, folder)
     return folder

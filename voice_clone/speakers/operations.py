@@ -21,6 +21,10 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
     get      name. The speaker.
     list     options limit, after. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the name
              `after`.
+    presets  option timeout. {"presets": [{"name", "model_type", "registered"}, ...]}: the voices that the checkpoints
+             of the families bring, which can be spoken and neither changed nor deleted; `registered`: whether a speaker
+             of that name, which this owner may use, is spoken in its place. A family whose encoder does not say in time
+             (5 s) what its checkpoint brings is left out.
     delete   name. {"name", "generation", "deleted": true}
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
@@ -51,7 +55,7 @@ from voice_clone.speakers.name import SpeakerName, check_word, parse_name
 
 TOKEN_PARAMETER = "x-voice-token"
 """The request parameter that carries the write token: a header that Triton forwards."""
-_READING = frozenset({"get", "list", "stats", "resolve"})  # operations without a token: speech needs these
+_READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operations without a token: speech needs these
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
@@ -139,6 +143,17 @@ class List(Operation):
 
     limit: int | None
     after: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presets(Operation):
+    """Show the voices that the checkpoints of the families bring.
+
+    Attributes:
+        timeout: seconds to wait for encoders that have not said yet; None: five.
+    """
+
+    timeout: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,6 +397,10 @@ def _list(given: Given, options: Given) -> List:
     return List(owner=options.get("owner"), limit=options.get("limit"), after=after)
 
 
+def _presets(given: Given, options: Given) -> Presets:
+    return Presets(owner=options.get("owner"), timeout=options.get("timeout"))
+
+
 def _delete(given: Given, options: Given) -> Delete:
     return Delete(owner=options.get("owner"), name=_name(given))
 
@@ -426,6 +445,7 @@ _FORMS = {
     ),
     "get": _Form(_get, ("name",)),
     "list": _Form(_list, (), ("limit", "after")),
+    "presets": _Form(_presets, (), ("timeout",)),
     "delete": _Form(_delete, ("name",)),
     "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout")),
     "resolve": _Form(

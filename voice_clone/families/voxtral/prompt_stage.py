@@ -1,0 +1,84 @@
+"""Text and voice to the talker's prompt: a `voice_clone.stages.protocols.PromptStage`. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.families.voxtral.config import VoxtralConfig, load_config
+from voice_clone.families.voxtral.prompt import CODES, NO_PRESET
+from voice_clone.families.voxtral.text import Tokenizer
+from voice_clone.languages import find_language, list_languages
+from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
+from voice_clone.stages.protocols import Prepared
+
+LANGUAGES = ("english", "french", "spanish", "german", "italian", "portuguese", "dutch", "arabic", "hindi")
+OPTIONS: dict[str, type] = {"guidance": float}
+MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
+
+Ids = NDArray[np.int32]
+
+
+class VoxtralPrompt:
+    """The prompt stage of a checkpoint.
+
+    Args:
+        max_tokens: of a text, with the tokens around it; longer ones are refused.
+    """
+
+    appends = False  # the whole text stands before the first frame
+    voiceless = False
+
+    def __init__(self, config: VoxtralConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
+        self.presets = config.presets
+
+    def draft(self, speech: SpeechRequest) -> Ids:
+        """The tokens of the text."""
+        if speech.speaker_embedding is not None or speech.x_vector_only:
+            raise Unsupported("this model has no speaker embedding; give a voice or reference_audio")
+        if find_language(speech.language, ("auto", *LANGUAGES)) is None:
+            raise Unsupported(
+                f"this model speaks {list_languages(LANGUAGES)}; the language {speech.language!r} is none of them"
+            )
+        check_options(speech.options, OPTIONS)
+        text = speech.text
+        if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:
+            raise InvalidArgument(f"text has {len(text)} characters; {self._max_tokens} tokens are allowed, split it")
+        ids = self._tokenizer.text_ids(text)
+        if len(ids) > self._max_tokens:
+            raise InvalidArgument(f"text has {len(ids)} tokens; at most {self._max_tokens} are allowed, split it")
+        return ids
+
+    def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
+        """The tensors that `VoxtralTalker.plan` reads."""
+        width = self._config.codebooks
+        preset, codes = NO_PRESET, np.zeros((0, width), np.uint16)
+        if voice is None:
+            assert speech.voice is not None  # `draft` has refused a speaker embedding
+            preset = self.presets.index(speech.voice)
+        else:
+            codes = voice.artifacts[CODES]
+            if codes.ndim != 2 or codes.shape[1] != width:
+                raise Internal("the artifacts of this voice belong to another checkpoint")
+        tensors: dict[str, NDArray[Any]] = {
+            "before_voice": self._tokenizer.before_voice,
+            "text_ids": draft,
+            "preset": np.array([preset], np.int32),
+            CODES: codes,
+        }
+        mode = "preset" if voice is None else voice.mode
+        return Prepared(tensors, {"mode": mode, "text_tokens": len(draft), "reference_frames": len(codes)})
+
+
+def load_prompt(settings: Settings) -> VoxtralPrompt:
+    """The prompt stage as the settings ask for it."""
+    config = load_config(settings.checkpoint_dir)
+    tokenizer = Tokenizer(settings.checkpoint_dir, config)
+    return VoxtralPrompt(config, tokenizer, settings.integer("max_text_tokens", 1024))
