@@ -1,4 +1,4 @@
-"""Tells what this machine is, what of it a server uses, what is missing, how fast speech will be, what memory it takes.
+"""Says what this machine is, what of it a server uses, what is missing, how fast speech will be, what memory it takes.
 
 The speeds are those of long speech by one caller: a measurement of about half a minute, without a checkpoint. The first
 time native code is compiled, which takes a minute more. Each is the fastest of several runs in three rounds; `slowest`

@@ -64,7 +64,7 @@ pip_install() { # with pip's own progress where a person watches
     fi
 }
 
-wants_cpu_torch() { # no GPU is found, PyPI's torch would bring CUDA along, and nobody has chosen where pip looks
+wants_cpu_torch() { # no GPU is found, PyPI's torch would bring CUDA along, and no index is configured for pip
     [ "$(uname -sm)" = "Linux x86_64" ] && ! compgen -G "/dev/nvidia*" >/dev/null && [ ! -e /dev/dxg ] &&
         [[ ! "$(.venv/bin/pip config list)" =~ index-url|find-links|no-index ]]
 }

@@ -69,7 +69,7 @@ class AudioFile:
     """Writes a mono file of a format other than WAV, as `WavWriter` writes a WAV.
 
     Args:
-        file: open for writing, in binary; its name tells the format.
+        file: open for writing, in binary; its name decides the format.
         sample_rate: Hz of the samples; where the format does not take it, the file has the next higher rate it takes.
     """
 

@@ -102,7 +102,7 @@ class Voice:
     """Measurements of the clip, such as `snr_db`; None for an embedding and for a voice of an older server."""
     warnings: tuple[ClipWarning, ...] = ()
     owner: str | None = None
-    """Whose voice it is; None: the operator's, or not told."""
+    """Whose voice it is; None: the operator's, or the server does not say."""
     shared: bool = False
     """Whether other owners may use it."""
     artifacts: tuple[Artifacts, ...] = ()

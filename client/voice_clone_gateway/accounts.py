@@ -1,4 +1,4 @@
-"""What is told of a speech: its tokens, how it ended, and its line in the audit log."""
+"""What is recorded of a speech: its tokens, how it ended, and its line in the audit log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .schemas import SOURCES, SpeechOptions
 
 
 def audited(options: SpeechOptions) -> dict[str, Any]:
-    """What the audit log tells of a speech that is asked for."""
+    """The entry of the audit log for a speech that is asked for."""
     source = next((name for name in SOURCES if getattr(options, name) is not None), "voice")
     return {"voice": options.voice_name, "source": source}
 
 
 def audited_result(info: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
-    """What it tells of the speech that was made: the voice under its own name, and the seconds that were sent."""
-    told = {name: info[name] for name in ("voice", "generation") if name in info} if info else {}
-    return {**told, "seconds": round(seconds, 3)}
+    """The entry for the speech that was made: the voice under its own name, and the seconds that were sent."""
+    known = {name: info[name] for name in ("voice", "generation") if name in info} if info else {}
+    return {**known, "seconds": round(seconds, 3)}
 
 
 def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:

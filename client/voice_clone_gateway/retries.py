@@ -1,7 +1,7 @@
 """Another attempt at a speech whose end the model missed, as long as nothing of it was sent.
 
 Only where an answer is made whole before its first byte goes out (files, batches, sentences as files) is a missed end
-known in time. A stream is on its way after one frame: it tells how it ended, and its caller decides.
+known in time. A stream is on its way after one frame: its last message says how it ended, and its caller decides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Retries:
     Args:
         speak: of the client.
         retries: the most further attempts, each with another seed of the server's choice.
-        retried: is told the family of each of them.
+        retried: called with the family of each of them.
     """
 
     def __init__(self, speak: Callable[..., Attempt], retries: int, retried: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ from voice_clone_client import Client
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.fish import make_fish
-from tests.support.servers.both_families import Next, next_of, of_both, upload_voices
+from tests.support.servers.both_families import MUTE, VOICE, Next, next_of, of_both
 from tests.support.servers.endless import SMALL, endless, repository_with
 from tests.support.servers.engines import ENGINES, ONNX_GRAPHS
 from tests.support.servers.server_logs import Logs
@@ -105,7 +105,8 @@ def server_of_both(
     """A server of both families, with a voice that has a transcript and one that has none."""
     with of_both(both_checkpoints, tmp_path_factory.mktemp("both-families")) as server:
         with Client(server.url) as client:
-            upload_voices(client, reference_clip, reference_text)
+            client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
+            client.upload(MUTE, reference_clip, wait=True)
         yield server
 
 
@@ -113,7 +114,7 @@ def server_of_both(
 def next_of_both(
     server_of_both: TritonServer, both_checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Next]:
-    """The server that comes after it."""
+    """The server that comes after it. Its voices are not those of other tests to count on."""
     with next_of(server_of_both, both_checkpoints, tmp_path_factory.mktemp("next-of-both")) as found:
         yield found
 

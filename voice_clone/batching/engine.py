@@ -21,7 +21,7 @@ from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.lost_gpu import end_if_fatal, log_failure
+from voice_clone.lost_gpu import end_if_fatal, end_process, log_failure
 
 R = TypeVar("R")
 Work = Callable[[], None]
@@ -320,6 +320,8 @@ def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threadi
 
     A GPU's libraries keep handles and plans for each thread: what another one has warmed up is cold in this one.
 
+    If `serve` raises, this process ends: requests would wait for ever. The models of the server notice its end.
+
     Raises: what `warm_up` raises; the thread has then ended.
     """
     warm: Future[None] = Future()
@@ -332,7 +334,11 @@ def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threadi
             warm.set_exception(error)
             return
         warm.set_result(None)
-        serve()
+        try:
+            serve()
+        except BaseException:
+            log.critical("the thread %s has failed; this process ends", name, exc_info=True)
+            end_process()
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()

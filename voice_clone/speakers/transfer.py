@@ -23,7 +23,8 @@ from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record
 from voice_clone.speakers.name import parse_name
-from voice_clone.speakers.operations import MAX_NOTE, MAX_TRANSCRIPT, Import, check_text
+from voice_clone.speakers.operations import Import
+from voice_clone.speakers.parsing import MAX_NOTE, MAX_TRANSCRIPT, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
@@ -206,7 +207,7 @@ class Transfer:
         )
         if not all(texts) or not all(value is None or least <= value <= most for value, least, most in numbers):
             raise InvalidArgument(
-                f"the bundle tells of a clip of {record.name!r} that this server could not have taken"
+                f"the bundle's record names a clip of {record.name!r} that this server could not have taken"
             )
 
     def _fits(

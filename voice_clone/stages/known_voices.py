@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from voice_clone.speakers.store import KnownVoices
 
 P = TypeVar("P")
 Artifacts = Mapping[str, NDArray[Any]]
+
+log = logging.getLogger(__name__)
 
 
 def known_artifacts(
@@ -46,6 +49,7 @@ def known_prompts(
     for record, artifacts in known_artifacts(voices, artifact, names):
         try:
             prompt = make(record.reference_text or "", artifacts)
-        except Exception:  # whatever a file holds, the others serve
+        except Exception as error:  # whatever a file holds, the others serve
+            log.info("a stored voice is left out of what is prepared at the start: %s", error)
             continue
         yield record.origin, prompt

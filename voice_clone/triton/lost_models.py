@@ -29,7 +29,7 @@ from pathlib import Path
 PERIOD = 0.15  # seconds between two looks
 LISTED, YOUNG = 200, 15  # looks between two listings of the server's children, which take 10 ms; the same at first
 SURE = 0.3  # seconds; a process that ends normally is gone by then
-CHECKED = 0.6  # seconds after a standstill; meanwhile the process tells the server that it is there, every 0.3 s
+CHECKED = 0.6  # seconds after a standstill; meanwhile the process reports to the server every 0.3 s
 GAP = 1.0  # seconds between two looks, by which this process sees that it stood still itself
 PAUSE = 0.6  # seconds without work of other families; a model says after up to `PERIOD` that it has some
 ANSWERED = 0.2  # seconds in which all other models notice, too, and answer their callers

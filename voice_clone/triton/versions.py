@@ -32,7 +32,7 @@ def check_versions(package: str = "voice-clone") -> None:
         except metadata.PackageNotFoundError:
             found = "not installed"
         if found.partition("+")[0] != wanted:
-            raise Unsupported(f"{name} is {found}; this version needs {name}=={wanted}: install {package} anew")
+            raise Unsupported(f"{name} is {found}; this version needs {name}=={wanted}: install {package} again")
 
 
 def check_backend(backend: Any) -> None:

@@ -20,7 +20,7 @@ async def answer_of(call: Any, answer: Awaitable[T]) -> T:
     """What `call` answers.
 
     Raises:
-        ConnectionFailed: the server has cancelled the call, which gRPC tells as if the waiting task were cancelled.
+        ConnectionFailed: the server has cancelled the call. gRPC raises for it what a cancelled task raises.
         grpc.RpcError, asyncio.CancelledError
     """
     try:

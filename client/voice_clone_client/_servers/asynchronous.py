@@ -54,7 +54,7 @@ class AsyncServers(Pool):
         *,
         repeatable: bool = True,
     ) -> AsyncCall:
-        """As `Servers.stream`; `family` tells the model, in part of the time. It needs a running event loop."""
+        """As `Servers.stream`; `family` answers the model, in part of the time. It needs a running event loop."""
         return AsyncCall(self, request, family, timeout, self._metadata, stream_id, repeatable)
 
     async def ready(self, model: str, timeout: float | None) -> bool:
@@ -92,11 +92,11 @@ class AsyncServers(Pool):
         except ConnectionFailed as cancelled:
             error = cancelled
         else:
-            self.told(address, None)
+            self.record(address, None)
             return answer
         finally:
             self.ended(address)
-        self.told(address, error)
+        self.record(address, error)
         raise error
 
     async def _ask(self, address: Address) -> None:
@@ -200,7 +200,7 @@ class AsyncCall:
 
     def _told(self, error: VoiceCloneError | None) -> None:
         assert self._address is not None
-        self._servers.told(self._address, error)
+        self._servers.record(self._address, error)
 
     async def _begin_first(self, family: Callable[[], Awaitable[str]]) -> None:
         self._request.model_name = await family()

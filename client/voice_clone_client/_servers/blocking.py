@@ -56,7 +56,7 @@ class Servers(Pool):
 
         Args:
             stream_id: of a speech whose text is appended.
-            repeatable: whether it may begin anew at another server, as long as no chunk came.
+            repeatable: whether it may begin again at another server, as long as no chunk came.
         """
         return Call(self, request, timeout, self._metadata, stream_id, repeatable)
 
@@ -91,10 +91,10 @@ class Servers(Pool):
             answer = self.connection(address).stub.ModelInfer(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as failure:
             error = self.error_of(failure)
-            self.told(address, error)
+            self.record(address, error)
             raise error from None
         else:
-            self.told(address, None)
+            self.record(address, None)
             return answer
         finally:
             self.ended(address)
@@ -173,7 +173,7 @@ class Call(Iterator[Any]):
                 message = next(self._call)
             except grpc.RpcError as failure:
                 error = self.error_of(failure)
-                self._servers.told(self._address, error)
+                self._servers.record(self._address, error)
                 if not (retry.may_repeat(error) and self._begin_anew()):
                     raise
                 continue
@@ -182,7 +182,7 @@ class Call(Iterator[Any]):
                 if self._begin_anew():
                     continue
             elif not message.error_message:
-                self._servers.told(self._address, None)
+                self._servers.record(self._address, None)
                 self._repeatable = self._repeatable and not message.infer_response.outputs
             return message
 

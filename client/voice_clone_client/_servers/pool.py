@@ -77,8 +77,8 @@ class Pool:
                 self._connections[address] = Connection(channel, stub, channels.stream_of(channel))
             return self._connections[address]
 
-    def told(self, address: Address, error: VoiceCloneError | None) -> None:
-        """What a call to a server says of it."""
+    def record(self, address: Address, error: VoiceCloneError | None) -> None:
+        """Note how a call to a server ended; None: without an error."""
         if error is None:
             self._chooser.answered(address)
         elif isinstance(error, ConnectionFailed):

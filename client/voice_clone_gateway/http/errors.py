@@ -119,7 +119,7 @@ def limit_reached(message: str, code: str, wait: int) -> HTTPFailure:
 
 
 def error_code(error: BaseException) -> str:
-    """The code with which an error is answered; `cancelled` for one that nobody reads."""
+    """The code with which an error is answered; `cancelled` for one whose client has left."""
     if isinstance(error, HTTPFailure):
         return str(error.body()["error"]["code"])
     if isinstance(error, ValidationError):

@@ -1,6 +1,6 @@
 """Pages of other origins, and names that point here: who may use a gateway that has no keys.
 
-A browser sends what any page asks it to, also to a gateway on the user's own machine. It tells the page's origin. A
+A browser sends what any page asks it to, also to a gateway on the user's own machine. It sends the page's origin. A
 page whose own name was made to point to the gateway (DNS rebinding) has the right origin, but the wrong host. With keys
 both are harmless: a page does not know the key.
 """
@@ -35,7 +35,7 @@ def check_origin(connection: HTTPConnection, allowed: Collection[str]) -> None:
 def check_host(connection: HTTPConnection, allowed: Collection[str]) -> None:
     """Check the name under which a request found the gateway.
 
-    Addresses, `localhost` and names without a dot are harmless: nobody else can make them point here.
+    Addresses, `localhost` and names without a dot are harmless: no one else can make them point here.
 
     Raises:
         HTTPFailure: 421, another name that is not in `allowed`.

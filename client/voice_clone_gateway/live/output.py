@@ -12,7 +12,7 @@ from .utterance import Piece, Utterance
 
 
 class Listener(Protocol):
-    """Tells the client; waits while the client reads slowly."""
+    """Sends messages to the client; waits while the client reads slowly."""
 
     async def tell_start(self, utterance: Utterance, piece: Piece) -> None:
         """The audio of a piece follows."""
@@ -21,11 +21,11 @@ class Listener(Protocol):
         """Audio, in the configured format."""
 
     async def tell_end(self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]) -> None:
-        """All audio of a piece was told; `info` is the server's on it."""
+        """All audio of a piece was sent; `info` is the server's on it."""
 
 
 class Output:
-    """Encodes the chunks of an utterance, and tells them with the limits of its pieces."""
+    """Encodes the chunks of an utterance, and sends them with the limits of its pieces."""
 
     def __init__(self, listener: Listener, utterance: Utterance) -> None:
         self._listener = listener

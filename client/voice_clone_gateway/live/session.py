@@ -71,7 +71,7 @@ class Session(ABC):
 
     @abstractmethod
     async def tell_done(self, utterance: Utterance) -> None:
-        """All audio of an utterance was told, or it has failed; its text is complete."""
+        """All audio of an utterance was sent, or it has failed; its text is complete."""
 
     @abstractmethod
     async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:
@@ -83,7 +83,7 @@ class Session(ABC):
     async def tell_end(  # noqa: B027 # not in all protocols
         self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]
     ) -> None:
-        """All audio of a piece was told; `info` is the server's on it."""
+        """All audio of a piece was sent; `info` is the server's on it."""
 
     async def tell_warning(self, utterance: Utterance, text: str) -> None:  # noqa: B027 # not in all protocols
         """What of the configuration was ignored or replaced."""

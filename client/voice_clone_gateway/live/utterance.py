@@ -29,7 +29,7 @@ class Utterance:
     finish_reason: str | None = None
     """How its speech ended; the worst of its pieces."""
     over: bool = False
-    """Whether the client was told its end."""
+    """Whether its end was sent to the client."""
     sent: float = 0.0
     """Seconds of audio, before the change of speed."""
     pieces: int = 0

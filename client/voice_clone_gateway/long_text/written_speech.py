@@ -1,7 +1,7 @@
 """A text that goes to the server as it is written, token by token, and is spoken in one piece.
 
-As a `LongSpeech`, but nothing waits for the end of a sentence, and prosody does not begin anew with each. A part of the
-text that ends (by `flush`, where the plan says so, or with its next sentence while `MOST_UNREAD` seconds wait to be
+As a `LongSpeech`, but nothing waits for the end of a sentence, and prosody does not start again with each. A part of
+the text that ends (by `flush`, where the plan says so, or with its next sentence while `MOST_UNREAD` seconds wait to be
 read) is one speech; the text behind it is the next one.
 """
 

@@ -115,7 +115,7 @@ export function showVoices() {
   if (chosen !== before) scrollToChosen();
 }
 
-// Makes the rows anew if they change; what the user has open in them stays otherwise.
+// Replaces the rows if they change. Otherwise what the user has open in them stays.
 function showRows() {
   const made = JSON.stringify([voices, fallback, aliases, fresh, chosenFamily()]);
   if (made !== shown) {

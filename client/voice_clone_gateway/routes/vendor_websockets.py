@@ -67,7 +67,7 @@ async def _serve_elevenlabs(
 
 
 async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Session]) -> None:
-    """The key is in the first message: until then the caller is nobody, and has little time."""
+    """The key is in the first message: until then the caller is unknown, and has little time."""
     settings = websocket.app.state.settings
     try:
         check_origin(websocket, settings.cors_origins)

@@ -249,7 +249,6 @@ def test_the_gateway_speaks_it_in_every_format(http: httpx2.Client, expected: An
         assert heard.rate == RATE and np.abs(heard.samples - wanted).max() <= 2 / 32768
 
 
-@pytest.mark.thorough  # test_next_server.py has one of Qwen3-TTS
 def test_the_next_server_has_the_voice_of_both(next_of_both: Next, expected: Any) -> None:
     for family, rate in (("fish_speech", RATE), ("qwen3_tts", 24000)):
         samples, found, info = next_of_both.spoken[family]

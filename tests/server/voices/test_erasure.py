@@ -14,7 +14,7 @@ import tritonclient.grpc as triton
 from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.both_families import FAMILIES, of_both, upload_voices
+from tests.support.servers.both_families import FAMILIES, Next, of_both
 from tests.support.servers.process_memory import OVERWRITTEN, found_in_server
 from tools.triton_server import TritonServer
 
@@ -24,13 +24,12 @@ TEXT = "The harbour was quiet."
 
 
 @pytest.fixture(scope="module")
-def server(server_of_both: TritonServer, reference_clip: bytes, reference_text: str) -> Iterator[TritonServer]:
-    """The server of both families without a voice. Those of other files come back afterwards."""
-    with Client(server_of_both.url) as client:
+def server(next_of_both: Next) -> TritonServer:
+    """A server of both families that has no voice any more, and has met no clip of other tests."""
+    with Client(next_of_both.server.url) as client:
         for voice in client.list():
             client.delete(voice.name)
-        yield server_of_both
-        upload_voices(client, reference_clip, reference_text)
+    return next_of_both.server
 
 
 @pytest.fixture(scope="module")

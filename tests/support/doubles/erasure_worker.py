@@ -10,7 +10,7 @@ from tests.support.doubles.fakes import FakeEncoder, clip
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.operations import parse
+from voice_clone.speakers.parsing import parse
 
 
 def stage(name: str) -> None:

@@ -23,7 +23,8 @@ from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.encoding import Extraction, pack_artifacts
-from voice_clone.speakers.operations import Reply, parse
+from voice_clone.speakers.operations import Reply
+from voice_clone.speakers.parsing import parse
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.store import Store

@@ -47,12 +47,6 @@ def of_both(checkpoints: Sequence[Path], folder: Path, **more: str) -> Iterator[
         server.kill()
 
 
-def upload_voices(client: Client, clip: bytes, transcript: str) -> None:
-    """The voices that its tests count on: one has a transcript."""
-    client.upload(VOICE, clip, reference_text=transcript, wait=True)
-    client.upload(MUTE, clip, wait=True)
-
-
 @contextmanager
 def next_of(first: TritonServer, checkpoints: Sequence[Path], folder: Path) -> Iterator[Next]:
     """A server with what lies on the disk while the first still runs, as a SIGKILL would leave it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 
@@ -150,6 +151,17 @@ def test_it_warms_up_itself_and_first() -> None:
     assert done[0] == ("warm", thread) and thread.name == "server"
     thread.join(10.0)
     assert done == [("warm", thread), ("served", thread)]
+
+
+def test_one_that_fails_later_ends_the_process() -> None:
+    """Else the model would look ready, and its requests would wait for ever."""
+
+    def fail() -> None:
+        raise AttributeError("a source without slots")
+
+    with mock.patch("voice_clone.batching.engine.end_process") as end:
+        start_thread("server", fail).join(10.0)
+    end.assert_called_once_with()
 
 
 def test_one_that_cannot_warm_up_does_not_serve() -> None:

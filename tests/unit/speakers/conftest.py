@@ -13,10 +13,15 @@ from tests.support.official.postgres import Databases
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of a file that names STORES run on each of them, but those that are marked to be about files."""
+    """Tests of a file that names STORES run on each of them, but those that are marked to be about files.
+
+    Those on the second store, which has tests of its own, are thorough.
+    """
     about_files = metafunc.definition.get_closest_marker("files") is not None
     if "store" in metafunc.fixturenames and hasattr(metafunc.module, "STORES") and not about_files:
-        metafunc.parametrize("store", metafunc.module.STORES, indirect=True)
+        first, *others = metafunc.module.STORES
+        stores = [first, *(pytest.param(other, marks=pytest.mark.thorough) for other in others)]
+        metafunc.parametrize("store", stores, indirect=True)
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from tools.triton_binary import ROOT
 from voice_clone.errors import Internal, SpeakerNotFound
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.operations import Reply, parse
+from voice_clone.speakers.operations import Reply
+from voice_clone.speakers.parsing import parse
 
 
 class Others:

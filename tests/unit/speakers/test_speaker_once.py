@@ -16,7 +16,7 @@ from voice_clone.audio import decode
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.operations import parse
+from voice_clone.speakers.parsing import parse
 from voice_clone.speakers.voice_states import DecodedClips
 
 STORES = ("files", "postgresql")  # all tests of this file run on both

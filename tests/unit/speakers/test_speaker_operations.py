@@ -19,7 +19,7 @@ from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, Speak
 from voice_clone.speakers import operations
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Extraction
-from voice_clone.speakers.operations import parse
+from voice_clone.speakers.parsing import INPUTS, parse
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -305,7 +305,7 @@ def test_a_request_is_never_changed(voices: Voices) -> None:  # A15, B20
 def test_a_request_becomes_one_frozen_dataclass(
     operation: str, inputs: dict[str, Any], options: dict[str, Any], wanted: type, fields: dict[str, Any]
 ) -> None:
-    parsed = operations.parse(operation, dict.fromkeys(operations.INPUTS) | inputs, options | {"owner": "eve"})
+    parsed = parse(operation, dict.fromkeys(INPUTS) | inputs, options | {"owner": "eve"})
     assert type(parsed) is wanted and parsed.owner == "eve"
     assert {name: getattr(parsed, name) for name in fields} == fields
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from voice_clone.errors import PermissionDenied
-from voice_clone.speakers.operations import OPERATIONS, WriteToken
+from voice_clone.speakers.parsing import OPERATIONS, WriteToken
 
 TOKEN = "correct-horse-battery-staple"
 READS = {"get", "list", "stats", "resolve", "prepare"}

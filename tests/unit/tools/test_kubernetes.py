@@ -127,7 +127,7 @@ def test_alerts_are_rules_of_prometheus(objects: Objects, tmp_path: Path) -> Non
     done = subprocess.run(
         ["promtool", "check", "rules", tmp_path / "rules.yaml"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0 and "2 rules found" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "4 rules found" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)

@@ -1,0 +1,319 @@
+"""From a request to an operation of the speaker cache: `parse`, and the token without which it is refused.
+
+All checks that need neither the limits of the server nor its speakers are made here. operations.py says what each
+operation takes and answers.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_clone.errors import InvalidArgument, PermissionDenied
+from voice_clone.speakers.name import SpeakerName, check_word, parse_name
+from voice_clone.speakers.operations import (
+    Delete,
+    Embedding,
+    Export,
+    ForFamily,
+    Get,
+    Import,
+    List,
+    Operation,
+    Prepare,
+    Presets,
+    Resolve,
+    ResolveClip,
+    ResolveEmbedding,
+    ResolvePrompt,
+    Stats,
+    Upload,
+    UploadClip,
+    UploadEmbedding,
+)
+
+TOKEN_PARAMETER = "x-voice-token"
+"""The request parameter that carries the write token: a header that Triton forwards."""
+_READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operations without a token: speech needs these
+
+MAX_TRANSCRIPT = 4096  # characters
+MAX_NOTE = 1024  # characters of a consent or a description
+
+Given = Mapping[str, Any]
+"""Inputs or options by name; there is no entry for one that the caller left out."""
+
+
+def parse(operation: str, inputs: Mapping[str, Any], options: Given) -> Operation:
+    """The operation that a request asks for.
+
+    Args:
+        operation: its name.
+        inputs: the others by name; texts as str, audio and bundles as bytes, embeddings as arrays; None: left out.
+        options: from JSON.
+
+    Raises:
+        InvalidArgument: says what is wrong, and what would be right.
+    """
+    form = _FORMS.get(operation)
+    if form is None:
+        raise InvalidArgument(f"unknown operation {operation!r}; it must be one of {', '.join(_FORMS)}")
+    _check_options(options, *form.options, "owner")
+    given = {name: value for name, value in inputs.items() if value is not None}
+    for name in INPUTS:
+        if name in given and name not in form.inputs:  # an operation refuses an input that it would ignore
+            raise InvalidArgument(f"{name} has no meaning in this operation; leave it out")
+    return form.read(given, options)
+
+
+class WriteToken:
+    """Allows operations that only read, and requests that carry the token; without a token, every operation.
+
+    Args:
+        token: printable ASCII; "" for none.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def check(self, operation: str | None, options: Mapping[str, Any], given: Any) -> None:
+        """Check that the operation is allowed.
+
+        Args:
+            operation: of the speaker cache.
+            options: its options; `prepare` writes where it has `force`.
+            given: the parameter of the request; None if there is none.
+
+        Raises:
+            PermissionDenied: the token is missing or wrong.
+        """
+        if not self._token or operation in _READING or (operation == "prepare" and not options.get("force")):
+            return
+        sent = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else b""
+        if not hmac.compare_digest(sent, self._token):
+            raise PermissionDenied(
+                f"{operation} needs the server's write token, and this request carries "
+                f"{'another one' if sent else 'none'}; send it in the header {TOKEN_PARAMETER}"
+            )
+
+
+def check_text(field_name: str, text: str | None, most: int) -> str | None:
+    """A text as it is stored: not blank, at most `most` characters, without NUL.
+
+    Raises:
+        InvalidArgument: the text is otherwise.
+    """
+    if text is None:
+        return None
+    if not text.strip():
+        raise InvalidArgument(f"{field_name} is blank; give some text or leave it out")
+    if len(text) > most:
+        raise InvalidArgument(f"{field_name} has {len(text)} characters; at most {most} are allowed")
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text):
+        raise InvalidArgument(f"{field_name} holds characters that are no text (NUL or a lone surrogate)")
+    return text
+
+
+def _upload(given: Given, options: Given) -> Upload:
+    if ("audio" in given) == ("speaker_embedding" in given):
+        raise InvalidArgument("give exactly one of audio and speaker_embedding")
+    immutable, name = _immutable(options), _name(given)
+    embedding = _embedding(given["speaker_embedding"]) if "speaker_embedding" in given else None
+    if embedding is not None:
+        if "reference_text" in given:
+            raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
+        for option in ("strict", "trim_silence"):
+            if option in options:
+                raise InvalidArgument(
+                    f"a ready speaker_embedding allows no option {option}; leave it out, or send audio"
+                )
+    reference_text = _transcript(given)
+    common: dict[str, Any] = {
+        "owner": options.get("owner"),
+        "name": name,
+        "consent": check_text("consent", given.get("consent"), MAX_NOTE),
+        "description": check_text("description", given.get("description"), MAX_NOTE),
+        "model_type": _model_type(given),
+        "wait": options.get("wait", False),
+        "timeout": options.get("timeout"),
+        "shared": options.get("shared", False),
+        "immutable": immutable,
+        "max_owned": options.get("max_owned"),
+    }
+    if embedding is not None:
+        return UploadEmbedding(embedding=embedding, **common)
+    return UploadClip(
+        audio=given["audio"],
+        reference_text=reference_text,
+        trim_silence=options.get("trim_silence", False),
+        strict=options.get("strict", False),
+        **common,
+    )
+
+
+def _resolve(given: Given, options: Given) -> ForFamily:
+    sources = [name for name in ("name", "audio", "speaker_embedding", "voice_prompt") if name in given]
+    if len(sources) != 1:
+        raise InvalidArgument("give exactly one of name, audio, speaker_embedding and voice_prompt")
+    if "name" in given and "reference_text" in given:
+        raise InvalidArgument("reference_text belongs to the upload of a voice; leave it out, or send audio")
+    reference_text, common, cache = _transcript(given), _for_family(given, options), options.get("cache", True)
+    if "name" in given:
+        return Resolve(name=parse_name(given["name"]), cache=cache, **common)
+    if "audio" in given:
+        return ResolveClip(audio=given["audio"], reference_text=reference_text, cache=cache, **common)
+    if reference_text is not None:
+        raise InvalidArgument("a voice that is ready allows no reference_text; leave it out, or send audio")
+    if "voice_prompt" in given:
+        return ResolvePrompt(bundle=given["voice_prompt"], **common)
+    return ResolveEmbedding(embedding=_embedding(given["speaker_embedding"]), **common)
+
+
+def _prepare(given: Given, options: Given) -> Prepare:
+    name = _name(given)
+    return Prepare(name=name, force=options.get("force", False), **_for_family(given, options))
+
+
+def _get(given: Given, options: Given) -> Get:
+    return Get(owner=options.get("owner"), name=_name(given))
+
+
+def _list(given: Given, options: Given) -> List:
+    after = parse_name(options["after"]).key if "after" in options else ""
+    return List(owner=options.get("owner"), limit=options.get("limit"), after=after)
+
+
+def _presets(given: Given, options: Given) -> Presets:
+    return Presets(owner=options.get("owner"), timeout=options.get("timeout"))
+
+
+def _delete(given: Given, options: Given) -> Delete:
+    return Delete(owner=options.get("owner"), name=_name(given))
+
+
+def _stats(given: Given, options: Given) -> Stats:
+    return Stats(owner=options.get("owner"))
+
+
+def _export(given: Given, options: Given) -> Export:
+    name = parse_name(given["name"]) if "name" in given else None
+    return Export(owner=options.get("owner"), name=name, include_audio=options.get("include_audio", True))
+
+
+def _import(given: Given, options: Given) -> Import:
+    if "audio" not in given:
+        raise InvalidArgument("audio is missing; give the bundle that an export answered")
+    return Import(
+        owner=options.get("owner"),
+        bundle=given["audio"],
+        reextract=options.get("reextract", False),
+        immutable=_immutable(options),
+        max_owned=options.get("max_owned"),
+    )
+
+
+class _Form(NamedTuple):
+    """How a request for one operation looks: the inputs and options that it takes, and what reads them."""
+
+    read: Callable[[Given, Given], Operation]
+    inputs: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+INPUTS = (
+    "name", "model_type", "audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt",
+)  # fmt: skip
+_FORMS = {
+    "upload": _Form(
+        _upload,
+        INPUTS,  # voice_prompt, too: an upload has always ignored it
+        ("wait", "policy", "timeout", "strict", "trim_silence", "shared", "max_owned"),
+    ),
+    "get": _Form(_get, ("name",)),
+    "list": _Form(_list, (), ("limit", "after")),
+    "presets": _Form(_presets, (), ("timeout",)),
+    "delete": _Form(_delete, ("name",)),
+    "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout")),
+    "resolve": _Form(
+        _resolve,
+        ("name", "model_type", "audio", "reference_text", "speaker_embedding", "voice_prompt"),
+        ("mode", "cache", "timeout"),
+    ),
+    "stats": _Form(_stats),
+    "export": _Form(_export, ("name",), ("include_audio",)),
+    "import": _Form(_import, ("audio",), ("reextract", "policy", "max_owned")),
+}
+OPERATIONS = tuple(_FORMS)
+
+_OPTIONS: dict[str, type] = {
+    **dict.fromkeys(("wait", "force", "cache", "reextract", "strict", "trim_silence", "include_audio", "shared"), bool),
+    **dict.fromkeys(("mode", "policy", "owner", "after"), str),
+    **dict.fromkeys(("max_owned", "limit"), int),
+    "timeout": float,
+}
+
+
+def _check_options(options: Given, *allowed: str) -> None:
+    """Check that every option is one of `allowed` and of its type."""
+    for name, value in options.items():
+        if name not in allowed:
+            raise InvalidArgument(f"unknown option {name!r}; this operation takes {', '.join(allowed)}")
+        kind = _OPTIONS[name]
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if kind is float:
+            if not number or not 0.0 < value < math.inf:
+                raise InvalidArgument(f"the option {name} must be a number of seconds > 0")
+        elif kind is int:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise InvalidArgument(f"the option {name} must be a whole number >= 0")
+        elif not isinstance(value, kind):
+            raise InvalidArgument(f"the option {name} must be {'true or false' if kind is bool else 'text'}")
+        elif name == "owner":
+            check_word("the option owner", str(value))
+
+
+def _name(given: Given) -> SpeakerName:
+    if "name" not in given:
+        raise InvalidArgument("name is missing; give the name of a voice")
+    return parse_name(given["name"])
+
+
+def _transcript(given: Given) -> str | None:
+    return check_text("reference_text", given.get("reference_text"), MAX_TRANSCRIPT)
+
+
+def _model_type(given: Given) -> str | None:
+    return check_word("model_type", given["model_type"]) if "model_type" in given else None
+
+
+def _for_family(given: Given, options: Given) -> dict[str, Any]:
+    """The values of `ForFamily`."""
+    return {
+        "owner": options.get("owner"),
+        "model_type": _model_type(given),
+        "mode": check_word("the option mode", options["mode"]) if "mode" in options else None,
+        "timeout": options.get("timeout"),
+    }
+
+
+def _immutable(options: Given) -> bool:
+    """Whether an upload or an import refuses to replace."""
+    policy = options.get("policy", "replace")
+    if policy not in ("replace", "immutable"):
+        raise InvalidArgument(f"the option policy is {policy!r}; it must be replace or immutable")
+    return bool(policy == "immutable")
+
+
+def _embedding(embedding: NDArray[Any]) -> Embedding:
+    """A ready speaker embedding as float32 [dimension]; neither empty, nor with values that are not finite."""
+    if embedding.ndim != 1 or not embedding.size or embedding.dtype.kind not in "fiu":
+        raise InvalidArgument(f"speaker_embedding must be numbers of shape [dimension], not {list(embedding.shape)}")
+    with np.errstate(over="ignore"):
+        values = embedding.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InvalidArgument("speaker_embedding holds NaN or infinity; every value must be finite")
+    return values
