@@ -126,7 +126,7 @@ def test_voices_that_a_model_brings_speak_and_cannot_be_deleted(page: Page, trit
     )
     open_page(page, triton, serve, voice("Ada"), presets=presets)
     assert about(page) == ["ready, with transcript", "cannot be spoken here; another model brings it along, preset"]
-    page.get_by_label("Model").select_option("made_up")
+    page.get_by_label("Model", exact=True).select_option("made_up")
     assert about(page)[1] == "ready, preset"
     expect(page.get_by_role("button", name="Delete Ada")).to_be_visible()
     for button in ("Delete Zoe", "Play the clip of Zoe"):
