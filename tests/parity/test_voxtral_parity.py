@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from tests.support.official.official_voxtral import OfficialTalker, official_codec, official_codes
 from tests.support.families.voxtral import (
     clip_prompt,
     load_voxtral_codec,
@@ -19,16 +18,16 @@ from tests.support.families.voxtral import (
     make_voxtral,
     preset_prompt,
 )
+from tests.support.official.official_voxtral import OfficialTalker, official_codec, official_codes
 from tools.families.voxtral.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.config import SPECIAL_IDS
-from voice_clone.families.voxtral.networks.codec_decoder import CodecDecoder
-from voice_clone.families.voxtral.networks.flow_head import NormalDraws
+from voice_clone.families.voxtral.networks.codec import CodecDecoder
+from voice_clone.families.voxtral.networks.flow_head import NormalDraws, SamplingParameters
 from voice_clone.families.voxtral.networks.talker import Talker
 from voice_clone.families.voxtral.prompt import Prompt
-from voice_clone.families.voxtral.sampling import SamplingParameters
 from voice_clone.families.voxtral.talker_stage import load_network
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings

@@ -12,10 +12,8 @@ from tools.families.voxtral.checkpoint_config import SHAPES, Shape
 from tools.families.voxtral.checkpoint_maker import write_checkpoint
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL
-from voice_clone.families.voxtral.networks.codec_decoder import CodecDecoder
-from voice_clone.families.voxtral.networks.codec_encoder import CodecEncoder
-from voice_clone.families.voxtral.networks.native import use_native_code
-from voice_clone.families.voxtral.networks.talker import Talker
+from voice_clone.families.voxtral.networks.codec import CodecDecoder, CodecEncoder
+from voice_clone.families.voxtral.networks.talker import Talker, use_native_code
 from voice_clone.families.voxtral.prompt import NO_PRESET, Prompt
 from voice_clone.families.voxtral.text import Tokenizer
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from tools.families.weight_files import Shapes
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
-from voice_clone.families.voxtral.networks.codec_decoder import CodecDecoder
-from voice_clone.families.voxtral.networks.codec_encoder import CodecEncoder
+from voice_clone.families.voxtral.networks.codec import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.networks.talker import Talker
 
 LOGITS = 2.5  # spread of the semantic logits

@@ -8,7 +8,7 @@ from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.config import CHUNK_FRAMES, MODEL, VoxtralConfig
-from voice_clone.families.voxtral.networks.codec_decoder import CodecDecoder
+from voice_clone.families.voxtral.networks.codec import CodecDecoder
 from voice_clone.settings import Settings
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
 

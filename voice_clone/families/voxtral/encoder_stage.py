@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from voice_clone import compute
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.config import MODEL, VoxtralConfig
-from voice_clone.families.voxtral.networks.codec_encoder import CodecEncoder
+from voice_clone.families.voxtral.networks.codec import CodecEncoder
 from voice_clone.families.voxtral.prompt import CODES
 from voice_clone.settings import Settings
 from voice_clone.speakers.record import IN_CONTEXT
+from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit
 
 NO_ENCODER = "this checkpoint has no encoder weights (audio_tokenizer.encoder_blocks); use one of the presets"
@@ -48,12 +48,11 @@ class VoxtralEncoder:
 
 
 def load_encoder(settings: Settings, call: Call | None = None) -> VoxtralEncoder:
-    """As the settings ask for it; in fp32 on any device, so that all find the same codes."""
+    """As the settings ask for it."""
     checkpoint = Checkpoint(settings.checkpoint_dir)
     if not checkpoint.has_encoder:
         return VoxtralEncoder(None, checkpoint.config, "none")
-    with torch.device("meta"):
-        encoder = CodecEncoder(checkpoint.config.codec)
+    encoder = empty(lambda: CodecEncoder(checkpoint.config.codec))
     fingerprint = checkpoint.encoder_fingerprint(encoder)
-    checkpoint.load(encoder, MODEL, CODEC, torch.float32, torch.device(compute.device(settings)))
-    return VoxtralEncoder(encoder.eval().requires_grad_(False), checkpoint.config, fingerprint)
+    loaded = load_encoder_network(settings, encoder, checkpoint, MODEL, CODEC)
+    return VoxtralEncoder(loaded, checkpoint.config, fingerprint)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.errors import Internal, Unsupported
 from voice_clone.families.voxtral.config import VoxtralConfig, load_config
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET
 from voice_clone.families.voxtral.text import Tokenizer
@@ -15,12 +15,11 @@ from voice_clone.languages import find_language, list_languages
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
 from voice_clone.stages.protocols import Prepared
+from voice_clone.stages.requests import refuse_speaker_embedding
+from voice_clone.stages.text import Ids, limited_ids
 
 LANGUAGES = ("english", "french", "spanish", "german", "italian", "portuguese", "dutch", "arabic", "hindi")
 OPTIONS: dict[str, type] = {"guidance": float}
-MAX_TOKEN_LENGTH = 64  # characters; no text has tokens as long on average, and to count those of a huge one takes long
-
-Ids = NDArray[np.int32]
 
 
 class VoxtralPrompt:
@@ -41,20 +40,13 @@ class VoxtralPrompt:
 
     def draft(self, speech: SpeechRequest) -> Ids:
         """The tokens of the text."""
-        if speech.speaker_embedding is not None or speech.x_vector_only:
-            raise Unsupported("this model has no speaker embedding; give a voice or reference_audio")
+        refuse_speaker_embedding(speech)
         if find_language(speech.language, ("auto", *LANGUAGES)) is None:
             raise Unsupported(
                 f"this model speaks {list_languages(LANGUAGES)}; the language {speech.language!r} is none of them"
             )
         check_options(speech.options, OPTIONS)
-        text = speech.text
-        if len(text) > MAX_TOKEN_LENGTH * self._max_tokens:
-            raise InvalidArgument(f"text has {len(text)} characters; {self._max_tokens} tokens are allowed, split it")
-        ids = self._tokenizer.text_ids(text)
-        if len(ids) > self._max_tokens:
-            raise InvalidArgument(f"text has {len(ids)} tokens; at most {self._max_tokens} are allowed, split it")
-        return ids
+        return limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)
 
     def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
         """The tensors that `VoxtralTalker.plan` reads."""

@@ -20,14 +20,17 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames
 from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.sampling import check_sampling_options
 from voice_clone.batching.source import PayloadForm
+from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxtral.config import FlowConfig, VoxtralConfig
-from voice_clone.families.voxtral.sampling import SamplingParameters
 from voice_clone.layers.attention import GatedMLP, RMSNorm, attend, split_heads
 from voice_clone.layers.fused import fused_linear
 
 TIME_THETA = 10_000.0  # of the longest wavelength of the time's embedding
 HALF_A_STEP = 2.0**-33  # of the uniform numbers, which may be 0
+GUIDANCE = 1.2  # as upstream serves the model
+MOST_GUIDANCE = 10.0
 
 
 class FlowAttention(nn.Module):
@@ -114,6 +117,28 @@ class FlowTransformer(nn.Module):
             with_it, without = self.velocity(torch.cat([x, x]), time, both).chunk(2)
             x = x + (guidance * with_it + (1 - guidance) * without) / self.steps
         return x.float()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParameters:
+    """What decides the frames of a stream beside its prompt.
+
+    Attributes:
+        seed: 64 bits; with the prompt it determines all noise.
+        guidance: how far the flow goes from what it would make without the text and the voice to what it makes with
+            them (classifier-free guidance, Ho & Salimans 2022); 1: all the way, more: beyond.
+
+    Raises:
+        InvalidArgument: on construction, if a value is out of range.
+    """
+
+    seed: int
+    guidance: float = GUIDANCE
+
+    def __post_init__(self) -> None:
+        check_sampling_options({"seed": self.seed})
+        if not 0 <= self.guidance <= MOST_GUIDANCE:  # NaN is not
+            raise InvalidArgument(f"guidance must be a number from 0 to {MOST_GUIDANCE:g}, got {self.guidance}")
 
 
 class NormalDraws(Draws):

@@ -1,14 +1,15 @@
 """The talker: the backbone and the flow head, a `voice_clone.autoregressive.talker.Talker`.
 
-It is made of torch's modules; native.py replaces them on a CPU. Codes are numbered from 0 on. The backbone reads ids,
-which have two special ones before the codes: clips come as ids, frames as codes.
+It is made of torch's modules; `use_native_code` replaces them on a CPU. Codes are numbered from 0 on. The backbone
+reads ids, which have two special ones before the codes: clips come as ids, frames as codes.
 
 Shapes: N frames, K codebooks, C hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -16,18 +17,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voice_clone.autoregressive.native_predictor import Load, layer_loader
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxtral.checkpoint import padded
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
-from voice_clone.families.voxtral.networks.flow_head import FlowHead, FlowTransformer
+from voice_clone.families.voxtral.networks.flow_head import FlowHead, FlowLayer, FlowTransformer
 from voice_clone.families.voxtral.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
 from voice_clone.layers.kept import KeptOnGpu
 from voice_clone.lru_cache import digest
+from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.weights import Array, Packed, Precision, head_precision, pack
+from voice_clone.native.packed_file import NOWHERE, PackedFile, Part
+
+OTHERS = ("semantic_codebook_output", "llm_projection", "input_projection", "acoustic_codebook_output")
+"""The flow head's projections outside its layers, but for that of the time."""
 
 
 class Tables(nn.Module):
@@ -143,3 +152,53 @@ class Talker(nn.Module):
         table, like = self.tables.tok_embeddings.weight, self.stack.like
         rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
         return to_device(rows, like.device, like.dtype)
+
+
+def use_native_code(
+    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+) -> Talker:
+    """Replace the layers and projections of a talker by native code; returns it.
+
+    The tables of embeddings stay as they are, for a frame reads a few of their rows.
+
+    Args:
+        talker: in fp32, on the CPU. Its layers are packed one after the other and freed.
+        precision: to which the weights of all layers are rounded; those of the head's other projections not below int8.
+        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
+    """
+    flow = talker.flow
+    flow.times()  # while its projection is there
+    del flow.time_projection
+    talker.native_stack = NativeStack(
+        talker.backbone, precision, layer_loader(load, "backbone"), packed.part("backbone")
+    )
+    for number, layer in enumerate(flow.layers):
+        assert isinstance(layer, FlowLayer)
+        for owner, part, projections in (
+            (layer.self_attn, "self_attn", ("qkv_proj", "o_proj")),
+            (layer.mlp, "mlp", ("gate_up_proj", "down_proj")),
+        ):
+            name = f"flow.layers.{number}.{part}"
+            fill = None if load is None else partial(load, owner, name)
+            _replace(owner, projections, precision, packed.part(name), fill)
+    _replace(flow, OTHERS, head_precision(precision), packed.part("flow"))
+    packed.keep()
+    return talker
+
+
+def _replace(
+    owner: nn.Module, names: Sequence[str], precision: Precision, part: Part, fill: Callable[[], None] | None = None
+) -> None:
+    """Projections of a module by their native forms; `fill` loads the module, and is called if they must be packed."""
+
+    def made() -> list[Array]:
+        if fill is not None:
+            fill()
+        linears = [getattr(owner, name) for name in names]
+        return [array for linear in linears for array in pack(linear.weight.detach(), precision).arrays]
+
+    arrays = part(made)
+    for place, name in enumerate(names):
+        outputs = getattr(owner, name).out_features
+        setattr(owner, name, NativeLinear(Packed(*arrays[2 * place : 2 * place + 2]), outputs))
