@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.voxtral import (
     clip_prompt,
@@ -18,14 +19,13 @@ from tests.support.families.voxtral import (
     make_voxtral,
     preset_prompt,
 )
-from tests.support.official.official_voxtral import OfficialTalker, official_codec, official_codes
 from tools.families.voxtral.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.config import SPECIAL_IDS
 from voice_clone.families.voxtral.networks.codec import CodecDecoder
-from voice_clone.families.voxtral.networks.flow_head import NormalDraws, SamplingParameters
+from voice_clone.families.voxtral.networks.flow_head import SamplingParameters
 from voice_clone.families.voxtral.networks.talker import Talker
 from voice_clone.families.voxtral.prompt import Prompt
 from voice_clone.families.voxtral.talker_stage import load_network
@@ -132,18 +132,10 @@ def prompts(checkpoint: Checkpoint) -> list[Prompt]:
 
 def official_frames(checkpoint: Checkpoint) -> list[Tensor]:
     """Codes int64 [FRAMES, K] of each stream, all of them side by side in the official networks."""
-    official, given, embedded = OfficialTalker(checkpoint), prompts(checkpoint), []
-    voices = checkpoint.voices()
-    for prompt in given:
-        preset = int(prompt.preset[0])
-        voice = voices[checkpoint.config.presets[preset]].float()
-        if preset < 0:
-            voice = official.embed_codes(torch.from_numpy(prompt.codec_codes.astype(np.int64)))
-        before, behind = (official.embed(ids.tolist()) for ids in (prompt.before_voice, prompt.text_ids))
-        embedded.append(torch.cat([before, voice, behind]))
-    draws = [NormalDraws(seed, 36) for seed, _ in DRAWS]
-    noise = [torch.stack([torch.from_numpy(each.of(n).copy()).float() for n in range(FRAMES)]) for each in draws]
-    return [ids - SPECIAL_IDS for ids in official.frames(embedded, noise, [guidance for _, guidance in DRAWS])]
+    official = OfficialTalker(checkpoint)
+    given = [official.embed_prompt(checkpoint, prompt) for prompt in prompts(checkpoint)]
+    draws = [noise(seed, FRAMES, 36) for seed, _ in DRAWS]
+    return [ids - SPECIAL_IDS for ids in official.frames(given, draws, [guidance for _, guidance in DRAWS])]
 
 
 def our_frames(talker: Talker, given: list[Prompt], together: bool, runner: GraphRunner | None = None) -> list[Tensor]:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ from perf.bench.official.fish_speech import BARE, PACKAGES
 from perf.bench.official.qwen_tts import quiet
 from voice_clone.families.voxtral.checkpoint import CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL
+from voice_clone.families.voxtral.networks.flow_head import NormalDraws
+from voice_clone.families.voxtral.prompt import Prompt
 
 MODELS = "vllm_omni.model_executor.models.voxtral_tts"
 STUBS = (
@@ -150,17 +153,17 @@ def _fp32() -> Iterator[None]:
 class OfficialTalker:
     """Greedy frames of the official networks, as vllm-omni's engine runs them, with noise that is given.
 
-    Args:
-        noise: of frame n, [A].
+    Attributes:
+        backbone: transformers' Mistral.
+        head: as of `official_head`.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        from transformers import MistralConfig, MistralModel
-
         config = checkpoint.config
         with quiet():
-            self.backbone: Any = MistralModel(
-                MistralConfig(
+            transformers: Any = importlib.import_module("transformers")
+            self.backbone: Any = transformers.MistralModel(
+                transformers.MistralConfig(
                     vocab_size=config.vocab_size,
                     hidden_size=config.dim,
                     intermediate_size=config.hidden_dim,
@@ -179,6 +182,17 @@ class OfficialTalker:
         self.backbone.requires_grad_(False)
         self.head, self.codec = official_head(checkpoint), official_codec(checkpoint)
         self.config = config
+
+    @torch.inference_mode()
+    def embed_prompt(self, checkpoint: Checkpoint, prompt: Prompt) -> Tensor:
+        """A prompt of ours as the backbone reads it, [positions, C]."""
+        preset = int(prompt.preset[0])
+        if preset < 0:
+            voice = self.embed_codes(torch.from_numpy(prompt.codec_codes.astype(np.int64)))
+        else:
+            voice = checkpoint.voices()[checkpoint.config.presets[preset]].float()
+        before, behind = (self.embed(ids.tolist()) for ids in (prompt.before_voice, prompt.text_ids))
+        return torch.cat([before, voice, behind])
 
     @torch.inference_mode()
     def frames(self, prompts: Sequence[Tensor], noise: Sequence[Tensor], guidance: Sequence[float]) -> list[Tensor]:
@@ -240,3 +254,9 @@ def _huggingface(checkpoint: Checkpoint) -> dict[str, Tensor]:
     norm = _tensors(checkpoint, "norm.")["weight"]
     tokens = _tensors(checkpoint, f"{TABLES}tok_embeddings.")["weight"]
     return {**made, "norm.weight": norm, "embed_tokens.weight": tokens}
+
+
+def noise(seed: int, frames: int, dims: int) -> Tensor:
+    """What the head of ours draws for the frames of a seed, fp32 [frames, dims]."""
+    draws = NormalDraws(seed, dims)
+    return torch.stack([torch.from_numpy(draws.of(frame).copy()).float() for frame in range(frames)])
