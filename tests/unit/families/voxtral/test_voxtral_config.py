@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.families.voxtral import make_voxtral
+from tests.support.families.voxtral import load_voxtral_talker, make_voxtral
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, model_params
+from tools.families.voxtral.checkpoint_maker import make_checkpoint, make_endless
 from tools.families.weight_files import write_json
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.checkpoint import Checkpoint
@@ -122,3 +123,17 @@ def test_every_voice_must_be_there(tmp_path: Path) -> None:
     content["multimodal"]["audio_tokenizer_args"].pop("voice")
     write_json(folder / "params.json", content)
     assert Checkpoint(folder).voices() == {}, "a checkpoint may have none"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_endless_checkpoint_differs_in_the_end_of_speech_alone(tmp_path: Path, shards: int) -> None:
+    make_checkpoint("tiny-presets", 0, tmp_path / "whole", shards=shards)
+    endless = make_endless(tmp_path / "whole", tmp_path / "endless")
+    before, after = (
+        dict(load_voxtral_talker(Checkpoint(folder)).named_parameters()) for folder in (tmp_path / "whole", endless)
+    )
+    differ = {name: (value != after[name]).any(dim=-1).nonzero() for name, value in before.items()}
+    [(name, rows)] = [(name, rows) for name, rows in differ.items() if len(rows)]
+    assert name == "flow.semantic_codebook_output.weight" and rows.tolist() == [[0]] and not after[name][0].any()
+    linked = [file.name for file in endless.iterdir() if file.is_symlink()]
+    assert len(linked) == len([*(tmp_path / "whole").iterdir()]) - 1
