@@ -180,7 +180,8 @@ class OfficialTalker:
             ).eval()
         self.backbone.load_state_dict(_huggingface(checkpoint))
         self.backbone.requires_grad_(False)
-        self.head, self.codec = official_head(checkpoint), official_codec(checkpoint)
+        self.head: Any = official_head(checkpoint)
+        self.codec = official_codec(checkpoint)
         self.config = config
 
     @torch.inference_mode()
