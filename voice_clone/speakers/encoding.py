@@ -105,7 +105,8 @@ class Describer:
         known = self._modes.get(model_type)
         if known is not None and not again:
             return known
-        modes: Modes = self._ask(("modes", model_type, again), partial(self.ask_modes, model_type), until)
+        work = self.ask_modes if again else self._modes_once
+        modes: Modes = self._ask(("modes", model_type, again), partial(work, model_type), until)
         return modes
 
     def presets(self, model_type: str, until: float) -> tuple[str, ...]:
@@ -128,7 +129,11 @@ class Describer:
         for model_type in model_types:
             if model_type not in self._modes and model_type not in self._asked:
                 self._asked.add(model_type)
-                self._begin(("modes", model_type, False), partial(self.ask_modes, model_type), background=True)
+                self._begin(("modes", model_type, False), partial(self._modes_once, model_type), background=True)
+
+    def _modes_once(self, model_type: str) -> Modes:
+        """Asks unless another thread has asked since the caller looked."""
+        return self._modes.get(model_type) or self.ask_modes(model_type)
 
     def known(self, artifact: ArtifactId) -> str | None:
         """The encoder's fingerprint if it is known already; asks no encoder."""
