@@ -27,7 +27,7 @@ from tools.triton_server import MODELS
 from voice_clone.errors import VoiceCloneError
 from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.native.thread_pool import leave_threads_to_native_code
-from voice_clone.settings import Settings
+from voice_clone.settings import ComputeSettings, Settings, VoiceSettings
 
 STEADY = 1.3  # times as long: what rounds on an idle machine may differ by
 
@@ -53,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def examine(checkpoint: Path | None, measure: bool) -> dict[str, Any]:
     """All findings, fit for JSON: `machine`, `hints`, `needs`, `speed` and `memory` (rows of models)."""
     settings = Settings({})
-    facts = machine(settings)
+    facts = machine(ComputeSettings.of(settings))
     found: dict[str, Any] = {
         "machine": facts,
         "hints": hints(facts, measure),
-        "needs": [dataclasses.asdict(need) for need in needs(settings)],
+        "needs": [dataclasses.asdict(need) for need in needs(VoiceSettings.of(settings))],
         "speed": [],
         "memory": [],
     }

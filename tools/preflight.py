@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from tools.config_file import ConfigFile
 from tools.families.recognition import PARAMETER, FamilyError, families, models, owner
 from voice_clone.errors import CheckpointError, VoiceCloneError
-from voice_clone.settings import Settings
+from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
 
-READERS = {  # a setting, where need be with its stage, and what reads it in voice_clone/compute.py
-    "device": "device",
-    "engine": "encoder_engine",
-    ("precision", "talker"): "precision",
-    ("precision", "code2wav"): "decoder_precision",
-}
-AS_SHIPPED = ("", "auto", "torch")
+READERS = {"talker": "precision", "code2wav": "decoder_precision"}  # in voice_clone/compute.py: what suits the device
 PATIENCE = 0.5  # seconds for a server that is just ending
 
 
@@ -53,27 +47,16 @@ def check_settings(found: Mapping[str, Path], environ: Mapping[str, str]) -> Non
     known = [name for name, folder in found.items() if PARAMETER in ConfigFile.read(folder).parameters]
     for model, folder in sorted(found.items(), key=lambda each: not each[0].endswith("_talker")):  # the strictest first
         family = owner(model, known) or ""
-        settings, stage = _settings(folder, family, environ), model.removeprefix(f"{family}_")
-        for name, default in ConfigFile.read(folder).parameters.items():
-            try:
-                _check_setting(settings, name, default, stage)
-            except VoiceCloneError as error:
-                raise FamilyError(f"{model}: {error}") from None
-
-
-def _check_setting(settings: Settings, name: str, default: str, stage: str) -> None:
-    """The default says whether a value must be a number, a list of them or a switch; compute.py knows the rest."""
-    value = settings.text(name)
-    if name in READERS or (name, stage) in READERS:
-        if value not in AS_SHIPPED:  # else torch, which takes a second to import, is not needed
-            reader = READERS.get(name) or READERS[name, stage]
-            getattr(importlib.import_module("voice_clone.compute"), reader)(settings)
-    elif default in ("true", "false"):
-        settings.choice(name, ("true", "false"))
-    elif re.fullmatch(r"\d+(,\d+)+", default):
-        settings.integers(name, ())
-    elif re.fullmatch(r"\d+(\.\d+)?", default):
-        settings.number(name, 1.0, least=0.0)
+        given, stage = _settings(folder, family, environ), model.removeprefix(f"{family}_")
+        kind = settings_of(stage)
+        names = {each.name for each in fields(kind)} & ConfigFile.read(folder).parameters.keys() - {"checkpoint_dir"}
+        try:
+            values = {name: kind.read(given, name) for name in names}
+            if stage in READERS and values.get("precision", "auto") != "auto":  # else torch need not be imported
+                whole = kind(checkpoint_dir=folder, **values)  # type: ignore[call-arg]
+                getattr(importlib.import_module("voice_clone.compute"), READERS[stage])(whole)
+        except VoiceCloneError as error:
+            raise FamilyError(f"{model}: {error}") from None
 
 
 def named_checkpoints(repositories: Sequence[Path]) -> list[Path]:
@@ -89,7 +72,8 @@ def named_checkpoints(repositories: Sequence[Path]) -> list[Path]:
         settings = _settings(folder, family or "")
         if family is None or not settings.text("checkpoint_dir"):
             continue
-        if found.setdefault(family, settings.checkpoint_dir) != settings.checkpoint_dir:
+        folder = CheckpointSettings.of(settings).checkpoint_dir
+        if found.setdefault(family, folder) != folder:
             raise FamilyError(f"the models of {family} name two checkpoints; give one with --checkpoint")
     return list(found.values())
 
@@ -101,15 +85,15 @@ def occupied(voices: Path | None, repositories: Sequence[Path]) -> str | None:
         voices: the folder; None: the one that the settings name.
     """
     cache = models(repositories).get("speaker_cache")
-    settings = Settings({}) if cache is None else _settings(cache)
-    folder = voices or settings.voice_dir
     try:
-        if settings.secret("voice_store"):  # they are in a database
-            return None
-        if settings.number("voice_dir_wait", 1.0) > 1.0:  # it shall wait for that server
-            return None
+        settings = SpeakerCacheSettings.of(Settings({}) if cache is None else _settings(cache))
     except VoiceCloneError as error:
         return str(error)
+    if settings.voice_store:  # they are in a database
+        return None
+    if settings.voice_dir_wait > 1.0:  # it shall wait for that server
+        return None
+    folder = voices or settings.voice_dir
     deadline = time.monotonic() + PATIENCE
     while owned_by := holder(folder):
         if time.monotonic() > deadline:

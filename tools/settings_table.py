@@ -1,7 +1,8 @@
 """Writes the tables of docs/settings.md from where the settings stand.
 
-These are the parameters of all config.pbtxt, with comments, the gateway's `Settings`, and the few variables that are
-read by themselves.
+These are the parameters of all config.pbtxt, with comments, which a test compares with the settings of the stages; of
+these settings those that only a variable has; the gateway's `Settings`; and the few variables that are read by
+themselves.
 
 python -m tools.settings_table           writes it
 python -m tools.settings_table --check   exits 1 if the file is behind
@@ -20,26 +21,22 @@ from voice_clone_gateway.settings import Settings as GatewaySettings
 from tools.config_file import ConfigFile
 from tools.families.recognition import PARAMETER, families, owner
 from tools.triton_server import MODELS, ROOT
+from voice_clone.settings import (
+    DecoderSettings,
+    EncoderSettings,
+    PromptSettings,
+    SpeakerCacheSettings,
+    TalkerSettings,
+)
 
 DOCUMENT = ROOT / "docs" / "settings.md"
 BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
-VARIABLES_ONLY = {
-    "lost_model_seconds": (
-        "all",
-        "seconds for which other families may go on where a model of one has died; then the server ends; default: 20; "
-        "as a variable only, see [operations.md](operations.md#a-models-process-dies)",
-    ),
-    "standstill_seconds": (
-        "all",
-        "seconds for which the process of a model may stand still; then the server ends; default: 30; "
-        "as a variable only, see [operations.md](operations.md#a-models-process-stands-still)",
-    ),
-    "voice_store": (
-        "speaker_cache",
-        "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",
-    ),
-    "voice_store_reader": ("talker, code2wav", "the same with a role that may only read; as a variable only"),
-    "write_token": ("speaker_cache", "needed to change voices, see [security.md](security.md); as a variable only"),
+STAGES = {  # as the table names their models
+    "prompt": PromptSettings,
+    "talker": TalkerSettings,
+    "code2wav": DecoderSettings,
+    "encoders": EncoderSettings,
+    "speaker_cache": SpeakerCacheSettings,
 }
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
@@ -49,6 +46,19 @@ OTHERS = {  # variables that no settings object reads
     "VOICE_CLONE_PROXY": "`voice-clone`: as --proxy, http://host:port of an HTTP proxy to the server",
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
 }
+
+
+def variables_only() -> dict[str, tuple[str, str]]:
+    """The settings that no config.pbtxt has: their models and meaning, by name."""
+    found: dict[str, list[str]] = {}
+    meanings = {}
+    for stage, settings in STAGES.items():
+        for each in fields(settings):
+            if each.metadata["only_variable"]:
+                found.setdefault(each.name, []).append(stage)
+                meanings[each.name] = str(each.metadata["meaning"])
+    shown = {name: "all" if len(stages) == len(STAGES) else ", ".join(sorted(stages)) for name, stages in found.items()}
+    return {name: (shown[name], meanings[name]) for name in found}
 
 
 def parameters(repository: Path = MODELS) -> list[tuple[str, str, str, str]]:
@@ -82,7 +92,7 @@ def table() -> str:
         stages = lines.setdefault((name, default, meaning), [])
         stages += [] if shown in stages else [shown]
     lines = {key: sorted(stages) for key, stages in lines.items()}
-    for name, (model, meaning) in VARIABLES_ONLY.items():
+    for name, (model, meaning) in variables_only().items():
         lines[name, "", meaning] = [model]
     rows = [
         f"| `{name}` | {f'`{default}`' if default else ''} | {', '.join(models)} | {meaning} |"

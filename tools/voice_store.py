@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from voice_clone.errors import VoiceCloneError
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, SpeakerCacheSettings
 from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
@@ -36,11 +36,10 @@ def main() -> int:
     commands.add_parser("check", help="read every voice, and compare each with its checksum")
     arguments = parser.parse_args()
     try:
-        settings = Settings({})
-        address = settings.secret("voice_store")
-        if not address:
+        settings = SpeakerCacheSettings.of(Settings({}))
+        if not settings.voice_store:
             parser.error("set VOICE_CLONE_VOICE_STORE to the address of the database")
-        conninfo = checked_address(address, settings.choice("voice_store_tls", ("verify", "off")) == "verify")
+        conninfo = checked_address(settings.voice_store, settings.voice_store_tls == "verify")
         if arguments.command == "migrate":
             with psycopg.connect(conninfo, autocommit=True) as connection:
                 steps = schema.migrate(connection, arguments.app, arguments.reader)

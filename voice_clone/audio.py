@@ -24,7 +24,7 @@ from voice_clone.errors import InvalidArgument
 
 MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
 MAX_CHANNELS = 8
-_SILENT = 1e-3  # -60 dBFS: nobody hears a clip whose loudest sample is softer
+_SILENT = 1e-3  # -60 dBFS: a clip whose loudest sample is softer is inaudible
 MAX_PEAK = 100.0  # 40 dB above full scale: float files may exceed 1 a little, and what is far beyond is no audio
 MIME_TYPES = frozenset(_FORMATS.values())
 

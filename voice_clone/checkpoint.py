@@ -19,10 +19,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from voice_clone.checkpoint_config import read_json
+from voice_clone.checkpoint_folder import MAX_HEADER, shard_files
 from voice_clone.errors import CheckpointError
 
-_MOST = 100_000_000  # bytes of a header, as the format has it
 _FLOATS = ("F32", "F16", "BF16")
 
 
@@ -150,15 +149,16 @@ class CheckpointFiles:
         return digest.hexdigest()
 
     def identity(self, file: str) -> list[Any]:
-        """What tells a weight file from another one and from its own later states, without reading it whole, fit for
-        JSON: of the file, or of each of its shards, the header's digest, the size, the number and the times of change.
+        """Identifies a weight file and its present state without reading it whole; fit for JSON.
+
+        It is of the file, or of each of its shards, the header's digest, the size, the inode and the times of change.
 
         Raises:
             CheckpointError: a file cannot be read.
         """
-        shards = self._shards(file)
-        names = [f"{file}.safetensors"] if shards is None else sorted({str(shard) for shard in shards.values()})
-        return [[name, *_state(self.folder / Path(file).with_name(Path(name).name), name)] for name in names]
+        shards = shard_files(self.folder, file)
+        names = [f"{file}.safetensors"] if shards is None else sorted(set(shards.values()))
+        return [[name, *_state(self.folder / name, name)] for name in names]
 
     @contextmanager
     def _open(self, file: str, names: Collection[str]) -> Iterator[Mapping[str, _Weights]]:
@@ -176,28 +176,13 @@ class CheckpointFiles:
 
     def _locate(self, file: str, names: Collection[str]) -> dict[str, str]:
         """Each tensor's file: the whole one if it is there, as the official package prefers it, else its shard."""
-        shards, index = self._shards(file), f"{file}.safetensors.index.json"
+        shards = shard_files(self.folder, file)
         if shards is None:
             return dict.fromkeys(names, f"{file}.safetensors")
-        located = {}
         for name in names:
-            shard = shards.get(name)
-            if shard is None:
-                raise CheckpointError(f"{index}: tensor {name} is missing")
-            if not isinstance(shard, str) or Path(shard).name != shard:
-                raise CheckpointError(f"{index}: tensor {name} is not in a file of this folder")
-            located[name] = str(Path(file).with_name(shard))
-        return located
-
-    def _shards(self, file: str) -> dict[str, Any] | None:
-        """The shard of each tensor; None: there is a whole file, or neither."""
-        whole, index = f"{file}.safetensors", f"{file}.safetensors.index.json"
-        if (self.folder / whole).is_file() or not (self.folder / index).is_file():
-            return None
-        shards = read_json(self.folder, index).get("weight_map")
-        if not isinstance(shards, dict):
-            raise CheckpointError(f"{index}: holds no weight_map")
-        return shards
+            if name not in shards:
+                raise CheckpointError(f"{file}.safetensors.index.json: tensor {name} is missing")
+        return {name: shards[name] for name in names}
 
 
 class _Weights:
@@ -233,10 +218,10 @@ def _open_weights(folder: Path, file: str) -> Iterator[_Weights]:
 
 
 def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
-    """Of a safetensors file: the digest of its header, its size, its number and the times of its last changes."""
+    """Of a safetensors file: the digest of its header, its size, its inode and the times of its last changes."""
     try:
         with path.open("rb") as file:
-            header = file.read(min(int.from_bytes(file.read(8), "little"), _MOST))
+            header = file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER))
             status = os.fstat(file.fileno())
     except FileNotFoundError:
         raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None

@@ -1,4 +1,4 @@
-"""Where and how precisely a stage computes, as the settings ask for it."""
+"""Where and how precisely a stage computes, by its settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from typing import Any
 import torch
 
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.native.compilation import digest_of, instructions, writable_folder
+from voice_clone.native.compilation import digest_of, processor_digest, writable_folder
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.onnx.session import Runtime
-from voice_clone.settings import Settings
+from voice_clone.settings import (
+    ComputeSettings,
+    DecoderSettings,
+    EncoderSettings,
+    StreamSettings,
+    TalkerSettings,
+)
 
 NO_GPU = (
     "torch %s finds no GPU to use; the driver must be as new as that CUDA (580 or newer for CUDA 13), "
@@ -23,20 +29,18 @@ NO_GPU = (
 )
 
 CPU_PRECISIONS = ("int8", "int4")
-PACKED_BYTES = 8_000_000_000  # of disk
 
 log = logging.getLogger(__name__)
 
 
-def device(settings: Settings) -> str:
+def device(settings: ComputeSettings) -> str:
     """`cpu` or `cuda`."""
-    kind = settings.choice("device", ("auto", "cpu", "cuda"))
-    if kind == "auto":
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-    return kind
+    if settings.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return settings.device
 
 
-def precision(settings: Settings) -> Precision:
+def precision(settings: TalkerSettings) -> Precision:
     """Of a talker's weights; by default fp32 on a CPU and bf16 on a GPU.
 
     Raises:
@@ -44,53 +48,54 @@ def precision(settings: Settings) -> Precision:
     """
     cuda = device(settings) == "cuda"
     choices: dict[str, Precision] = {"auto": "bf16" if cuda else "fp32", **{name: name for name in PRECISIONS}}
-    chosen = choices[settings.choice("precision", tuple(choices))]
+    chosen = choices[settings.precision]
     if chosen in CPU_PRECISIONS and cuda:
         raise InvalidArgument(f"precision {chosen} is for CPUs; a GPU takes fp32 or bf16")
     return chosen
 
 
-def dtype(settings: Settings) -> torch.dtype:
+def dtype(settings: TalkerSettings) -> torch.dtype:
     """In which a talker computes in torch. A CPU computes in fp32; only how weights are stored differs there."""
     return torch.bfloat16 if device(settings) == "cuda" and precision(settings) == "bf16" else torch.float32
 
 
-def decoder_precision(settings: Settings) -> str:
+def decoder_precision(settings: DecoderSettings) -> str:
     """Of a codec's decoder: fp32, tf32 (fp32 whose products round their factors to ten bits) or bf16; by default fp32,
     which a CPU computes in whatever the setting is.
 
     Raises:
         InvalidArgument: a GPU does not know it.
     """
-    chosen = settings.choice("precision", ("auto", "tf32", *PRECISIONS))
-    if device(settings) == "cpu" or chosen == "auto":
+    if device(settings) == "cpu" or settings.precision == "auto":
         return "fp32"
-    if chosen in CPU_PRECISIONS:
-        raise InvalidArgument(f"precision {chosen} is for CPUs; the decoder on a GPU takes fp32, tf32 or bf16")
-    return chosen
+    if settings.precision in CPU_PRECISIONS:
+        raise InvalidArgument(
+            f"precision {settings.precision} is for CPUs; the decoder on a GPU takes fp32, tf32 or bf16"
+        )
+    return settings.precision
 
 
-def decoder_dtype(settings: Settings) -> torch.dtype:
+def decoder_dtype(settings: DecoderSettings) -> torch.dtype:
     """In which a codec's decoder computes in torch."""
     return torch.bfloat16 if decoder_precision(settings) == "bf16" else torch.float32
 
 
-def prepare(settings: Settings, share: int = 1, tf32: bool = False) -> None:
-    """Set this process up, before anything is loaded: threads and GPU. The log tells where the model computes.
+def prepare(settings: ComputeSettings, share: int = 1, tf32: bool = False, remote: bool = False) -> None:
+    """Set this process up, before anything is loaded: threads and GPU. The log says where the model computes.
 
     The number of threads is that of all engines; by default one `share`-th of the cores. The decoder takes half: the
     talker waits for memory most of the time, and both are at work at the same time. `tf32`: products in fp32 may round
-    their factors.
+    their factors. `remote`: another process computes the network.
 
     Raises:
         Unsupported: the setting is cuda, and there is no GPU that torch can use.
     """
-    torch.set_num_threads(settings.integer("threads", max(1, torch.get_num_threads() // share)))
+    torch.set_num_threads(settings.threads or max(1, torch.get_num_threads() // share))
     if device(settings) == "cuda":
-        if settings.text("engine") != "triton":  # then the network is another process's
+        if not remote:
             _use_gpu(tf32)
         return
-    if settings.text("device") != "cpu" and torch.version.cuda is not None:
+    if settings.device != "cpu" and torch.version.cuda is not None:
         log.warning(f"computes on the CPU: {NO_GPU}", _build())
     log.info("computes on the CPU, threads: %d, instructions: %s", torch.get_num_threads(), INSTRUCTIONS)
 
@@ -101,7 +106,7 @@ def _use_gpu(tf32: bool) -> None:
     # fp32 means fp32: with the ten bits of TF32 the encoders find other codes than on a CPU.
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    # cuDNN plans its attention anew, for tens of milliseconds, for each shape in each thread.
+    # cuDNN plans its attention again for each shape in each thread, which takes tens of milliseconds.
     torch.backends.cuda.enable_cudnn_sdp(False)
     free, total = torch.cuda.mem_get_info()
     log.info(
@@ -118,22 +123,24 @@ def _build() -> str:
     return f"{torch.__version__} for {'no GPU' if torch.version.cuda is None else f'CUDA {torch.version.cuda}'}"
 
 
-def wants_graphs(settings: Settings) -> bool:
+def wants_graphs(settings: StreamSettings) -> bool:
     """Whether steps run as CUDA graphs."""
-    return settings.choice("cuda_graphs", ("true", "false")) == "true" and device(settings) == "cuda"
+    return settings.cuda_graphs and device(settings) == "cuda"
 
 
-def prefill_chunk(settings: Settings) -> int:
+def prefill_chunk(settings: TalkerSettings) -> int:
     """Positions of a prompt that the talker reads between two steps; by default what takes about one step's time."""
-    return settings.integer("prefill_chunk", 256 if device(settings) == "cuda" else 32)
+    return settings.prefill_chunk or (256 if device(settings) == "cuda" else 32)
 
 
-def max_decode_batch(settings: Settings) -> int:
+def max_decode_batch(settings: DecoderSettings) -> int:
     """Chunks decoded together. A CPU gains little from a batch, and its first stream waits for its last."""
-    return settings.integer("max_decode_batch", 32 if device(settings) == "cuda" else 4)
+    return settings.max_decode_batch or (32 if device(settings) == "cuda" else 4)
 
 
-def packed_file(settings: Settings, network: str, identity: list[Any], config: Any, worth: bool = True) -> PackedFile:
+def packed_file(
+    settings: StreamSettings, network: str, identity: list[Any], config: Any, worth: bool = True
+) -> PackedFile:
     """Where the packed weights of a network are kept for the next start, beside the compiled code.
 
     Its key has all that shapes them: the checkpoint, this package's code, torch's, and the processor.
@@ -144,7 +151,7 @@ def packed_file(settings: Settings, network: str, identity: list[Any], config: A
         config: the network's, a dataclass.
         worth: whether packing takes so long that a file is worth its place.
     """
-    most = round(settings.number("packed_bytes", PACKED_BYTES, least=0.0))
+    most = round(settings.packed_bytes)
     if not worth or most == 0 or device(settings) != "cpu":
         return NOWHERE
     key = {
@@ -153,24 +160,19 @@ def packed_file(settings: Settings, network: str, identity: list[Any], config: A
         "config": asdict(config),
         "sources": digest_of(Path(__file__).parent),
         "torch": torch.__version__,
-        "processor": instructions(),
+        "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most)
 
 
-def encoder_engine(settings: Settings) -> str:
-    """`torch`, `onnx` or `triton`."""
-    return settings.choice("engine", ("torch", "onnx", "triton"))
-
-
-def encoder_threads(settings: Settings) -> int:
+def encoder_threads(settings: EncoderSettings) -> int:
     """Requests that an encoder works on at once; 0: one after the other, in its `execute`.
 
     A network that is a model of its own gets several to batch; one in this process serves one at a time.
     """
-    return 8 if encoder_engine(settings) == "triton" else 0
+    return 8 if settings.engine == "triton" else 0
 
 
-def runtime(settings: Settings) -> Runtime:
+def runtime(settings: DecoderSettings | EncoderSettings) -> Runtime:
     """ONNX Runtime as the settings ask for it."""
     return Runtime.of(settings, device(settings))

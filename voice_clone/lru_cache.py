@@ -1,8 +1,8 @@
 """An LRU cache bounded in bytes and idle time, for what is computed of a voice once and used by its next speeches.
 
-A voice that is deleted is forgotten: what was computed of it goes, and does not come back. A speech that looked its
-voice up before a voice was forgotten may be of that voice, so what it computes is not kept any more. No list of deleted
-voices is needed for that.
+A voice that is deleted is forgotten: what was computed of it is dropped and does not come back. A speech that looked
+its voice up before a voice was forgotten may be of that voice, so nothing that it computes is cached any more. This
+needs no list of deleted voices.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Origin(NamedTuple):
     """The voice of a speech.
 
     Attributes:
-        voice: as speaker_cache calls it, also when it is forgotten; empty: it is none that speaker_cache knows.
+        voice: speaker_cache's name of it, by which it is also forgotten; empty: speaker_cache does not know it.
         found: when it was looked up, or a moment before: seconds on this machine's monotonic clock.
-        keep: whether what is computed of it may be kept, and what was kept may be used.
+        keep: whether what is computed of it may be cached, and what is cached may be used.
     """
 
     voice: str
@@ -37,12 +37,12 @@ class Origin(NamedTuple):
 
     @classmethod
     def unknown(cls) -> Origin:
-        """Of what comes from a caller that names no voice."""
+        """The origin of what a caller sends without the name of a voice."""
         return cls("", time.monotonic())
 
     @classmethod
     def from_json(cls, value: Any) -> Origin:
-        """What became of an origin in JSON; that of an unknown voice where it is none."""
+        """The origin that was sent as JSON; that of an unknown voice if it is invalid."""
         try:
             voice, found, *keep = value
             past = min(float(found), time.monotonic()) if math.isfinite(found) else -math.inf
@@ -51,8 +51,8 @@ class Origin(NamedTuple):
             return cls.unknown()
 
 
-class Kept(NamedTuple):
-    """What a process keeps of voices: entries, their bytes, and the voices as speaker_cache calls them."""
+class CacheUsage(NamedTuple):
+    """The contents of a process's caches: entries, their bytes, and their voices, by speaker_cache's names of them."""
 
     entries: int
     nbytes: int
@@ -84,7 +84,7 @@ class LRUCache(Generic[V]):
         self._clock = clock
         self._entries: OrderedDict[bytes, _Entry[V]] = OrderedDict()  # least recently used first
         self.nbytes = 0
-        self._forgotten = -math.inf  # when a voice was, for the last time; on the clock of `Origin.found`
+        self._forgotten = -math.inf  # when a voice was last forgotten, on the clock of `Origin.found`
         self._lock = threading.RLock()
 
     def __contains__(self, key: bytes) -> bool:
@@ -103,8 +103,9 @@ class LRUCache(Generic[V]):
             return entry.value
 
     def put(self, key: bytes, value: V, nbytes: int, origin: Origin) -> None:
-        """Cache a value as the most recently used, if it can fit; it replaces an older one of the key. Nothing happens
-        if a voice was forgotten since this one was looked up.
+        """Cache a value as the most recently used, if it can fit; it replaces an older one of the key.
+
+        Nothing happens if a voice was forgotten since this one was looked up.
         """
         with self._lock:
             if origin.found <= self._forgotten or not origin.keep:
@@ -120,15 +121,15 @@ class LRUCache(Generic[V]):
             self._entries[key] = _Entry(value, nbytes, self._clock(), voices)
             self.nbytes += nbytes
 
-    def forget(self, voices: Collection[str]) -> Kept:
-        """Drop all that was computed of these voices, or used by them. Returns what is left, for none of them, too."""
+    def forget(self, voices: Collection[str]) -> CacheUsage:
+        """Drop all that was computed of these voices, or used by them; there may be none. Returns what is left."""
         with self._lock:
             if voices:
                 self._forgotten = time.monotonic()
             for key in [key for key, entry in self._entries.items() if not entry.voices.isdisjoint(voices)]:
                 self._drop(key)
             known = frozenset().union(*(entry.voices for entry in self._entries.values())) - {""}
-            return Kept(len(self._entries), self.nbytes, known)
+            return CacheUsage(len(self._entries), self.nbytes, known)
 
     def sweep(self) -> None:
         """Evict what was not used for `idle_seconds`."""

@@ -1,16 +1,22 @@
-"""Settings of a model: a `parameters` entry of its config.pbtxt, overridden by the environment.
+"""Settings of the models: for each stage a frozen dataclass with the name, default, range and meaning of each setting.
 
-One rule for every name: `VOICE_CLONE_CHECKPOINT_DIR` overrides the parameter `checkpoint_dir`, and for the models of a
-family F `VOICE_CLONE_F_CHECKPOINT_DIR` overrides both. config.pbtxt expands no variables itself, but a model's process
-inherits the server's environment.
+A setting is a `parameters` entry of a model's config.pbtxt, overridden by the environment. One rule for every name:
+`VOICE_CLONE_CHECKPOINT_DIR` overrides the parameter `checkpoint_dir`, and for the models of a family F
+`VOICE_CLONE_F_CHECKPOINT_DIR` overrides both. config.pbtxt expands no variables itself, but a model's process inherits
+the server's environment. An empty value counts as not set.
+
+A family whose stage has further settings reads a subclass of the stage's dataclass. A test compares all of them with
+config.pbtxt and docs/settings.md.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import platformdirs
 
@@ -18,9 +24,11 @@ from voice_clone.errors import InvalidArgument
 
 PREFIX = "VOICE_CLONE_"
 
+S = TypeVar("S", bound="StageSettings")
+
 
 class Settings:
-    """The parameters of one model.
+    """The values that are set for one model, as text.
 
     Args:
         model_config: the parsed config.pbtxt as Triton hands it to `initialize`.
@@ -36,15 +44,15 @@ class Settings:
         self._environ = os.environ if environ is None else environ
         self._prefixes = (f"{PREFIX}{family.upper()}_", PREFIX) if family else (PREFIX,)
 
-    def text(self, name: str, default: str = "") -> str:
-        """The setting as text; an empty value counts as not set."""
+    def text(self, name: str) -> str:
+        """The value of a setting; "" if it is not set."""
         for prefix in self._prefixes:
             if value := self._environ.get(prefix + name.upper()):
                 return value
-        return self._values.get(name) or default
+        return self._values.get(name, "")
 
     def secret(self, name: str) -> str:
-        """The setting as a token, "" if there is none: from the environment alone, since a server shows config.pbtxt.
+        """The value of a secret setting; "" if it is not set. From the environment alone: a server shows config.pbtxt.
 
         Raises:
             InvalidArgument: it stands in config.pbtxt, or a header could not carry it. The message hides its value.
@@ -57,71 +65,349 @@ class Settings:
             raise InvalidArgument(f"{variable} must be printable ASCII without spaces or line ends")
         return value
 
-    def integer(self, name: str, default: int) -> int:
-        """The setting as an integer > 0.
+    def missing(self, name: str) -> InvalidArgument:
+        """The error if the folder `name` is not set and has no default."""
+        what = name.removesuffix("_dir")
+        return InvalidArgument(f"no {what}: set {name} or {self._prefixes[0]}{name.upper()} to its folder")
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    *,
+    choices: Sequence[str] = (),
+    least: float | None = None,
+    only_variable: bool = False,
+    secret: bool = False,
+) -> Any:
+    """A field of a stage's settings, of a type that `StageSettings.of` reads.
+
+    Args:
+        default: None: not set, and the code that uses it decides. MISSING: it must be set. A function makes it.
+        meaning: one line for config.pbtxt and docs/settings.md; a family's config.pbtxt may add to its end.
+        choices: the values that a text may have, the default first.
+        least: the smallest value that a number may have; None: it must be above 0.
+        only_variable: no config.pbtxt has it.
+        secret: only a variable has it, and no message, log or `repr` shows it.
+    """
+    metadata = {
+        "meaning": meaning,
+        "choices": tuple(choices),
+        "least": least,
+        "only_variable": only_variable or secret,
+        "secret": secret,
+    }
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def _user_voices() -> Path:
+    """The folder `voices` in the user's data directory of the platform."""
+    return Path(platformdirs.user_data_dir("voice-clone", appauthor=False)) / "voices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings:
+    """Settings of the models of all stages."""
+
+    lost_model_seconds: float = setting(
+        20.0,
+        "seconds for which other families may go on where a model of one has died; then the server ends; default: 20; "
+        "as a variable only, see [operations.md](operations.md#a-models-process-dies)",
+        only_variable=True,
+    )
+    standstill_seconds: float = setting(
+        30.0,
+        "seconds for which the process of a model may stand still; then the server ends; default: 30; "
+        "as a variable only, see [operations.md](operations.md#a-models-process-stands-still)",
+        only_variable=True,
+    )
+
+    @classmethod
+    def of(cls: type[S], settings: Settings) -> S:
+        """The values that are set, checked and converted; else the defaults.
 
         Raises:
-            InvalidArgument: it is something else.
+            InvalidArgument: a value is wrong, or one that must be set is not. The text says what would be right.
         """
-        value = self.text(name, str(default))
-        if not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise InvalidArgument(f"the setting {name} is {value!r}; it must be an integer > 0")
-        return int(value)
+        types = _types(cls)
+        return cls(**{each.name: _value(each, types[each.name], settings) for each in fields(cls)})
 
-    def number(self, name: str, default: float, least: float | None = None) -> float:
-        """The setting as a number > 0; with `least`, as a number >= that.
+    @classmethod
+    def read(cls, settings: Settings, name: str) -> Any:
+        """One of the values. Raises: as `of`."""
+        [found] = [each for each in fields(cls) if each.name == name]
+        return _value(found, _types(cls)[name], settings)
 
-        Raises:
-            InvalidArgument: it is something else.
-        """
-        value = self.text(name, str(default))
+
+def _types(cls: type) -> dict[str, type]:
+    """The types of a dataclass's fields without `None`."""
+    hints = get_type_hints(cls)
+    return {
+        name: next(part for part in get_args(hint) if part is not NoneType) if isinstance(hint, UnionType) else hint
+        for name, hint in hints.items()
+    }
+
+
+def _value(each: Field[Any], kind: type, settings: Settings) -> Any:
+    text = settings.secret(each.name) if each.metadata["secret"] else settings.text(each.name)
+    if text:
+        return _parse(each, kind, text)
+    if each.default_factory is not MISSING:
+        return each.default_factory()
+    if each.default is MISSING:
+        raise settings.missing(each.name)
+    return each.default
+
+
+def _parse(each: Field[Any], kind: type, text: str) -> Any:
+    """The value of a setting of a type from its text.
+
+    Raises:
+        InvalidArgument: the setting cannot have this value.
+    """
+
+    def wrong(right: str) -> InvalidArgument:
+        return InvalidArgument(f"the setting {each.name} is {text!r}; it must be {right}")
+
+    choices, least = each.metadata["choices"], each.metadata["least"]
+    if choices and text not in choices:
+        raise wrong(f"one of {', '.join(choices)}")
+    if kind is bool:
+        return text == "true"
+    if kind is int:
+        if not _is_count(text):
+            raise wrong("an integer > 0")
+        return int(text)
+    if kind is float:
         try:
-            parsed = float(value)
+            number = float(text)
         except ValueError:
-            parsed = -1.0
-        fits = parsed > 0.0 if least is None else parsed >= least
-        if not fits or parsed == float("inf"):
-            bound = "> 0" if least is None else f">= {least:g}"
-            raise InvalidArgument(f"the setting {name} is {value!r}; it must be a number {bound}")
-        return parsed
+            number = -1.0
+        if not (number > 0.0 if least is None else number >= least) or number == float("inf"):
+            raise wrong("a number > 0" if least is None else f"a number >= {least:g}")
+        return number
+    if kind == tuple[int, ...]:
+        parts = [part.strip() for part in text.split(",")]
+        if not all(map(_is_count, parts)):
+            raise wrong("integers > 0 separated by commas")
+        return tuple(map(int, parts))
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return Path(text).expanduser() if kind is Path else text
 
-    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """The setting as a comma-separated list of integers > 0.
 
-        Raises:
-            InvalidArgument: it is something else.
-        """
-        value = self.text(name, ",".join(map(str, default)))
-        parts = [part.strip() for part in value.split(",")]
-        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-            raise InvalidArgument(f"the setting {name} is {value!r}; it must be integers > 0 separated by commas")
-        return tuple(int(part) for part in parts)
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) > 0
 
-    def choice(self, name: str, options: tuple[str, ...]) -> str:
-        """The setting as one of `options`; the first is the default.
 
-        Raises:
-            InvalidArgument: it is something else.
-        """
-        value = self.text(name, options[0])
-        if value not in options:
-            raise InvalidArgument(f"the setting {name} is {value!r}; it must be one of {', '.join(options)}")
-        return value
+_SWITCH_ON, _SWITCH_OFF = ("true", "false"), ("false", "true")
+_MAX_CHUNK_FRAMES = "frames of a chunk, and of a reference; the same in all models"
 
-    @property
-    def checkpoint_dir(self) -> Path:
-        """The folder of the official checkpoint."""
-        value = self.text("checkpoint_dir")
-        if not value:
-            raise InvalidArgument(
-                f"no checkpoint: set checkpoint_dir or {self._prefixes[0]}CHECKPOINT_DIR to its folder"
-            )
-        return Path(value).expanduser()
 
-    @property
-    def voice_dir(self) -> Path:
-        """Where voices persist; by default a `voices` folder in the user's data directory of the platform."""
-        value = self.text("voice_dir")
-        if value:
-            return Path(value).expanduser()
-        return Path(platformdirs.user_data_dir("voice-clone", appauthor=False)) / "voices"
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSettings(StageSettings):
+    """Settings of stages that read a checkpoint."""
+
+    checkpoint_dir: Path = setting(MISSING, "the folder of the official checkpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkSettings(StageSettings):
+    """Settings of stages that make or decode chunks."""
+
+    chunk_frames: tuple[int, ...] | None = setting(None, "frames of a stream's chunks; the last repeats")
+    max_chunk_frames: int = setting(512, _MAX_CHUNK_FRAMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeSettings(StageSettings):
+    """Settings of stages that compute."""
+
+    device: str = setting("auto", "cpu or cuda; auto: cuda where there is one", choices=("auto", "cpu", "cuda"))
+    threads: int | None = setting(None, "of this model's process on a CPU; default: OMP_NUM_THREADS or all cores")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSettings(ComputeSettings):
+    """Settings of stages that hold streams."""
+
+    cuda_graphs: bool = setting(True, "false: without CUDA graphs on a GPU, slower", choices=_SWITCH_ON)
+    packed_bytes: float = setting(
+        8_000_000_000,
+        "on a CPU, of disk, for packed weights that the next start maps; the talker's at int8 and int4; 0: none are "
+        "kept",
+        least=0.0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxSettings(CheckpointSettings):
+    """Settings of networks that ONNX Runtime may compute."""
+
+    onnx_dir: Path | None = setting(None, "folder of the graphs; default: onnx in the checkpoint's folder")
+    onnx_provider: str = setting(
+        "auto", "cpu, cuda or tensorrt; auto: as device", choices=("auto", "cpu", "cuda", "tensorrt")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoiceSettings(StageSettings):
+    """Settings of stages that read the registered voices."""
+
+    voice_dir: Path = setting(_user_voices, "as speaker_cache's; only read, at load")
+    voice_store: str = setting(
+        "",
+        "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",
+        secret=True,
+    )
+    voice_store_tls: str = setting(
+        "verify", "off: a database on another machine need not prove who it is", choices=("verify", "off")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownVoiceSettings(VoiceSettings):
+    """Settings of stages that only read the registered voices."""
+
+    voice_store_reader: str = setting("", "the same with a role that may only read; as a variable only", secret=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptSettings(CheckpointSettings):
+    """Settings of `<family>_prompt`."""
+
+    max_text_tokens: int = setting(1024, "longer texts are refused")
+    max_chunk_frames: int = setting(512, _MAX_CHUNK_FRAMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TalkerSettings(CheckpointSettings, ChunkSettings, StreamSettings, KnownVoiceSettings):
+    """Settings of `<family>_talker`."""
+
+    precision: str = setting(
+        "auto",
+        "fp32, bf16 or, on a CPU, int8 or int4; auto: fp32 on a CPU, bf16 on a GPU",
+        choices=("auto", "fp32", "bf16", "int8", "int4"),
+    )
+    max_streams: int | None = setting(
+        None,
+        "streams generated at once; default: 8 on a CPU, on a GPU as many as its free memory holds, at most 64",
+    )
+    max_length: int = setting(4096, "positions of a stream: prompt + frames")
+    max_queue: int = setting(64, "streams that may wait; more are refused")
+    text_idle_seconds: float = setting(
+        10.0, "a stream whose text is appended waits so long for more, then its text is closed"
+    )
+    prefill_chunk: int | None = setting(
+        None, "positions of a prompt read between two steps; empty: 32 on a CPU, 256 on a GPU"
+    )
+    prefix_bytes: int | None = setting(None, "for what was read of voices, so that their next prompts are shorter")
+    deterministic: bool = setting(
+        False, "true: no neighbour changes a bit of a stream, at the cost of full batches", choices=_SWITCH_OFF
+    )
+    # A cycle of a few frames, repeated exactly for so long after the text was read. Pauses, held vowels and laughter
+    # are shorter, and live sounds vary from frame to frame. The shortest budgets, about 15 s, are far longer.
+    runaway_seconds: float = setting(
+        6.0, "end a stream that repeats itself for so long after its text was read; a large number: never"
+    )
+    warm_up_seconds: float = setting(10.0, "the longest time that loading spends on a warm-up")
+    restore_seconds: float = setting(
+        10.0, "at most, at load, for reading what prompts of the voices on disk begin with"
+    )
+    cuda_graphs: bool = setting(True, "false: steps on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSettings):
+    """Settings of `<family>_code2wav`."""
+
+    precision: str = setting(
+        "auto",
+        "on a GPU: fp32, tf32 or bf16; auto: fp32. A CPU computes in fp32",
+        choices=("auto", "tf32", "fp32", "bf16", "int8", "int4"),  # the last two are a talker's; a CPU ignores all
+    )
+    engine: str = setting(
+        "torch", "or onnx: ONNX Runtime, in fp32, on what tools/export_onnx made", choices=("torch", "onnx")
+    )
+    threads: int | None = setting(
+        None, "of this model's process on a CPU; default: half of OMP_NUM_THREADS or of the cores"
+    )
+    max_decode_batch: int | None = setting(None, "chunks decoded together; default: 4 on a CPU, 32 on a GPU")
+    max_waiting_chunks: int = setting(4096, "chunks that may wait; one more ends its stream")
+    max_chunk_frames: int = setting(512, "frames of a chunk")
+    max_state_bytes: int = setting(1 << 30, "for open streams")
+    stream_idle_seconds: float = setting(60.0, "a stream without a chunk for so long is dropped")
+    primed_bytes: int = setting(256 << 20, "for the states after known references")
+    primed_seconds: float = setting(600.0, "such a state is forgotten when unused for so long")
+    restore_seconds: float = setting(10.0, "at most, at load, for the states after the references of voices on disk")
+    chunk_frames: tuple[int, ...] | None = setting(None, "the talker's setting: warmed up at load")
+    warm_up_seconds: float = setting(20.0, "at most, at load")
+    cuda_graphs: bool = setting(True, "false: decoding on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings(ComputeSettings, OnnxSettings):
+    """Settings of a voice encoder's networks."""
+
+    device: str = setting(
+        "auto", "cpu or cuda; auto: cuda where there is one; in fp32 on both", choices=("auto", "cpu", "cuda")
+    )
+    engine: str = setting(
+        "torch",
+        "or onnx: ONNX Runtime, in fp32, on what tools/export_onnx made; or triton: the network is a model of its own, "
+        "see tools/build_repository",
+        choices=("torch", "onnx", "triton"),
+    )
+    network_fingerprint: str = setting(
+        "", "engine triton: what that network was made from; tools/build_repository writes it"
+    )
+    max_chunk_frames: int = setting(512, _MAX_CHUNK_FRAMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeakerCacheSettings(VoiceSettings):
+    """Settings of `speaker_cache`."""
+
+    voice_dir: Path = setting(_user_voices, "where voices persist; empty: the user's data directory of the platform")
+    voice_dir_wait: float = setting(1.0, "seconds to wait at start for another server to let voice_dir go")
+    preloaded_voices: Path | None = setting(
+        None,
+        "a folder of exported bundles, only read: voices that the server registers when it starts, under names that "
+        "are free",
+    )
+    model_types: tuple[str, ...] = setting(
+        (),
+        "families whose artifacts are made at upload, the default first; empty: all that this server has, by name",
+    )
+    cache_bytes: int = setting(512 << 20, "bytes of artifacts in memory")
+    cache_entries: int = setting(1024, "their number")
+    max_voices: int = setting(1000, "registered voices")
+    upload_policy: str = setting("replace", "or immutable: a taken name is refused", choices=("replace", "immutable"))
+    require_consent: bool = setting(
+        False, "true: a voice without consent is refused, at upload and import", choices=_SWITCH_OFF
+    )
+    extraction_timeout: float = setting(60.0, "seconds that both encoders may take for a clip")
+    voice_store_timeout: float = setting(1.0, "seconds that a request waits for the database to tell what changed")
+    voice_stale_seconds: float = setting(
+        60.0, "seconds for which voices in memory speak while the database is away; 0: none", least=0.0
+    )
+    write_token: str = setting(
+        "", "needed to change voices, see [security.md](security.md); as a variable only", secret=True
+    )
+
+
+def settings_of(stage: str) -> type[StageSettings]:
+    """The settings of a stage's models.
+
+    Args:
+        stage: a model's name without its family's.
+    """
+    stages: dict[str, type[StageSettings]] = {
+        "prompt": PromptSettings,
+        "talker": TalkerSettings,
+        "code2wav": DecoderSettings,
+        "speaker_cache": SpeakerCacheSettings,
+    }
+    return stages.get(stage, EncoderSettings if stage.endswith("encoder") else StageSettings)

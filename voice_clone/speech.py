@@ -1,9 +1,15 @@
-"""A request for speech as the caller makes it, the rules that it must obey in every family, and the voice it got."""
+"""A request for speech as the caller makes it, the rules that it must obey in every family, and its resolved voice.
+
+A language is given by its English name, or by its ISO 639 code with or without further subtags.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +26,9 @@ NO_WORDS = "text is blank or has no letter or digit; give at least one word to s
 
 
 def has_words(text: str) -> bool:
-    """Whether there is something to say in a text: a letter, a digit, or a sign that is read as a word ($, %, &).
+    """Whether a text has something to say: a letter, a digit, or a sign that is read as a word ($, %, &).
 
-    A model that is given none of these speaks all the same: whatever comes to its mind.
+    A model speaks even if there is none: then it makes up what it says.
     """
     return any(unicodedata.category(each).startswith(("L", "N", "Sc")) or each in "%&" for each in text)
 
@@ -126,10 +132,10 @@ class ResolvedVoice:
 def read_reply(
     speech: SpeechRequest, result: Mapping[str, Any], artifacts: bytes
 ) -> tuple[ResolvedVoice, dict[str, Any]]:
-    """The voice in an answer of speaker_cache, and what `info` tells of where it came from.
+    """The voice in an answer of speaker_cache, and what `info` says of its origin.
 
     Raises:
-        InvalidArgument: in-context cloning is insisted on, but the voice has no transcript.
+        InvalidArgument: the request excludes x-vector cloning, but the voice has no transcript.
     """
     transcript = speech.reference_text if speech.reference_audio is not None else result.get("reference_text")
     if speech.x_vector_only is False and transcript is None:
@@ -147,10 +153,10 @@ def read_reply(
 
 
 def check_options(options: Mapping[str, Any], known: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Check what only a family knows: names and types.
+    """Check the names and types of a family's own options.
 
     Args:
-        known: the type of each option. A bool is no number; an int is a float, too.
+        known: the type of each option. A bool is not a number; an int is also a float.
 
     Raises:
         InvalidArgument: an option is unknown, or of another type; the message lists what is known.
@@ -165,3 +171,77 @@ def check_options(options: Mapping[str, Any], known: Mapping[str, type | tuple[t
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join(each.__name__ for each in kinds)
             raise InvalidArgument(f"options: {name} is {value!r}; it must be of type {names}")
+
+
+_TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*")  # en, en-US, zh-Hans-CN (BCP 47), pt_BR
+# The codes of a language, of ISO 639-1, 639-2 and 639-3; the first one is what messages show.
+_CODES = {
+    "afrikaans": "af afr", "arabic": "ar ara arb", "bengali": "bn ben", "bulgarian": "bg bul", "cantonese": "yue",
+    "catalan": "ca cat", "chinese": "zh zho chi cmn", "croatian": "hr hrv", "czech": "cs ces cze",
+    "danish": "da dan", "dutch": "nl nld dut", "english": "en eng", "estonian": "et est", "finnish": "fi fin",
+    "french": "fr fra fre", "german": "de deu ger", "greek": "el ell gre", "hebrew": "he heb iw", "hindi": "hi hin",
+    "hungarian": "hu hun", "indonesian": "id ind in", "italian": "it ita", "japanese": "ja jpn",
+    "korean": "ko kor", "latvian": "lv lav", "lithuanian": "lt lit", "malay": "ms msa may zsm",
+    "norwegian": "no nor nb nob nn nno", "persian": "fa fas per pes", "polish": "pl pol",
+    "portuguese": "pt por", "romanian": "ro ron rum", "russian": "ru rus", "serbian": "sr srp",
+    "slovak": "sk slk slo", "slovenian": "sl slv", "spanish": "es spa", "swahili": "sw swa swh",
+    "swedish": "sv swe", "tagalog": "tl tgl fil", "tamil": "ta tam", "telugu": "te tel", "thai": "th tha",
+    "turkish": "tr tur", "ukrainian": "uk ukr", "urdu": "ur urd", "vietnamese": "vi vie",
+}  # fmt: skip
+_NAMES = {code: name for name, codes in _CODES.items() for code in codes.split()}
+
+
+def find_language(asked: str | None, known: Collection[str]) -> str | None:
+    """The language that a request asks for.
+
+    Args:
+        asked: `English`, `en`, `en-US`, `pt_BR`, ...; None is `auto`. Case does not matter.
+        known: the languages of a checkpoint, English names in lower case, with `auto`.
+
+    Returns:
+        One of `known`, or None if it has no such language.
+    """
+    name = (asked or "auto").strip().lower()
+    if name in known:
+        return name
+    tag = _TAG.fullmatch(name)
+    named = _NAMES.get(tag[1]) if tag else None
+    return named if named in known else None
+
+
+def list_languages(known: Collection[str]) -> str:
+    """The languages of a checkpoint with their codes, for a message."""
+    codes = {name: f" ({_CODES[name].split()[0]})" for name in known if name in _CODES}
+    return ", ".join(name.title() + codes.get(name, "") for name in known)
+
+
+def parse_object(name: str, text: str | None) -> dict[str, Any]:
+    """The JSON object in `text`; an empty one if there is no text.
+
+    Args:
+        name: of the input, for the error.
+
+    Raises:
+        InvalidArgument: it is not JSON, or not an object; NaN and infinity are not JSON, and a lone surrogate, which
+            JSON can write as an escape, is no text.
+    """
+    try:
+        value = json.loads(text or "{}", parse_constant=_refuse, parse_float=_finite)
+        if text and "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):  # RecursionError: nested too deep
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{name} must be a JSON object")
+    return value
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

@@ -13,7 +13,7 @@ from . import _requests
 from ._servers.blocking import Servers
 from ._speeches import appends
 from ._speeches.speech import Speech
-from ._speeches.written_speech import WrittenSpeech
+from ._speeches.streaming_text import StreamingTextSpeech
 from .clips import Source
 from .types import Knobs
 
@@ -129,4 +129,4 @@ class Speaking:
         request.model_name = family = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
         call = self._servers.stream(request, left, new_id, repeatable=False)
-        return WrittenSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole)
+        return StreamingTextSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole)

@@ -20,7 +20,7 @@ from ._servers.async_calls import quiet_task
 from ._servers.asynchronous import AsyncServers
 from ._speeches import appends
 from ._speeches.async_speech import AsyncSpeech
-from ._speeches.async_written_speech import AsyncWrittenSpeech
+from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
 from .types import Knobs, Names, Presets, Voice, Voices
@@ -120,7 +120,7 @@ class AsyncClient:
         )
         family = partial(self._family, model, deadline)
         call = self._servers.stream(request, family, deadline, new_id, repeatable=False)
-        speech = AsyncWrittenSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole)
+        speech = AsyncStreamingTextSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole)
         self._speeches.add(speech)
         return speech
 

@@ -26,7 +26,7 @@ from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, Prompt
 from voice_clone.families.qwen3_tts.talker_stage import build_request, load_talker
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speech import ResolvedVoice
 
 GREEDY_OPTIONS = {"subtalker_do_sample": False}  # with do_sample = False
@@ -61,11 +61,12 @@ class Bare:
 
     def __init__(self, environment: Mapping[str, str], voice: ResolvedVoice, tokenizer: Tokenizer) -> None:
         settings = Settings({}, environ=environment)
+        chosen = TalkerSettings.of(settings)
         self._voice, self._tokenizer = voice, tokenizer
-        self._config = load_config(settings.checkpoint_dir)
+        self._config = load_config(chosen.checkpoint_dir)
         talker = load_talker(settings)
         self._generator = talker.source
-        prefill_chunk = compute.prefill_chunk(settings)
+        prefill_chunk = compute.prefill_chunk(chosen)
         self._generator.warm_up(talker.example, prefill_chunk, 10.0)
         decoder = load_decoder(settings)
         decoding = Code2Wav(StatefulStreams(decoder.decoder, decoder.form), decoder.form)

@@ -25,7 +25,7 @@ from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.open_streams import Graphs
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.matrix.weights import Precision
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 
 MAX_LENGTH = 2048  # positions of a stream
 
@@ -67,7 +67,8 @@ class Ours(Generic[F]):
             "VOICE_CLONE_CUDA_GRAPHS": "false",
         }
         settings = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision})
-        compute.prepare(settings)  # the process then has the server's switches: no TF32, no attention of cuDNN
+        # The process then has the server's switches: no TF32, no attention of cuDNN.
+        compute.prepare(TalkerSettings.of(settings))
         self.model = family(settings, Settings({}, environ))
         self.max_length = max_length
         self.runners: list[GraphRunner] = []

@@ -33,7 +33,7 @@ from perf.bench.reference import TEXT, TRANSCRIPT, fresh_clip
 from tools import guard
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.native.matrix.panel_products import INT4_GROUP, INT8_GROUP
+from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP
 
 # Of a rounded weight, its share of a scale included.
 BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0 + 4.0 / INT8_GROUP, "int4": 0.5 + 4.0 / INT4_GROUP}

@@ -45,7 +45,7 @@ from tools.triton_server import TritonServer
 from voice_clone.compute import prepare
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.native.matrix.weights import PRECISIONS
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speech import ResolvedVoice
 
 VOICE = "server cost"
@@ -131,7 +131,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         "VOICE_CLONE_THREADS": "1",
         "VOICE_CLONE_DETERMINISTIC": "true",  # chunks keep to the schedule, however fast frames come
     }
-    prepare(Settings({}, environ=environment))
+    prepare(TalkerSettings.of(Settings({}, environ=environment)))
     with guard.temporary_folder() as scratch:
         log = scratch / "log"
         with (

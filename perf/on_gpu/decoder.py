@@ -24,7 +24,7 @@ from voice_clone import compute
 from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 
 WAYS = ("fp32", "tf32", "bf16")
 STREAMS = (1, 32)  # 32: as many as a server decodes together
@@ -38,7 +38,8 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     length = family.chunk_frames[-1]
     found: dict[str, Any] = {}
     exact: dict[int, Waveforms] = {}
-    compute.prepare(_settings(folder, given.device, "fp32"))  # the switches that a server sets, before TF32 is allowed
+    settings = DecoderSettings.of(_settings(folder, given.device, "fp32"))
+    compute.prepare(settings)  # the switches that a server sets, before TF32 is allowed
     for way in WAYS if given.device == "cuda" else ("fp32", "bf16"):
         with _tf32(way == "tf32"):
             decoder, form = family.torch_decoder(_settings(folder, given.device, "bf16" if way == "bf16" else "fp32"))

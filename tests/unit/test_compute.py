@@ -1,4 +1,4 @@
-"""Where a model computes: what the setting device demands, and what is told of it."""
+"""Where a model computes: what the setting device demands, and what the log says of it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ import torch
 from tests.support.doubles.backend_double import backend_double
 from voice_clone import compute
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, EncoderSettings, Settings, TalkerSettings
 
 
 def settings(**given: str) -> Settings:
+    given = {"checkpoint_dir": "/nowhere", **given}
     return Settings({}, {f"VOICE_CLONE_{name.upper()}": value for name, value in given.items()})
+
+
+def talker(**given: str) -> TalkerSettings:
+    return TalkerSettings.of(settings(**given))
+
+
+def decoder(**given: str) -> DecoderSettings:
+    return DecoderSettings.of(settings(**given))
 
 
 @pytest.fixture(autouse=True)
@@ -33,22 +42,22 @@ def as_before() -> Iterator[None]:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_a_gpu_that_is_demanded_must_be_there() -> None:
     with pytest.raises(Unsupported, match=r"device is cuda, and torch 2\S* for .* finds no GPU.*driver.*580"):
-        compute.prepare(settings(device="cuda"))
-    compute.prepare(settings(device="cuda", engine="triton"))  # the network is another model's
+        compute.prepare(talker(device="cuda"))
+    compute.prepare(EncoderSettings.of(settings(device="cuda")), remote=True)
 
 
 def test_a_gpu_that_torch_was_built_for_is_missed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An old driver: nothing fails, so the log must tell."""
+    """An old driver: nothing fails, so the log must say it."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     caplog.set_level(logging.INFO)
-    compute.prepare(settings())
+    compute.prepare(talker())
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "for CUDA 13.0 finds no GPU" in caplog.text and "on the CPU" in caplog.text
     caplog.clear()
-    compute.prepare(settings(device="cpu"))
+    compute.prepare(talker(device="cpu"))
     assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
@@ -58,7 +67,7 @@ def test_a_gpu_computes_fp32_as_fp32(monkeypatch: pytest.MonkeyPatch, caplog: py
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     caplog.set_level(logging.INFO)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    compute.prepare(settings())
+    compute.prepare(talker())
     assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert re.search(r"computes on a GPU, 30.0 of 80.0 GB free, torch 2", caplog.text)
@@ -66,21 +75,21 @@ def test_a_gpu_computes_fp32_as_fp32(monkeypatch: pytest.MonkeyPatch, caplog: py
 
 def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert compute.dtype(settings()) == torch.bfloat16
-    assert compute.dtype(settings(device="cpu", precision="bf16")) == torch.float32
+    assert compute.dtype(talker()) == torch.bfloat16
+    assert compute.dtype(talker(device="cpu", precision="bf16")) == torch.float32
     with pytest.raises(InvalidArgument, match="a GPU takes fp32 or bf16"):
-        compute.dtype(settings(precision="int8"))
+        compute.dtype(talker(precision="int8"))
     with pytest.raises(InvalidArgument, match="precision"):
-        compute.precision(settings(precision="tf32"))  # a talker in TF32 would draw other codes
+        talker(precision="tf32")  # a talker in TF32 would draw other codes
 
 
 @pytest.mark.parametrize(
     ("asked", "on_gpu"), [("auto", "fp32"), ("fp32", "fp32"), ("tf32", "tf32"), ("bf16", "bf16"), ("int8", None)]
 )
 def test_precision_of_a_decoder(monkeypatch: pytest.MonkeyPatch, asked: str, on_gpu: str | None) -> None:
-    assert compute.decoder_precision(settings(device="cpu", precision=asked)) == "fp32"
-    assert compute.decoder_dtype(settings(device="cpu", precision=asked)) == torch.float32
-    given = settings(device="cuda", precision=asked)
+    assert compute.decoder_precision(decoder(device="cpu", precision=asked)) == "fp32"
+    assert compute.decoder_dtype(decoder(device="cpu", precision=asked)) == torch.float32
+    given = decoder(device="cuda", precision=asked)
     if on_gpu is None:
         with pytest.raises(InvalidArgument, match="the decoder on a GPU takes fp32, tf32 or bf16"):
             compute.decoder_precision(given)

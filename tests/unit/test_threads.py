@@ -14,7 +14,7 @@ from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder
 from voice_clone.families.qwen3_tts.talker_stage import load_talker
 from voice_clone.native.thread_pool import thread_pool
-from voice_clone.settings import Settings
+from voice_clone.settings import ComputeSettings, Settings
 
 
 @pytest.fixture(autouse=True)
@@ -28,13 +28,13 @@ def threads() -> Iterator[None]:
 
 @pytest.mark.parametrize(("given", "share", "expected"), [("", 1, 5), ("", 2, 2), ("", 9, 1), ("3", 1, 3), ("3", 2, 3)])
 def test_the_setting_counts_and_else_a_share_of_what_there_is(given: str, share: int, expected: int) -> None:
-    prepare(Settings({}, {"VOICE_CLONE_THREADS": given} if given else {}), share)
+    prepare(ComputeSettings.of(Settings({}, {"VOICE_CLONE_THREADS": given})), share)
     assert torch.get_num_threads() == expected
 
 
 def test_no_threads_are_none() -> None:
     with pytest.raises(InvalidArgument, match="threads"):
-        prepare(Settings({}, {"VOICE_CLONE_THREADS": "0"}))
+        ComputeSettings.of(Settings({}, {"VOICE_CLONE_THREADS": "0"}))
 
 
 @pytest.mark.parametrize("load", [load_talker, load_codec_decoder])

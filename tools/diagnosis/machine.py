@@ -13,7 +13,7 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 from voice_clone import compute
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.settings import Settings
+from voice_clone.settings import ComputeSettings
 
 SHOWN = (  # what matrix products could use: ours to show, LLVM's name
     ("AVX2", "avx2"),
@@ -33,7 +33,7 @@ BUSY = 0.3  # of the cores
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def machine(settings: Settings) -> dict[str, Any]:
+def machine(settings: ComputeSettings) -> dict[str, Any]:
     """Facts about the processor, the memory and the GPU, and the share of them that the settings give to the server."""
     features = get_host_cpu_features()
     quota = _quota()

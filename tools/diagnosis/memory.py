@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.diagnosis.speed import stack_weights
 from tools.diagnosis.workload import Workload
-from voice_clone.native.matrix.panel_products import INT4_GROUP, INT8_GROUP
+from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP
 from voice_clone.native.matrix.weights import Precision, head_precision
 
 PROCESS = 220_000_000  # bytes of a process with torch and compiled code, of its own

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.triton_binary import ServerFailed, server_command
 from voice_clone.native.compilation import writable_folder
-from voice_clone.settings import Settings
+from voice_clone.settings import VoiceSettings
 
 SHARED_MEMORY = Path("/dev/shm")
 LEAST_SHARED = 256 << 20  # bytes; each model takes 1 MB at once and more with its tensors
@@ -27,7 +27,7 @@ class Need:
     told: str
 
 
-def needs(settings: Settings) -> list[Need]:
+def needs(settings: VoiceSettings) -> list[Need]:
     """All of them, the needed ones first."""
     return [_server(), _shared_memory(), _voices(settings), _cache(), _clips()]
 
@@ -52,8 +52,8 @@ def _shared_memory() -> Need:
     return Need("shared memory", there, True, f"{free / 1e9:.1f} GB free in {SHARED_MEMORY}{more}")
 
 
-def _voices(settings: Settings) -> Need:
-    if settings.secret("voice_store"):
+def _voices(settings: VoiceSettings) -> Need:
+    if settings.voice_store:
         return Need("voice folder", True, True, "voices are in a database")
     folder = settings.voice_dir
     existing = next(path for path in (folder, *folder.parents) if path.exists())

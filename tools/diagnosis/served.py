@@ -14,7 +14,7 @@ import torch
 from tools.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
 from voice_clone import compute
 from voice_clone.errors import Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 
 REFERENCE, FRAMES = 64, 24  # frames of the prompt's reference; frames that are generated
 
@@ -27,11 +27,12 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
         VoiceCloneError: the checkpoint cannot be served.
     """
     parameters = {"checkpoint_dir": str(checkpoint), "max_streams": "1"}
-    settings = Settings({"parameters": {name: {"string_value": value} for name, value in parameters.items()}})
+    given = Settings({"parameters": {name: {"string_value": value} for name, value in parameters.items()}})
+    settings = TalkerSettings.of(given)
     if compute.device(settings) != "cpu":
         raise Unsupported("a GPU is not measured; set VOICE_CLONE_DEVICE=cpu, or take perf/gpu")
-    talker = importlib.import_module(f"voice_clone.families.{family}.talker_stage").load_talker(settings)
-    decoder = importlib.import_module(f"voice_clone.families.{family}.decoder_stage").load_decoder(settings)
+    talker = importlib.import_module(f"voice_clone.families.{family}.talker_stage").load_talker(given)
+    decoder = importlib.import_module(f"voice_clone.families.{family}.decoder_stage").load_decoder(given)
     chunk = compute.prefill_chunk(settings)
     with torch.inference_mode():
         _speak(talker, chunk, 2)  # compiles, and touches the memory

@@ -23,8 +23,7 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
-from voice_clone.native import aligned
-from voice_clone.native.matrix.weights import Array, Precision, head_precision
+from voice_clone.native.matrix.weights import Array, Precision, empty, head_precision
 from voice_clone.native.packed_file import Make, made
 
 POSITIONS = 256  # that a row attends to at most
@@ -128,7 +127,7 @@ def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, fl
 
 
 def _copies(array: Array, count: int) -> Array:
-    return np.stack([array] * count, out=aligned.empty((count, *array.shape), array.dtype))
+    return np.stack([array] * count, out=empty((count, *array.shape), array.dtype))
 
 
 def _least(run: Callable[[], object]) -> float:

@@ -31,7 +31,7 @@ from voice_clone.autoregressive.sampling import (
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import Stack
 from voice_clone.batching.source import PayloadForm
-from voice_clone.native.transformer.first_code import first_codes, repetition_aware_codes
+from voice_clone.native.transformer.draw import first_codes, repetition_aware_codes
 
 PENALTY, FIRST, OTHERS, COLUMNS = 0, slice(1, 5), slice(5, 9), 9  # the sampling columns of codes
 NEUTRAL = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])

@@ -32,17 +32,13 @@ from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRe
 from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.lru_cache import Kept, Origin
-from voice_clone.settings import Settings
+from voice_clone.lru_cache import CacheUsage, Origin
+from voice_clone.settings import TalkerSettings
 
 P = TypeVar("P")
 
 WARM_UP_FRAMES = 2  # the first needs no talker step, the second does
-REFERENCE_FRAMES = (0, 64, 192)  # of the warm-up: no reference, a short one, a long one
-# A cycle of a few frames, repeated exactly for so long after the text was read. Pauses, held vowels and laughter are
-# shorter, and live sounds vary from frame to frame. The shortest budgets, about 15 s, are far longer.
-RUNAWAY_SECONDS = 6.0
-
+REFERENCE_FRAMES = (0, 64, 192)
 CPU_STREAMS, MOST_STREAMS = 8, 64
 # Of the memory that is free when the talker's weights are there. The rest is for graphs and prompts, and for the other
 # models, which load at the same time.
@@ -148,7 +144,7 @@ class Generator(Generic[P]):
         self._model.cache.clear()
         return len(learned)
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
         return self.prefixes.forget(voices)
 
@@ -346,27 +342,27 @@ class Generator(Generic[P]):
         return stream.repetition.add(int(payload[0])) >= self._runaway_frames
 
 
-def load_generator(settings: Settings, talker: Talker[Any], frame_rate: float, prefix_bytes: int) -> Generator[Any]:
+def load_generator(
+    settings: TalkerSettings, talker: Talker[Any], frame_rate: float, prefix_bytes: int
+) -> Generator[Any]:
     """The generator of a talker, with the memory of all its streams.
 
     Args:
-        settings: max_streams, max_length, deterministic, runaway_seconds, prefix_bytes, prefill_chunk.
         frame_rate: frames a second.
         prefix_bytes: the default of the setting on a CPU; 0: the talker keeps no prefixes, and the setting means
             nothing.
     """
     talker.stack.prepare(compute.wants_graphs(settings))
-    max_length = settings.integer("max_length", 4096)
     free = None if talker.stack.like.device.type == "cpu" else torch.cuda.mem_get_info()[0]
     kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)
     return Generator(
         talker,
-        slots=_streams(settings, talker, max_length, free),
-        max_length=max_length,
-        deterministic=settings.choice("deterministic", ("false", "true")) == "true",
-        runaway_frames=max(1, round(settings.number("runaway_seconds", RUNAWAY_SECONDS) * frame_rate)),
+        slots=_streams(settings, talker, free),
+        max_length=settings.max_length,
+        deterministic=settings.deterministic,
+        runaway_frames=max(1, round(settings.runaway_seconds * frame_rate)),
         runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
-        prefix_bytes=settings.integer("prefix_bytes", kept) if prefix_bytes else 0,
+        prefix_bytes=(settings.prefix_bytes or kept) if prefix_bytes else 0,
         prefill_chunk=compute.prefill_chunk(settings),
     )
 
@@ -398,11 +394,11 @@ def stream_bytes(talker: Talker[Any], max_length: int) -> int:
     return position * (max_length + 1) + head
 
 
-def _streams(settings: Settings, talker: Talker[Any], max_length: int, free: int | None) -> int:
+def _streams(settings: TalkerSettings, talker: Talker[Any], free: int | None) -> int:
     """`free` are the bytes of a GPU that are free; None: a CPU computes."""
-    if settings.text("max_streams") or free is None:
-        return settings.integer("max_streams", CPU_STREAMS)
-    stream = stream_bytes(talker, max_length)
+    if settings.max_streams or free is None:
+        return settings.max_streams or CPU_STREAMS
+    stream = stream_bytes(talker, settings.max_length)
     streams = streams_that_fit(free, stream)
     log.info("max_streams is %d: a stream takes %.2f GB, %.1f GB are free", streams, stream / 1e9, free / 1e9)
     return streams

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.talker import Prefix
-from voice_clone.lru_cache import Kept, LRUCache, Origin
+from voice_clone.lru_cache import CacheUsage, LRUCache, Origin
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class PromptPrefixes:
         """Bytes of all keys and values."""
         return self._cached.nbytes
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
         return self._cached.forget(voices)
 

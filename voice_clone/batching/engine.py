@@ -21,7 +21,7 @@ from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.lost_gpu import end_if_fatal, end_process, log_failure
+from voice_clone.gpu import end_if_fatal, end_process, log_failure
 
 R = TypeVar("R")
 Work = Callable[[], None]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from voice_clone.batching.source import Frame, FrameSource, WaitForFrames
 from voice_clone.batching.stream import MAX_UNSENT, Stream
 from voice_clone.errors import Internal
-from voice_clone.lost_gpu import log_failure
+from voice_clone.gpu import log_failure
 
 MAX_STARTS = 4  # streams that get a slot at once, where others wait while prompts are embedded
 MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it

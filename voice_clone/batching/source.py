@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from voice_clone.lru_cache import Kept, Origin
+from voice_clone.lru_cache import CacheUsage, Origin
 
 R = TypeVar("R", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -135,5 +135,5 @@ class TalkerSource(FrameSource[R], Protocol[R, P]):
         Returns: for how many.
         """
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop what is kept of these voices; returns what is left. Streams go on. Any thread may call it."""

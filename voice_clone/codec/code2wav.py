@@ -16,9 +16,9 @@ from voice_clone.codec.chunk import CodecChunk, Decoded, Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import DecoderStreams
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.lost_gpu import log_failure
-from voice_clone.lru_cache import Kept
-from voice_clone.settings import Settings
+from voice_clone.gpu import log_failure
+from voice_clone.lru_cache import CacheUsage
+from voice_clone.settings import DecoderSettings
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Code2Wav:
         """Memory of the cached states after references."""
         return self._decoding.primed_bytes
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop what is cached of these voices; returns what is left. Open streams go on. Any thread may call it."""
         return self._decoding.forget(voices)
 
@@ -225,17 +225,16 @@ def _bad() -> Internal:
     return Internal("the decoder made no valid audio for this stream")
 
 
-def load_code2wav(settings: Settings, decoding: DecoderStreams, form: CodecFormat, max_chunk_frames: int) -> Code2Wav:
+def load_code2wav(settings: DecoderSettings, decoding: DecoderStreams, form: CodecFormat) -> Code2Wav:
     """The decoders of all streams.
 
     Args:
-        settings: stream_idle_seconds.
         decoding: the family's.
         form: of the frames.
-        max_chunk_frames: of a chunk, and of a reference.
     """
-    idle_seconds = settings.number("stream_idle_seconds", 60.0)
-    code2wav = Code2Wav(decoding, form, max_chunk_frames=max_chunk_frames, idle_seconds=idle_seconds)
+    code2wav = Code2Wav(
+        decoding, form, max_chunk_frames=settings.max_chunk_frames, idle_seconds=settings.stream_idle_seconds
+    )
     max_batch = compute.max_decode_batch(settings)
     log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
     return code2wav

@@ -22,11 +22,11 @@ from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, OpenStreams, SeparateStreams, try_out
 from voice_clone.errors import InvalidArgument
-from voice_clone.gpu_memory import memory_bounded_by
+from voice_clone.gpu import memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.layers.streaming import StreamState
-from voice_clone.lru_cache import Kept, LRUCache
-from voice_clone.settings import Settings
+from voice_clone.lru_cache import CacheUsage, LRUCache
+from voice_clone.settings import DecoderSettings
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class DecoderStreams(Protocol):
     def close(self, stream: int) -> None:
         """Forget a stream."""
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """Drop what is cached of these voices; returns what is left. Open streams go on. Any thread may call it."""
 
     def sweep(self) -> None:
@@ -191,7 +191,7 @@ class StatefulStreams:
         """As of `DecoderStreams`."""
         return self._states.supports_ragged_batches
 
-    def forget(self, voices: Collection[str]) -> Kept:
+    def forget(self, voices: Collection[str]) -> CacheUsage:
         """As of `DecoderStreams`."""
         return self._primed.cached.forget(voices)
 
@@ -285,12 +285,11 @@ class StatefulStreams:
 
 
 def load_streams(
-    settings: Settings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
+    settings: DecoderSettings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
 ) -> StatefulStreams:
     """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `RaggedDecoder`.
 
     Args:
-        settings: cuda_graphs, max_state_bytes, max_decode_batch, primed_bytes, primed_seconds.
         form: of the frames.
         chunk_frames: of a stream's chunks.
     """
@@ -302,7 +301,7 @@ def load_streams(
             decoder,
             form,
             graphs=graphs,
-            max_state_bytes=settings.integer("max_state_bytes", 1 << 30),
-            primed_bytes=settings.integer("primed_bytes", 256 << 20),
-            primed_seconds=settings.number("primed_seconds", 600.0),
+            max_state_bytes=settings.max_state_bytes,
+            primed_bytes=settings.primed_bytes,
+            primed_seconds=settings.primed_seconds,
         )

@@ -12,15 +12,12 @@ from torch import Tensor, nn
 
 from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.layers.convnext import ConvNeXtBlock
-from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
-from voice_clone.layers.snake import Snake, SnakeBeta
+from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
 from voice_clone.layers.streaming import StreamState
-from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit
+from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit, Snake, SnakeBeta
 from voice_clone.layers.window_transformer import WindowLayer, WindowTransformer
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import Activation, ChainBuilder, Residual
-from voice_clone.native.codec.chain_builder import Snake as SnakeActivation
+from voice_clone.native.codec.chain import Activation, Chain, ChainBuilder, Residual
+from voice_clone.native.codec.chain import Snake as SnakeActivation
 
 PIECE_FRAMES = 24  # decoded at once, of all streams together: more would take more memory and be no faster
 

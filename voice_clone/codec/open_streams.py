@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from voice_clone.codec.decoder import CodecFormat, RaggedDecoder, StreamDecoder
-from voice_clone.gpu_memory import lacked_memory
+from voice_clone.gpu import is_out_of_memory
 from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
 from voice_clone.layers.streaming import StreamState
 
@@ -173,7 +173,7 @@ class GraphedStreams:
                     self._runner.prepare(*self._step(batch, frames))
             except Exception as error:
                 smaller = tuple(each for each in self._batches if each < batch)
-                if not smaller or not lacked_memory(error):
+                if not smaller or not is_out_of_memory(error):
                     raise
                 log.warning(
                     "the GPU has too little memory to decode %d streams together: at most %d are", batch, smaller[-1]

@@ -42,7 +42,7 @@ from voice_clone.errors import (
     Overloaded,
     VoiceCloneError,
 )
-from voice_clone.lost_gpu import log_failure
+from voice_clone.gpu import log_failure
 
 FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import to_device
-from voice_clone.layers.streaming import StreamingModule, Valid
+from voice_clone.layers.streaming import Lengths, StreamingModule
 
 
 class RMSNorm(nn.Module):
@@ -44,7 +44,7 @@ def normalise(x: Tensor, eps: float) -> Tensor:
 
 
 def rotary_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """The angles by which a position turns further, fp32 [D/2] on `device`: theta to the power of -2i / D.
+    """The angle by which each pair of dimensions rotates per position, fp32 [D/2] on `device`: theta ** (-2i / D).
 
     A CPU computes them for every device, as Hugging Face does it. The last bits of a GPU's powers differ, and a
     position multiplies that error.
@@ -69,8 +69,8 @@ def rotary_cos_sin(
         theta: base of the wavelengths.
         dtype: to which the numbers are rounded. A lower precision than fp32 rounds those of `torch.polar`, as the
             official code of such models does; its cosine differs from `cos` in the last bit now and then.
-        frequencies: `rotary_frequencies` of D and theta, where they are kept: a CUDA graph must not fetch them from
-            the host.
+        frequencies: `rotary_frequencies` of D and theta, if they are cached: a CUDA graph must not fetch them from the
+            host.
 
     Returns:
         cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`; sin's first half is negated.
@@ -81,8 +81,8 @@ def rotary_cos_sin(
     if dtype == torch.float32:
         cos, sin = angles.cos(), angles.sin()
     else:
-        turned = torch.polar(torch.ones_like(angles), angles)
-        cos, sin = turned.real.to(dtype).float(), turned.imag.to(dtype).float()
+        rotation = torch.polar(torch.ones_like(angles), angles)
+        cos, sin = rotation.real.to(dtype).float(), rotation.imag.to(dtype).float()
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
@@ -135,10 +135,10 @@ def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
 
 
 def additive_mask(seen: Tensor, dtype: torch.dtype, bias: Tensor | None = None) -> Tensor:
-    """A bool mask [..., S], true where a query may look, as one that is added to the scores.
+    """A bool mask [..., S], true where a query attends to a key, as a mask that is added to the scores.
 
-    On a GPU every layer would turn a bool mask into that anew, and would copy a mask whose rows do not begin at
-    multiples of 8 numbers. So there its rows are parts of longer ones.
+    On a GPU the attention of every layer would convert a bool mask, and would copy a mask whose rows do not begin at
+    multiples of 8 numbers. So there the rows are views of padded ones.
 
     Args:
         bias: added to the scores besides, broadcast against `seen`.
@@ -210,9 +210,9 @@ class SlidingWindowAttention(StreamingModule):
         """Zeros, on the weights' device and in their dtype; `sliding_window_mask` hides them."""
         return self.o_proj.weight.new_zeros(batch, *self.state_shape)
 
-    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Lengths | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, if any; mask."""
-        *turn, mask = context
+        *rotation, mask = context
         qkv = self.qkv_proj(x)
         if self.qk_norm:
             queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -220,13 +220,13 @@ class SlidingWindowAttention(StreamingModule):
             qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=-1)
         qkv = split_heads(qkv, self.head_dim)
         qk, v = qkv[:, : self.heads + self.kv_heads], qkv[:, self.heads + self.kv_heads :]
-        if turn:
-            qk = apply_rotary(qk, *turn)
+        if rotation:
+            qk = apply_rotary(qk, *rotation)
         q, k = qk[:, : self.heads], qk[:, self.heads :]
         seen = torch.cat((state, torch.stack((k, v), dim=1)), dim=3)  # [B, 2, G, window - 1 + T, D]
         out = self.o_proj(attend(q, seen[:, 0], seen[:, 1], mask))
         if valid is not None:
-            return out, valid.behind(seen, state.shape[3], 3)
+            return out, valid.following(seen, state.shape[3], 3)
         return out, seen[:, :, :, x.shape[1] :].clone()  # a view would keep the whole chunk alive
 
 
@@ -245,7 +245,7 @@ class GatedMLP(nn.Module):
         return out
 
     def hidden(self, x: Tensor) -> Tensor:
-        """What is projected down."""
+        """The input of the down projection."""
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         hidden: Tensor = F.silu(gate) * up
         return hidden
@@ -262,5 +262,5 @@ class LayerScale(nn.Module):
         return self.scale * x
 
     def added(self, x: Tensor, branch: Tensor) -> Tensor:
-        """x plus the scaled branch: one kernel."""
+        """x plus the scaled branch, in one kernel."""
         return torch.addcmul(x, branch, self.scale)

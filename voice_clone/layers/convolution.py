@@ -1,4 +1,4 @@
-"""Causal convolutions with an explicit streaming state.
+"""Causal convolutions with an explicit streaming state, and ConvNeXt blocks of them.
 
 Output t depends only on the inputs up to t, so a signal can be processed in chunks. `stream(x, state)` returns the
 outputs of a chunk and the next state; the outputs of all chunks, joined, are those of the whole signal. A state is one
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.layers.streaming import StreamingModule, Valid
+from voice_clone.layers.streaming import ChunkPass, Lengths, StreamingModule
 
 # Up to so many rows a convolution is computed as a matrix product. With few rows its time is that of reading the
 # weight, which torch's convolutions on a CPU read in another order than it has in memory. On one core, a transposed
@@ -69,7 +69,7 @@ class CausalConv1d(StreamingModule):
         """[B, C, padding] zeros, on the weights' device and in their dtype."""
         return self.conv.weight.new_zeros(batch, self.in_channels, self.padding)
 
-    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Lengths | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, C, T], T a multiple of the stride -> ([B, C', T / stride], the next state).
 
         `context`: which signals begin with this chunk, bool [B], unless zeros stand before them.
@@ -80,7 +80,7 @@ class CausalConv1d(StreamingModule):
             state = torch.where(context[0][:, None, None], self._before(x), state)
         x = torch.cat((state, x), dim=-1)
         if valid is not None:
-            return self._convolve(x), valid.behind(x, self.padding, 2)
+            return self._convolve(x), valid.following(x, self.padding, 2)
         return self._convolve(x), x[..., x.shape[-1] - self.padding :].clone()
 
     def _before(self, x: Tensor) -> Tensor:
@@ -120,16 +120,16 @@ class CausalConvTranspose1d(StreamingModule):
         """[B, C', kernel_size - stride] zeros, on the weights' device and in their dtype."""
         return self.conv.weight.new_zeros(batch, self.out_channels, self.overlap)
 
-    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Lengths | None = None) -> tuple[Tensor, Tensor]:
         """A chunk [B, C, T] -> ([B, C', T * stride], the next state)."""
         if self.overlap == 0:
             valid = None  # no output depends on an earlier input
-        if valid is not None:  # what is padding must not reach the next outputs
-            x = valid.silenced(x)
+        if valid is not None:  # padding must not reach the next outputs
+            x = valid.zero_padding(x)
         out = self._overlapping(x)
         out[..., : self.overlap] += state
         done = out.shape[-1] - self.overlap
-        after = out[..., done:].clone() if valid is None else valid.behind(out, self.overlap, 2)
+        after = out[..., done:].clone() if valid is None else valid.following(out, self.overlap, 2)
         # The bias is added once to each output, not to each of its overlapping parts.
         return out[..., :done] if self.conv.bias is None else out[..., :done] + self.conv.bias[:, None], after
 
@@ -143,3 +143,32 @@ class CausalConvTranspose1d(StreamingModule):
         frames = rows.view(batch, length, -1).transpose(1, 2)
         size = (1, (length - 1) * stride + kernel_size)
         return F.fold(frames, size, (1, kernel_size), stride=(1, stride)).squeeze(2)
+
+
+class ConvNeXtBlock(nn.Module):
+    """ConvNeXt in one dimension (Liu et al. 2022): depthwise convolution, norm, pointwise MLP. x: [B, C, T]."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dwconv = CausalConv1d(dim, dim, 7, groups=dim)
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.pwconv1 = nn.Linear(dim, 4 * dim)
+        self.pwconv2 = nn.Linear(4 * dim, dim)
+        self.gamma = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
+        hidden: Tensor = self.norm(stream(self.dwconv, x).transpose(1, 2))  # [B, T, C]
+        hidden = self.pwconv2(F.gelu(self.pwconv1(hidden)))
+        return torch.addcmul(x, hidden.transpose(1, 2), self.gamma[:, None])
+
+
+class Upsample(nn.ModuleList):
+    """Upsampling by `factor` without overlap, then a ConvNeXt block. x: [B, C, T]."""
+
+    def __init__(self, dim: int, factor: int) -> None:
+        super().__init__([CausalConvTranspose1d(dim, dim, factor, factor), ConvNeXtBlock(dim)])
+
+    def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
+        upsample, block = self
+        out: Tensor = block(stream(upsample, x), stream)
+        return out

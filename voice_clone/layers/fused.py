@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-KINDS = ("weight", "bias")
+PARAMETERS = ("weight", "bias")
 
 
 def fused_linear(
@@ -55,14 +55,14 @@ def _keep_names(owner: nn.Module, name: str, parts: Mapping[str, int]) -> None:
     """Split the attribute `name` into `parts`, each with its number of rows, in the state dicts of `owner`."""
 
     def split(_: nn.Module, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        for kind in KINDS:
+        for kind in PARAMETERS:
             fused = state.pop(f"{prefix}{name}.{kind}", None)
             if fused is not None:
                 for own, tensor in zip(parts, torch.split(fused, list(parts.values())), strict=True):
                     state[f"{prefix}{own}.{kind}"] = tensor
 
     def join(_: nn.Module, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        for kind in KINDS:
+        for kind in PARAMETERS:
             keys = [f"{prefix}{own}.{kind}" for own in parts]
             if all(key in state for key in keys):
                 state[f"{prefix}{name}.{kind}"] = torch.cat([state.pop(key) for key in keys])

@@ -1,4 +1,4 @@
-"""Steps on fixed tensors, recorded once as CUDA graphs and then replayed; copies between host and device.
+"""What networks do otherwise on a GPU: CUDA graphs of steps, copies to and from the host, cached values.
 
 A step that is replayed reads and writes tensors that exist before it, at addresses that never change. Its shapes and
 its control flow do not depend on values of tensors. Running it twice is harmless. Without a GPU the same step runs
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +97,8 @@ class CudaCapture:
 
 
 def to_device(values: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Values on a device and of a dtype. The host does not wait for a GPU, which copies them in its turn."""
-    values = values.to(dtype=dtype or values.dtype)  # on the host: a copy that also converts is one to wait for
+    """Values on a device and of a dtype. The host does not wait until a GPU has copied them."""
+    values = values.to(dtype=dtype or values.dtype)  # on the host: it would wait for a copy that also converts
     if device.type != "cuda" or values.is_cuda:
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)
@@ -127,7 +128,7 @@ class Upload:
 
 
 class Download:
-    """Rows that a step writes and the host reads. Two copies may be on their way; a third one first saves the oldest.
+    """Rows that a step writes and the host reads. Two copies may be under way; a third one first saves the oldest.
 
     Attributes:
         device: the rows on the device.
@@ -144,7 +145,7 @@ class Download:
     def start(self, count: int) -> Callable[[], npt.NDArray[np.generic]]:
         """Start to copy the first rows, behind all work that was started before.
 
-        Returns: what waits for them; it may be called at any time.
+        Returns: a function that waits for them and returns them; it may be called at any time.
         """
         self._turn = 1 - self._turn
         if (earlier := self._newest[self._turn]) is not None:
@@ -158,7 +159,7 @@ class Download:
 
 
 class _Copy:
-    """Waits for rows that are on their way to the host, and keeps them: their memory serves the next copy."""
+    """Waits for rows that are being copied to the host, and keeps them: the next copy reuses their memory."""
 
     def __init__(self, host: Tensor, copied: torch.cuda.Event | None) -> None:
         self._host = host
@@ -192,3 +193,26 @@ def halves_up_to(most: int, least: int) -> tuple[int, ...]:
 def round_up(size: int, sizes: Sequence[int]) -> int:
     """The smallest of ascending `sizes` that is not below `size`."""
     return next(each for each in sizes if each >= size)
+
+
+T = TypeVar("T")
+
+
+class CachedOnGpu(Generic[T]):
+    """A value that depends on a module's weights or sizes alone. On a GPU it is computed once and cached.
+
+    A CUDA graph would compute it again at each replay; the run before a capture caches it. A CPU computes it each time,
+    so that a traced graph contains the computation. So does a GPU while weights require grad. The weights must not
+    change once a value is cached.
+    """
+
+    def __init__(self) -> None:
+        self._value: T | None = None
+
+    def get(self, like: Tensor, compute: Callable[[], T]) -> T:
+        """The value of `compute`. `like` is a tensor of the computation; its device and `requires_grad` decide."""
+        if not like.is_cuda or like.requires_grad:
+            return compute()
+        if self._value is None:
+            self._value = compute()
+        return self._value

@@ -8,12 +8,41 @@ have these names, so that an official checkpoint loads as it is.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.layers.code_vectors import CodeVectors
+from voice_clone.layers.graphs import CachedOnGpu
+
+
+class CodeVectors:
+    """Sums of the projected vectors of codes, on a GPU: one look-up in a cached table of all codebooks, and one sum.
+
+    Looked up and projected codebook by codebook, K codebooks would take about 2 K kernels.
+    """
+
+    def __init__(self) -> None:
+        self._table: CachedOnGpu[tuple[Tensor, Tensor]] = CachedOnGpu()
+
+    def __call__(self, codes: Tensor, weight: Tensor, vectors: Callable[[], Sequence[Tensor]]) -> Tensor:
+        """Codes int64 [B, K, T] -> [B, T, C].
+
+        Args:
+            weight: one of those that the vectors are computed from; no table is cached while it requires grad.
+            vectors: computes [size, C] of each of the K codebooks.
+        """
+        table, first = self._table.get(weight, lambda: _joined(vectors()))
+        return F.embedding(codes + first, table).sum(1)
+
+
+def _joined(vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The table of all vectors, and the first row of each codebook, [K, 1]."""
+    firsts = [0, *accumulate(len(each) for each in vectors[:-1])]
+    return torch.cat([*vectors]), torch.tensor(firsts, device=vectors[0].device)[:, None]
+
 
 _MIN_USAGE = 1e-5  # avoids a division by zero for a code that was never used
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 
-class Valid:
-    """How many frames of each signal of a batch count; padding follows them. The host reads no value of a tensor.
+class Lengths:
+    """The lengths of the signals of a padded batch. The host reads no value of a tensor.
 
     Args:
-        lengths: int64 [B].
-        frames: that all signals have, padding included.
-        longest: the most steps that `behind` is asked for.
+        lengths: int64 [B], the frames of each signal; padding follows them.
+        frames: of all signals, padding included.
+        longest: the most steps that `following` is asked for.
     """
 
     def __init__(self, lengths: Tensor, frames: int, longest: int) -> None:
@@ -30,10 +30,10 @@ class Valid:
         self._padding: Tensor | None = None
         self._places: dict[int, Tensor] = {}  # by steps a frame
 
-    def behind(self, x: Tensor, count: int, dim: int) -> Tensor:
-        """`count` steps of dimension `dim` of x, from where the valid ones end.
+    def following(self, x: Tensor, count: int, dim: int) -> Tensor:
+        """`count` steps of dimension `dim` of x, which begin `lengths` frames after x begins.
 
-        x has so many steps more than those of its frames.
+        x has `count` steps more than those of its frames.
         """
         rate = (x.shape[dim] - count) // self._frames
         if rate not in self._places:
@@ -43,7 +43,7 @@ class Valid:
         shape[0], shape[dim], sizes[dim] = len(x), count, count
         return x.gather(dim, self._places[rate][:, :count].view(shape).expand(sizes))
 
-    def silenced(self, x: Tensor) -> Tensor:
+    def zero_padding(self, x: Tensor) -> Tensor:
         """x [B, C, T] with zeros in the place of padding; T is a multiple of the frames."""
         if self._padding is None:
             self._padding = self._numbers[: self._frames] >= self._lengths[:, None]  # [B, frames]
@@ -59,17 +59,17 @@ class StreamingModule(nn.Module, ABC):
         """The state at the start of `batch` signals; the signals are its first dimension."""
 
     @abstractmethod
-    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Valid | None = None) -> tuple[Tensor, Tensor]:
+    def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Lengths | None = None) -> tuple[Tensor, Tensor]:
         """A chunk and the state before it -> the output and the state after it. Does not write into `state`.
 
         Args:
-            valid: the frames that count; the outputs that the others reach are padding, too. None: all.
+            valid: the frames that are not padding; outputs that depend on padding are padding, too. None: all.
         """
 
 
 @dataclass
 class StreamState:
-    """Where B streams are: everything of their past that the next frames depend on.
+    """The state of B streams: everything of their past that the next frames depend on.
 
     `position` int64 [B] counts the frames so far; `buffers` are the states of the streaming modules, one each, with B
     as their first dimension. A step replaces the tensors and never writes into them.
@@ -121,10 +121,10 @@ class ChunkPass:
     ) -> None:
         self.slots = slots
         self.buffers = list(buffers)
-        self._valid: Valid | None = None
+        self._valid: Lengths | None = None
         if lengths is not None:
-            longest = max(size for buffer in buffers for size in buffer.shape[1:])  # no state has more steps than that
-            self._valid = Valid(lengths, frames, longest)
+            longest = max(size for buffer in buffers for size in buffer.shape[1:])  # no state has more steps
+            self._valid = Lengths(lengths, frames, longest)
 
     def __call__(self, module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
         """The module's output for the chunk `x`."""

@@ -1,19 +1,72 @@
-"""The blocks of convolutional vocoders (DAC, Kumar et al. 2023): Snake, dilated residual units, upsampling."""
+"""The blocks of convolutional vocoders (DAC, Kumar et al. 2023): Snake, dilated residual units, upsampling.
+
+Shapes: x [B, C, T].
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
+import torch
 from torch import Tensor, nn
 
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
-from voice_clone.layers.snake import Snake, SnakeBeta
+from voice_clone.layers.graphs import CachedOnGpu
 from voice_clone.layers.streaming import ChunkPass
+
+
+class _Periodic(nn.Module, ABC):
+    """The periodic activation Snake, x + sin²(ax) b for each channel; `factors` are a and b."""
+
+    alpha: nn.Parameter
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._factors: CachedOnGpu[tuple[Tensor, Tensor]] = CachedOnGpu()
+
+    @property
+    @abstractmethod
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """a, by which x is multiplied, and b, by which the squared sine is multiplied; [C] each."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner, outer = self._factors.get(self.alpha, lambda: self.factors)
+        # In place, because at the sample rate the time is that of reading and writing memory.
+        return torch.addcmul(x, (x * inner[:, None]).sin_().square_(), outer[:, None])
+
+
+class Snake(_Periodic):
+    """x + sin²(αx) / α for each channel (Ziyin et al. 2020)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(1, channels, 1))
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        alpha = self.alpha.flatten()
+        return alpha, 1.0 / (alpha + 1e-9)
+
+
+class SnakeBeta(_Periodic):
+    """x + sin²(αx) / β for each channel (BigVGAN, Lee et al. 2023). α and β are stored as logarithms."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.zeros(channels))
+        self.beta = nn.Parameter(torch.zeros(channels))
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        return self.alpha.exp(), 1.0 / (self.beta.exp() + 1e-9)
+
 
 SnakeKind = type[Snake] | type[SnakeBeta]
 DILATIONS = (1, 3, 9)
 
 
 class ResidualUnit(nn.Module):
-    """A dilated and a pointwise convolution, each behind a Snake. x: [B, C, T]."""
+    """A dilated and a pointwise convolution, each after a Snake."""
 
     def __init__(self, dim: int, dilation: int, snake: SnakeKind) -> None:
         super().__init__()
@@ -29,7 +82,7 @@ class ResidualUnit(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Upsampling by `rate` to half the channels, then residual units of growing dilation. x: [B, C, T]."""
+    """Upsampling by `rate` to half the channels, then residual units of growing dilation."""
 
     def __init__(self, dim: int, rate: int, snake: SnakeKind) -> None:
         super().__init__()

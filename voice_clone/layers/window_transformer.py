@@ -20,8 +20,7 @@ from voice_clone.layers.attention import (
     rotary_frequencies,
     sliding_window_mask,
 )
-from voice_clone.layers.graphs import to_device
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.layers.streaming import ChunkPass
 
 
@@ -90,7 +89,7 @@ class WindowLayers(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(WindowLayer(config) for _ in range(config.num_hidden_layers))
-        self._kept: KeptOnGpu[Tensor] = KeptOnGpu()
+        self._cached: CachedOnGpu[Tensor] = CachedOnGpu()
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """`position` int64 [B]: of each stream's first row in x, counted from its beginning."""
@@ -104,7 +103,7 @@ class WindowLayers(nn.Module):
         config, length = self.config, x.shape[1]
         positions = position[:, None] + torch.arange(length, device=position.device)  # [B, T]
         head_dim, theta, device = config.head_dim, config.rope_theta, position.device
-        frequencies = self._kept.get(position, lambda: rotary_frequencies(head_dim, theta, device))
+        frequencies = self._cached.get(position, lambda: rotary_frequencies(head_dim, theta, device))
         cos, sin = rotary_cos_sin(positions, head_dim, theta, config.rope_dtype, frequencies)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)  # once, not in each layer
         mask = sliding_window_mask(position, length, config.sliding_window)
@@ -114,7 +113,7 @@ class WindowLayers(nn.Module):
         """The mask with what is added to the scores."""
         length, window, device = x.shape[1], self.config.sliding_window, position.device
         heads = self.config.num_attention_heads
-        slopes = self._kept.get(position, lambda: to_device(alibi_slopes(heads), device))
+        slopes = self._cached.get(position, lambda: to_device(alibi_slopes(heads), device))
         mask = sliding_window_mask(position, length, window)
         return (additive_mask(mask, x.dtype, alibi_bias(slopes, length, window)),)
 

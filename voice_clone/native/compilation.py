@@ -39,7 +39,7 @@ def compiler(sources: Path) -> Decorator:
     """A decorator that makes a function native code: `numba.njit` with this package's options and cache.
 
     The function releases the GIL. It divides as numpy does, without raising. It is compiled without fast arithmetic;
-    see primitives/arithmetic.py.
+    see arithmetic.py.
 
     Args:
         sources: the folder of all files whose functions are compiled into each other.
@@ -127,10 +127,10 @@ def digest_of(sources: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def instructions() -> str:
-    """The instructions that code is compiled for, and the processor at hand, as a digest."""
-    told = repr(INSTRUCTIONS), get_host_cpu_name(), get_host_cpu_features().flatten()
-    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
+def processor_digest() -> str:
+    """A digest of the instructions that code is compiled for and of this processor."""
+    parts = repr(INSTRUCTIONS), get_host_cpu_name(), get_host_cpu_features().flatten()
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
 
 
 compiled = compiler(Path(__file__).parent)

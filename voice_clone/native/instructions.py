@@ -65,7 +65,7 @@ def choose(wanted: str, found: Mapping[str, bool], machine: str) -> Instructions
     Args:
         wanted: one of CHOICES; `auto` or nothing: the first one that the processor has.
         found: its features, by LLVM's names.
-        machine: its kind, as `platform.machine` tells it.
+        machine: its kind, as of `platform.machine`.
 
     Raises:
         InvalidArgument: there is no such choice, or the processor does not have it.

@@ -1,10 +1,10 @@
-"""A file that keeps what a network's weights were packed into, so that the next start maps it instead of packing.
+"""A file that keeps a network's packed weights, so that the next start maps it instead of packing them again.
 
 Form: 32 bytes of SHA-256 over all that follows; the header's length, 8 bytes, little-endian; the header, JSON; the
-arrays, each from the beginning of a page on. The header names the key, which stands for everything that shapes the
-arrays, and each array's type, shape and place, counted from the first page behind the header.
+arrays, each from the beginning of a page on. The header names the key, which stands for everything that the
+arrays depend on, and each array's type, shape and place, counted from the first page behind the header.
 
-A file is mapped privately: processes share its pages as long as nobody writes to them, and nothing that is written
+A file is mapped privately: processes share its pages until one writes to them, and nothing that is written
 reaches the file. A file is never changed, only replaced or removed as a whole, which a process that has mapped it does
 not notice.
 """
@@ -29,9 +29,9 @@ import numpy as np
 from voice_clone.native.matrix.weights import Array
 
 ENDING = ".packed"
-WORTH = 32 << 20  # bytes; less is packed in no time
+WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
-ABANDONED = 3600.0  # seconds after which a file that is still being written belongs to nobody
+ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
 _DIGEST, _LENGTH = 32, 8
 
 Make = Callable[[], Sequence[Array]]
@@ -46,8 +46,8 @@ class PackedFile:
 
     Args:
         folder: of the files; None: nothing is kept.
-        key: everything that shapes the arrays, fit for JSON.
-        most: bytes of all files of the folder; those that were used least recently go.
+        key: everything that the arrays depend on, fit for JSON.
+        most: bytes of all files of the folder; the least recently used are removed.
 
     Attributes:
         found: whether the file is there and sound.
@@ -74,8 +74,9 @@ class PackedFile:
         return take
 
     def keep(self) -> None:
-        """Write the file if there is none, and remove others until the folder is small enough. It never raises: without
-        a file the next start takes longer, and nothing else.
+        """Write the file if there is none, and remove others until the folder is small enough.
+
+        It never raises: without a file only the next start takes longer.
         """
         arrays, self._arrays = self._arrays, {}
         size = sum(array.nbytes for part in arrays.values() for array in part)

@@ -1,1 +1,4 @@
-"""Networks as ONNX graphs: `export` writes a graph, `session` runs it on ONNX Runtime. Independent of any family."""
+"""Networks as ONNX graphs: `export` writes a graph, `session` describes and runs it. Independent of any family.
+
+Two files, because `export` needs the package onnx, which a server does without.
+"""

@@ -1,4 +1,7 @@
-"""Runs an ONNX graph on torch tensors, on the execution provider of the settings and on no other."""
+"""An ONNX graph: its description, its file, and its run on torch tensors.
+
+It runs on the execution provider of the settings and on no other.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,42 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import voice_clone
 from voice_clone.errors import CheckpointError, Unsupported
-from voice_clone.onnx.graph import FINGERPRINT, VERSION, graph_file
-from voice_clone.settings import Settings
+from voice_clone.settings import OnnxSettings
+
+FINGERPRINT, VERSION = "voice_clone.fingerprint", "voice_clone.version"  # keys of a graph's metadata
+
+Axes = dict[str, dict[int, str]]
+"""For each tensor: the axes of variable size and their names."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What `export` needs to write a graph.
+
+    Attributes:
+        name: of the graph and its file.
+        module: the module to trace.
+        example: inputs of the module; sizes of variable axes are arbitrary.
+        inputs, outputs: the names of the tensors.
+        axes: which axes of which tensors have a variable size.
+    """
+
+    name: str
+    module: nn.Module
+    example: tuple[Tensor, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    axes: Axes
+
+
+def graph_file(folder: Path, name: str) -> Path:
+    """The file of a graph in a folder of graphs."""
+    return folder / f"{name}.onnx"
+
 
 ONNX_RUNTIME = "1.19.2"  # that of the onnxruntime backend in the pinned NGC image, 24.10
 PROVIDERS = {
@@ -49,17 +82,11 @@ class Runtime:
     threads: int
 
     @staticmethod
-    def of(settings: Settings, device: str) -> Runtime:
-        """The runtime that the settings describe. Provider `auto` is that of `device` (`cpu`, `cuda`).
-
-        Raises:
-            InvalidArgument: a setting has a wrong value.
-        """
-        folder = settings.text("onnx_dir")
-        provider = settings.choice("onnx_provider", ("auto", *PROVIDERS))
+    def of(settings: OnnxSettings, device: str) -> Runtime:
+        """The runtime that the settings describe. Provider `auto` is that of `device` (`cpu`, `cuda`)."""
         return Runtime(
-            folder=Path(folder).expanduser() if folder else settings.checkpoint_dir / "onnx",
-            provider=device if provider == "auto" else provider,
+            folder=settings.onnx_dir or settings.checkpoint_dir / "onnx",
+            provider=device if settings.onnx_provider == "auto" else settings.onnx_provider,
             threads=torch.get_num_threads(),
         )
 

@@ -16,7 +16,7 @@ from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.decoder_streams import StatefulStreams, load_streams
 from voice_clone.native.packed_file import PackedFile
 from voice_clone.native.thread_pool import leave_threads_to_native_code
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.loading import empty
 
@@ -41,7 +41,7 @@ class DecoderNetwork(Generic[N]):
         """torch's network without weights, on the meta device."""
         return empty(self.make).eval().requires_grad_(False)
 
-    def load(self, settings: Settings) -> N:
+    def load(self, settings: DecoderSettings) -> N:
         """In torch.
 
         Raises:
@@ -50,7 +50,7 @@ class DecoderNetwork(Generic[N]):
         return self._fill(self.empty(), settings)
 
     def load_native(
-        self, settings: Settings, family: str, sizes: Any, pack: Callable[[N, PackedFile], StreamDecoder]
+        self, settings: DecoderSettings, family: str, sizes: Any, pack: Callable[[N, PackedFile], StreamDecoder]
     ) -> StreamDecoder:
         """As native code, on a CPU. torch computes with one thread from then on.
 
@@ -67,7 +67,7 @@ class DecoderNetwork(Generic[N]):
         leave_threads_to_native_code()
         return decoder
 
-    def _fill(self, network: N, settings: Settings) -> N:
+    def _fill(self, network: N, settings: DecoderSettings) -> N:
         device = torch.device(compute.device(settings))
         self.checkpoint.load(network, self.file, self.prefix, compute.decoder_dtype(settings), device)
         return network.requires_grad_(False)
@@ -100,7 +100,7 @@ class StreamDecoderStage:
         self.chunk_frames = chunk_frames
         self._references = references
 
-    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> StatefulStreams:
+    def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> StatefulStreams:
         """The decoder with all its streams."""
         return load_streams(settings, self.decoder, self.form, chunk_frames)
 

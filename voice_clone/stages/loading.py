@@ -15,7 +15,7 @@ from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
 from voice_clone.native.matrix.weights import Precision
 from voice_clone.native.packed_file import PackedFile
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, TalkerSettings
 
 N = TypeVar("N", bound=nn.Module)
 
@@ -30,7 +30,9 @@ def empty(make: Callable[[], N]) -> N:
         return make()
 
 
-def load_encoder_network(settings: Settings, network: N, checkpoint: CheckpointFiles, file: str, prefix: str) -> N:
+def load_encoder_network(
+    settings: EncoderSettings, network: N, checkpoint: CheckpointFiles, file: str, prefix: str
+) -> N:
     """Fill an empty network of a voice encoder; `file` and `prefix` as of `CheckpointFiles.load`.
 
     It computes in fp32 on any device, so that all find the same codes.
@@ -60,7 +62,7 @@ class TalkerPart:
 
 
 def load_talker_network(
-    settings: Settings,
+    settings: TalkerSettings,
     talker: N,
     checkpoint: CheckpointFiles,
     file: str,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import ChunkSettings, DecoderSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 
@@ -41,18 +41,13 @@ KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "se
 """The knobs that all families have as tensors of their own; each refuses what it cannot do."""
 
 
-def max_chunk_frames(settings: Settings) -> int:
-    """The most frames that code2wav takes at once: of a chunk, and of a reference. All stages have this setting."""
-    return settings.integer("max_chunk_frames", 512)
-
-
-def chunk_schedule(settings: Settings, default: tuple[int, ...]) -> tuple[int, ...]:
+def chunk_schedule(settings: ChunkSettings, default: tuple[int, ...]) -> tuple[int, ...]:
     """The frames of a stream's chunks; the last number repeats.
 
     Raises:
         InvalidArgument: code2wav would refuse such a chunk.
     """
-    schedule, most = settings.integers("chunk_frames", default), max_chunk_frames(settings)
+    schedule, most = settings.chunk_frames or default, settings.max_chunk_frames
     if max(schedule) > most:
         raise InvalidArgument(
             f"the setting chunk_frames has {max(schedule)}; it must not be above max_chunk_frames, which is {most}"
@@ -256,7 +251,7 @@ class TalkerStage(Protocol[R, P]):
 class DecoderStage(Protocol):
     """The codec's decoder."""
 
-    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> DecoderStreams:
+    def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> DecoderStreams:
         """The decoder, on the engine that the settings ask for, with all its streams, whose chunks have so many frames.
 
         Most families return `codec.decoder_streams.load_streams`; one whose decoder keeps other things brings its own.

@@ -10,9 +10,8 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 
-from voice_clone.checkpoint_config import read_json
+from voice_clone.checkpoint_folder import keep_no_words, read_json
 from voice_clone.errors import CheckpointError, InvalidArgument
-from voice_clone.tokenizer_file import keep_no_words
 
 MAX_TOKEN_LENGTH = 64  # characters; on average tokens are shorter in any text, and counting those of a huge one is slow
 

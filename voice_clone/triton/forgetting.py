@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.lru_cache import Kept
+from voice_clone.lru_cache import CacheUsage
 
 if TYPE_CHECKING:
     from voice_clone.triton.request import Request
@@ -131,7 +131,7 @@ class ForgetHandler:
         living: the origins of all voices in the store (`SpeakerRecord.origin`).
     """
 
-    def __init__(self, forget: Callable[[Collection[str]], Kept], living: Callable[[], Collection[str]]) -> None:
+    def __init__(self, forget: Callable[[Collection[str]], CacheUsage], living: Callable[[], Collection[str]]) -> None:
         self._forget = forget
         self._living = living
         self._timer = threading.Timer(CHECK_AFTER, self._check_store)

@@ -11,6 +11,7 @@ A model subclasses `Model`, loads in `load`, and implements `handle`. `Model` gu
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import logging
@@ -25,9 +26,8 @@ from typing import Any, ClassVar
 import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceCloneError
-from voice_clone.lost_gpu import end_if_fatal
-from voice_clone.memory import trim
-from voice_clone.settings import Settings
+from voice_clone.gpu import end_if_fatal
+from voice_clone.settings import Settings, StageSettings
 from voice_clone.triton.calls import release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
@@ -78,6 +78,7 @@ class Model(ABC):
             check_backend(pb_utils)
             check_versions()
             settings = Settings(config, family=self.family)
+            general = StageSettings.of(settings)
             self.load(settings)
             gc.collect()
             gc.freeze()  # modules and weights stay, so no later garbage collection needs to look at them
@@ -89,8 +90,8 @@ class Model(ABC):
                 self.family,
                 busy=lambda: bool(open_requests),
                 lost=self._lost,
-                patience=settings.number("lost_model_seconds", 20.0),
-                standstill=settings.number("standstill_seconds", 30.0),
+                patience=general.lost_model_seconds,
+                standstill=general.standstill_seconds,
             )
             return
         except VoiceCloneError as error:
@@ -176,6 +177,19 @@ def _id_of(request: Any) -> str:
         return request.request_id() or uuid.uuid4().hex
     except UnicodeDecodeError:
         return uuid.uuid4().hex
+
+
+def trim() -> None:
+    """Give freed memory back to the system; a C library other than glibc does so by itself, or not.
+
+    glibc keeps freed memory for later allocations. Loading weights and encoding a clip free much that serving does not
+    need again soon.
+    """
+    try:
+        malloc_trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return
+    malloc_trim(0)
 
 
 # Triton appends the file and line in which a failed load was raised to the message, which clients of the repository API

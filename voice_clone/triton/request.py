@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.json_text import parse_object
+from voice_clone.speech import parse_object
 from voice_clone.triton.tensors import Array
 
 

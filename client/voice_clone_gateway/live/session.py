@@ -17,7 +17,7 @@ from ..accounts import audited, audited_result, finish_reason
 from ..http.errors import HTTPFailure
 from ..http.keys import Key
 from ..long_text.long_speech import LongSpeech
-from ..long_text.written_speech import WrittenSpeech
+from ..long_text.streaming_text import StreamingText
 from ..synthesis import long_plan, order, speaker
 from .config import StreamConfig
 from .output import Output
@@ -235,7 +235,7 @@ class Session(ABC):
         )
         if config.streaming_mode == "token_level":
             flush, renew = config.flush_after_ms, config.renew_after_ms
-            return WrittenSpeech(self._client, plan, flush and flush / 1000, renew and renew / 1000)
+            return StreamingText(self._client, plan, flush and flush / 1000, renew and renew / 1000)
         return LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
 
     async def _pass(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:

@@ -28,7 +28,7 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network, read_prompt
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 65  # of the shipped clip
 
@@ -72,7 +72,7 @@ class Qwen3TTS(Family):
         self.talker, self.config = load_network(talker)
         self.decoder, _ = load_codec_decoder(decoder)
         self.form = codec_format(self.config.codec)
-        self.tokenizer = Tokenizer(talker.checkpoint_dir)
+        self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir)
 
     @staticmethod
     def networks(shape: str, folder: Path) -> Networks:

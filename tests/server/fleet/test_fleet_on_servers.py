@@ -92,12 +92,12 @@ def test_the_state_of_the_store_is_told(fleet: list[TritonServer], caches: list[
 
 
 def test_a_server_that_dies_takes_no_voice_with_it(fleet: list[TritonServer], caches: list[Cache]) -> None:
-    uploaded = caches[2]("upload", name="Kept", audio=clip(9), options={"wait": True})[0]
-    artifacts = caches[2]("resolve", name="Kept")[1]
+    uploaded = caches[2]("upload", name="CacheUsage", audio=clip(9), options={"wait": True})[0]
+    artifacts = caches[2]("resolve", name="CacheUsage")[1]
     fleet[2].kill()
     for cache in caches[:2]:
-        result, found = cache("resolve", name="Kept")
+        result, found = cache("resolve", name="CacheUsage")
         assert (result["generation"], result["status"], found) == (uploaded["generation"], "restored", artifacts)
-    assert caches[0]("upload", name="Kept", audio=clip(10))[0]["generation"] > uploaded["generation"]
-    caches[0]("delete", name="Kept")
+    assert caches[0]("upload", name="CacheUsage", audio=clip(10))[0]["generation"] > uploaded["generation"]
+    caches[0]("delete", name="CacheUsage")
     fleet[2].start(120)  # for the other tests

@@ -23,7 +23,7 @@ import pytest
 from voice_clone_client import AsyncClient, Client, InvalidArgument, Overloaded, Speech
 from voice_clone_gateway.long_text.long_speech import Plan, sentence_seed
 from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
-from voice_clone_gateway.long_text.written_speech import WrittenSpeech
+from voice_clone_gateway.long_text.streaming_text import StreamingText
 
 from tests.server.conftest import running
 from tests.support.families.factories import CheckpointFactory
@@ -150,7 +150,7 @@ def test_policies(server: TritonServer, client: Client, voice: str) -> None:
 
     async def spoken(flush_after: float | None) -> list[SentenceChunk]:
         async with AsyncClient(server.url) as client:
-            speech = WrittenSpeech(client, Plan(), flush_after)
+            speech = StreamingText(client, Plan(), flush_after)
             speech.begin({**options, "seed": 1})
             speech.write(first)
             await asyncio.sleep(0.5)

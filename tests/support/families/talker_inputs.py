@@ -12,7 +12,7 @@ from tests.support.families.talkers import make_prompt
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
-from voice_clone.json_text import parse_object
+from voice_clone.speech import parse_object
 from voice_clone.stages.protocols import StreamPlan
 from voice_clone.triton.stages.talker_call import TalkerStream, read_call
 from voice_clone.triton.tensors import pack

@@ -20,7 +20,7 @@ from voice_clone.autoregressive.code_head import (
 from voice_clone.autoregressive.frame_head import Row, RowTable
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.sampling import FilterFirstSampler, Filters, sampling_options
-from voice_clone.native.transformer.draw import draw_unheated
+from voice_clone.native.transformer.draw import draw_filter_first
 
 CODES = 400
 END = CODES - 1
@@ -71,7 +71,7 @@ def test_draws_follow_the_rule(temperature: float, top_k: int, top_p: float, nat
     if native:
         memory = np.zeros(CODES, np.int32), np.zeros(CODES, np.float32)
         flat = row[0].float().numpy()
-        drawn = [draw_unheated(logits.numpy(), flat, u, *memory) for u in numbers()[:, 0].tolist()]
+        drawn = [draw_filter_first(logits.numpy(), flat, u, *memory) for u in numbers()[:, 0].tolist()]
         codes = torch.tensor(drawn)
     else:
         sampler = FilterFirstSampler(row.float(), Filters.of(row.numpy().astype(np.float64)))

@@ -30,7 +30,7 @@ from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner, Step
 from voice_clone.layers.streaming import StreamState
-from voice_clone.settings import Settings
+from voice_clone.settings import ComputeSettings
 
 FRAMES = (1, 2, 4, 8)
 STREAMS = 6  # that may be open
@@ -343,7 +343,7 @@ def served() -> Iterator[None]:
     """torch's switches as a server sets them: with TF32, torch's default for convolutions, samples differ by more."""
     matrix, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     attention = torch.backends.cuda.cudnn_sdp_enabled()
-    compute.prepare(Settings({}, {"VOICE_CLONE_DEVICE": "cuda"}))
+    compute.prepare(ComputeSettings(device="cuda"))
     yield
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matrix, convolution
     torch.backends.cuda.enable_cudnn_sdp(attention)

@@ -35,7 +35,7 @@ from voice_clone.families.voxtral import decoder_stage as voxtral_decoder
 from voice_clone.families.voxtral import encoder_stage as voxtral_encoder
 from voice_clone.families.voxtral import talker_stage as voxtral_talker
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.settings import Settings
+from voice_clone.settings import ComputeSettings, DecoderSettings, Settings
 from voice_clone.stages.protocols import DecoderStage, EncoderStage, TalkerStage
 
 pytestmark = pytest.mark.thorough
@@ -138,7 +138,8 @@ def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
 def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
     """Chunks of two streams in one batch, behind a reference where the family has one: [streams, samples]."""
     stage = family.decoder(given)
-    code2wav = load_code2wav(given, stage.streams(given, (1, 2)), stage.form, 64)
+    settings = DecoderSettings.of(given)
+    code2wav = load_code2wav(settings, stage.streams(settings, (1, 2)), stage.form)
     code2wav.warm_up((1,), (1, 2), 60.0)
     below = np.broadcast_to(np.array(stage.form.limits), stage.form.payload.width)
     codes = np.random.default_rng(1).integers(0, below, (2, 13, len(below))).astype(stage.form.payload.dtype)
@@ -168,7 +169,7 @@ def test_encoders_are_warm_when_they_are_loaded(
     family: Family, folder: Path, monkeypatch: pytest.MonkeyPatch, device: str, warm: bool
 ) -> None:
     """On a GPU an encoder has encoded before its first clip comes, on the thread that loads and serves."""
-    monkeypatch.setattr(compute, "prepare", lambda settings: None)  # it asks CUDA for more than is pretended
+    monkeypatch.setattr(compute, "prepare", lambda settings, **_: None)  # it asks CUDA for more than is pretended
     with pretend_gpu() as gpu, backend_double("stages.encoder") as (module,):
         for load in family.encoders:
 
@@ -233,7 +234,7 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     matrix, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     attention = torch.backends.cuda.cudnn_sdp_enabled()
     monkeypatch.setattr(GraphRunner, "on", RECORDING)
-    compute.prepare(Settings({}, {"VOICE_CLONE_DEVICE": "cuda"}))
+    compute.prepare(ComputeSettings(device="cuda"))
     yield
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matrix, convolution
     torch.backends.cuda.enable_cudnn_sdp(attention)

@@ -24,7 +24,7 @@ import numpy as np
 from numba import njit
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native import compilation
-from voice_clone.native.matrix.dot_products import dot_tile
+from voice_clone.native.matrix.tile_products import dot_tile
 
 tile = dot_tile(1, 1)
 

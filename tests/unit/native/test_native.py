@@ -24,14 +24,14 @@ from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.native.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix import panel_products
+from voice_clone.native.matrix import tile_products
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
-from voice_clone.native.matrix.parallel_products import linear as linear_function
+from voice_clone.native.matrix.products import linear as linear_function
 from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, head_precision, pack, unpack
-from voice_clone.native.primitives.exponential import HIGHEST, LOWEST, exponential
-from voice_clone.native.primitives.vectors import WIDTH
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
+from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import Settings
 
 FRAMES = 24
@@ -206,9 +206,9 @@ def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyP
     found = []
     pairs = replace(INSTRUCTIONS, byte_dots=False)
     for instructions in (INSTRUCTIONS, pairs, replace(pairs, byte_pairs=False)):
-        monkeypatch.setattr(panel_products, "INSTRUCTIONS", instructions)
+        monkeypatch.setattr(tile_products, "INSTRUCTIONS", instructions)
         for rows in (4, 1):
-            compiled = product_of_tiles(panel_products.panel_tile(1, rows, prefetch=True))  # type: ignore[no-untyped-call]
+            compiled = product_of_tiles(tile_products.panel_tile(1, rows, prefetch=True))  # type: ignore[no-untyped-call]
             out = np.zeros((4, WIDTH), np.float32)
             for n in range(0, 4, rows):
                 compiled(*packed.arrays, x, factors.reshape(-1), out, n)

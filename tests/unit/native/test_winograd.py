@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voice_clone.native.codec import chain_builder, layer_table, winograd
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import ChainBuilder, Snake
+from voice_clone.native.codec import chain, layer_table, winograd
+from voice_clone.native.codec.chain import Chain, ChainBuilder, Snake
 from voice_clone.native.codec.winograd import OUTPUTS, PRODUCTS, TAPS, groups_in_frame, transform_taps
 
 LATENT = 12  # channels that come in
@@ -85,7 +84,7 @@ def test_rounding_costs_little_more_than_that_of_the_direct_form(
 ) -> None:
     x, expected = frames(1, 20), exact(frames(1, 20), 40, 96, dilation)
     reduced = error(streamed(convolution(40, 96, dilation), x, [20]), expected)
-    monkeypatch.setattr(chain_builder, "WINOGRAD_ROWS", 41)
+    monkeypatch.setattr(chain, "WINOGRAD_ROWS", 41)
     direct = error(streamed(convolution.__wrapped__(40, 96, dilation), x, [20]), expected)
     assert 0 < direct < reduced < 5 * direct
 

@@ -52,7 +52,7 @@ def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypa
 def test_a_server_sets_the_process_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before weights are loaded: TF32 and cuDNN's attention would make other figures, and other codes."""
     done: list[str] = []
-    monkeypatch.setattr(engine.compute, "prepare", lambda settings: done.append(settings.text("device")))
+    monkeypatch.setattr(engine.compute, "prepare", lambda settings: done.append(settings.device))
 
     def load(settings: Settings) -> None:
         done.append(settings.text("precision"))
@@ -101,7 +101,7 @@ def test_what_is_slow_runs_less_often() -> None:
 def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a server's switches, and TF32 not left on."""
     before, prepared = torch.backends.cudnn.allow_tf32, []
-    monkeypatch.setattr(decoder.compute, "prepare", lambda settings: prepared.append(settings.text("device")))
+    monkeypatch.setattr(decoder.compute, "prepare", lambda settings: prepared.append(settings.device))
     found = decoder.measure(checkpoint_folder("tiny", 0), Namespace(family="qwen3_tts", device="cpu", runs=1))
     assert found["fp32"][1]["apart"] == found["fp32"][32]["apart"] == 0
     assert 1e-4 < found["bf16"][32]["apart"] < 0.5 and found["bf16"][1]["chunk_s"]["n"] == decoder.CHUNKS

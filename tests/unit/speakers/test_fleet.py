@@ -18,7 +18,7 @@ from tests.support.doubles.proxy import Proxy
 from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import KnownVoiceSettings
 from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speakers.postgres.history import _NEWER
 from voice_clone.speakers.postgres.sessions import checked_address
@@ -255,8 +255,8 @@ def test_a_change_that_never_arrived_is_told_and_leaves_nothing(proxied: tuple[P
 def test_a_counter_that_went_back_drops_all_that_was_known(make_voices: Make, caplog: pytest.LogCaptureFixture) -> None:
     """As after a restore from a backup: what was registered since is gone, and no generation comes twice."""
     one, other = make_voices(defaults=()), make_voices(defaults=())
-    one.upload("Kept", 1)
-    one.resolve("Kept")
+    one.upload("CacheUsage", 1)
+    one.resolve("CacheUsage")
     lost = one.upload("Lost", 2)["generation"]
     for voices in (one, other):
         voices.resolve("Lost")
@@ -266,7 +266,7 @@ def test_a_counter_that_went_back_drops_all_that_was_known(make_voices: Make, ca
     for voices in (one, other):
         with pytest.raises(SpeakerNotFound):
             voices.resolve("Lost")
-        assert voices.resolve("Kept").artifacts
+        assert voices.resolve("CacheUsage").artifacts
     assert "another history" in caplog.text and one.stats()["store"]["resets"] == 1
     assert other.upload("New", 3)["generation"] > lost
 
@@ -333,7 +333,7 @@ def test_a_store_without_tables_or_with_an_open_line_is_refused(postgres: Postgr
 def test_without_psycopg_the_error_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not an extra of ours: who installs by name would get a stranger's package from the public registry."""
     monkeypatch.setitem(sys.modules, "voice_clone.speakers.postgres.sessions", None)
-    settings = Settings({}, {"VOICE_CLONE_VOICE_STORE": "postgresql://u@localhost/x"})
+    settings = KnownVoiceSettings(voice_store="postgresql://u@localhost/x")
     with pytest.raises(Unsupported, match=r"need psycopg: pip install 'psycopg\[binary\]'$"):
         open_known_voices(settings)
 

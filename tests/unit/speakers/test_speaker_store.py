@@ -24,7 +24,7 @@ from safetensors.numpy import load, load_file
 from tests.support.doubles.fakes import Voices, clip, file_of
 from tests.support.waiting import until
 from voice_clone.errors import Internal, Overloaded, VoiceCloneError
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, VoiceSettings
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import KnownInDirectory
 from voice_clone.speakers.record import ArtifactId
@@ -72,9 +72,9 @@ def test_the_directory_is_set_by_parameter_and_environment_and_outlives_a_reboot
     tmp_path: Path,
 ) -> None:  # A12
     parameter = {"parameters": {"voice_dir": {"string_value": str(tmp_path / "a")}}}
-    by_both = Settings(parameter, {"VOICE_CLONE_VOICE_DIR": str(tmp_path / "b")}).voice_dir
-    assert (Settings(parameter, {}).voice_dir, by_both) == (tmp_path / "a", tmp_path / "b")
-    default = Settings({}, {}).voice_dir
+    by_both = VoiceSettings.of(Settings(parameter, {"VOICE_CLONE_VOICE_DIR": str(tmp_path / "b")})).voice_dir
+    assert (VoiceSettings.of(Settings(parameter, {})).voice_dir, by_both) == (tmp_path / "a", tmp_path / "b")
+    default = VoiceSettings().voice_dir
     assert default.is_relative_to(Path.home()) and "tmp" not in default.parts and "cache" not in str(default).lower()
     Voices(by_both).cache.close()
     assert (tmp_path / "b" / "voices").is_dir()

@@ -28,7 +28,7 @@ from tools.triton_server import MODELS, OPTIONS, ROOT
 from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import encoder_stages
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, Settings
 
 pytestmark = pytest.mark.thorough
 
@@ -201,7 +201,7 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint)}
     settings = Settings(given, environ=environ)
     encoder, _, fingerprint = encoder_stages.load_codec_encoder(settings, call)
-    assert fingerprint == loaded.codec_fingerprint and encoder_threads(settings) > 1
+    assert fingerprint == loaded.codec_fingerprint and encoder_threads(EncoderSettings.of(settings)) > 1
     clip = speech(1.1, 24000)
     assert torch.equal(encoder.encode(clip), loaded.codec_encoder.encode(clip))
     assert asked == [(NETWORKS[1], (1, len(clip)))]

@@ -18,7 +18,7 @@ from voice_clone_gateway import settings as gateway_settings
 from voice_clone_gateway.http.auth import Keys
 
 from tests.support.official.deployment_files import DOCKERFILE, DOCUMENT, commands, compose, defaults, stages, values
-from tools.settings_table import VARIABLES_ONLY, parameters
+from tools.settings_table import parameters, variables_only
 from tools.triton_server import EXIT_TIMEOUT, ROOT
 
 pytestmark = pytest.mark.thorough
@@ -95,7 +95,7 @@ def test_what_the_next_start_needs_outlives_the_container() -> None:
 
 
 def test_variables_are_settings() -> None:
-    names = {name for _, name, _, _ in parameters()} | set(VARIABLES_ONLY)
+    names = {name for _, name, _, _ in parameters()} | set(variables_only())
     servers = {f"VOICE_CLONE_{name}".upper() for name in names}
     gateways = {f"{gateway_settings.PREFIX}{each.name}".upper() for each in fields(gateway_settings.Settings)}
     gateways.add(f"{gateway_settings.PREFIX}API_KEYS")  # a variable only, and no option: others see options

@@ -22,7 +22,7 @@ from tools.triton_binary import ServerFailed
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.weights import PRECISIONS, pack
-from voice_clone.settings import Settings
+from voice_clone.settings import ComputeSettings
 
 TINY = StackConfig(64, 128, 2, 4, 2, 32, 1e-6, 1e4)
 
@@ -85,11 +85,11 @@ def test_a_container_s_limits_are_known(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     (tmp_path / "memory.max").write_text("4000000000\n")
-    found = machine.machine(Settings({}, {"VOICE_CLONE_DEVICE": "cpu"}))
+    found = machine.machine(ComputeSettings(device="cpu"))
     assert found["core_quota"] == 1.5 and found["memory_limit_bytes"] == 4_000_000_000
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    found = machine.machine(Settings({}, {"VOICE_CLONE_DEVICE": "cpu"}))
+    found = machine.machine(ComputeSettings(device="cpu"))
     assert found["core_quota"] is None and found["memory_limit_bytes"] is None
     idle = {**found, "device": "cpu", "threads": found["cores"], "load": 0.0}
     assert machine.hints(idle, True) == []

@@ -1,59 +1,72 @@
-"""Settings stand in three places, and these agree: the code that reads them, config.pbtxt, docs/settings.md."""
+"""Settings stand in three places, and these agree: voice_clone/settings.py, config.pbtxt, docs/settings.md."""
 
 from __future__ import annotations
 
 import ast
 import re
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import MISSING, fields
 
 import pytest
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from tools.families.recognition import families
+from tools.families.recognition import families, owner
 from tools.settings_table import (
     BEGIN,
     DOCUMENT,
     END,
     OTHERS,
-    VARIABLES_ONLY,
+    STAGES,
     gateway_table,
     others_table,
     parameters,
     tables,
+    variables_only,
 )
 from tools.triton_server import MODELS, ROOT
+from voice_clone.settings import Settings, settings_of
 
-KINDS = {"text", "integer", "number", "integers", "choice", "secret"}
-PROPERTIES = {"checkpoint_dir", "voice_dir"}
 VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
 
 
-def read_settings() -> set[str]:
-    """Names with which the code asks a `Settings`, wherever it does."""
-    files = [*(ROOT / "voice_clone").rglob("*.py"), *(ROOT / "model_repository").rglob("*.py")]
-    return {name for file in files for name in asked(file)} | PROPERTIES
+CHUNKS = "chunk_frames"  # its default is the family's
 
 
-def asked(file: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KINDS):
-            continue
-        if isinstance(node.func.value, ast.Name) and node.func.value.id == "settings":
-            [name] = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
-            found.add(name)
-    return found
+def names() -> set[str]:
+    """The settings of all stages."""
+    return {each.name for stage in STAGES.values() for each in fields(stage)}
 
 
-def test_the_configurations_offer_exactly_the_settings_that_the_code_reads() -> None:
-    assert read_settings() == {name for _, name, _, _ in parameters()} | set(VARIABLES_ONLY)
+def test_the_configurations_offer_exactly_the_settings_of_the_stages() -> None:
+    assert names() == {name for _, name, _, _ in parameters()} | set(variables_only())
 
 
-@pytest.mark.parametrize(("model", "name", "default", "meaning"), parameters())
-def test_a_setting_is_explained(model: str, name: str, default: str, meaning: str) -> None:
-    assert meaning or not default, f"{model}: {name} has no comment"
+@pytest.mark.parametrize(("model", "name", "value", "meaning"), parameters())
+def test_a_configuration_has_the_default_and_the_meaning_of_the_stage(
+    model: str, name: str, value: str, meaning: str
+) -> None:
+    stage = settings_of(model.removeprefix(f"{owner(model, families([MODELS]))}_"))
+    [setting] = [each for each in fields(stage) if each.name == name]
+    assert meaning.startswith(setting.metadata["meaning"]), f"{model}: {name}"
+    if not value:
+        assert setting.default in (None, "", (), MISSING)  # not set, or a folder
+        return
+    read = stage.read(Settings({"parameters": {name: {"string_value": value}}}, {}), name)
+    if name == CHUNKS:
+        others = {found for other, key, found, _ in parameters() if key == CHUNKS and other[:4] == model[:4]}
+        assert others == {value} and setting.default is None
+    else:
+        assert read == setting.default
+
+
+def test_no_setting_is_left_unread() -> None:
+    """Each is an attribute of some `settings` in the code."""
+    read = set()
+    for file in (ROOT / "voice_clone").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Call):
+                read.add(node.attr)
+    assert names() <= read
 
 
 def test_the_document_has_them_all() -> None:
@@ -67,7 +80,7 @@ def test_every_variable_that_the_code_names_is_in_a_table() -> None:
     A setting may have the name of a family in front; F stands for any family.
     """
     prefixes = ("", "F_", *(f"{family}_" for family in families([MODELS])))
-    servers = {f"VOICE_CLONE_{prefix}{name}".upper() for name in read_settings() for prefix in prefixes}
+    servers = {f"VOICE_CLONE_{prefix}{name}".upper() for name in names() for prefix in prefixes}
     gateways = {f"{GATEWAY_PREFIX}{each.name}".upper() for each in fields(GatewaySettings)}
     packages = ("voice_clone", "model_repository", "client/voice_clone_client", "client/voice_clone_gateway")
     files = [file for package in packages for file in (ROOT / package).rglob("*.py")]

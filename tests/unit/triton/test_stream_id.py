@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.settings import Settings
+from voice_clone.settings import ChunkSettings, Settings
 from voice_clone.stages.protocols import check_reference, chunk_schedule
 from voice_clone.triton.stages.streams import of_talker, public_id, with_secret
 
 
-def settings_of(**values: str) -> Settings:
-    return Settings({}, {f"VOICE_CLONE_{name.upper()}": value for name, value in values.items()})
+def settings_of(**values: str) -> ChunkSettings:
+    return ChunkSettings.of(Settings({}, {f"VOICE_CLONE_{name.upper()}": value for name, value in values.items()}))
 
 
 @pytest.mark.parametrize("public", ["a", "x" * 128, "a.talker-b", "ü\n", f"a.talker-{'0' * 32}"])

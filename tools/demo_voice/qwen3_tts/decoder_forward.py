@@ -8,10 +8,8 @@ from torch.nn import functional as F
 
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, Transformer
 from voice_clone.layers.attention import RMSNorm, apply_rotary, rotary_cos_sin, split_heads
-from voice_clone.layers.convnext import ConvNeXtBlock, Upsample
-from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
-from voice_clone.layers.snake import SnakeBeta
-from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit
+from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock, Upsample
+from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit, SnakeBeta
 from voice_clone.layers.window_transformer import WindowLayer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.demo_voice.qwen3_tts.analysis import BOOKS, CODES, COMPONENTS
 from tools.families.qwen3_tts.checkpoint_config import GENERATION as RELEASED
 from tools.families.qwen3_tts.checkpoint_config import Shape, codec_config
-from voice_clone.checkpoint_config import parse
+from voice_clone.checkpoint_folder import parse
 from voice_clone.families.qwen3_tts.config import CodecConfig
 
 HIDDEN = 256  # of the talker; also the speaker embedding's size

@@ -23,8 +23,7 @@ from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecode
 from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV, CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.onnx.export import export
-from voice_clone.onnx.graph import Graph
-from voice_clone.onnx.session import Runtime, Session
+from voice_clone.onnx.session import Graph, Runtime, Session
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of a difference, relative to the root mean square of what torch gives

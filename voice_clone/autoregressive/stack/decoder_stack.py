@@ -27,7 +27,7 @@ from voice_clone.autoregressive.stack.rope import (
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
 from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
 from voice_clone.layers.fused import fused_linear
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 
 Rotation = tuple[Tensor, ...]
 """Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `norm_and_rotate_in_place`."""
@@ -49,7 +49,7 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = RMSNorm(self.head_dim, eps)
             self.k_norm = RMSNorm(self.head_dim, eps)
-        self._columns: KeptOnGpu[Tensor] = KeptOnGpu()  # of the output projection, for another order of heads
+        self._columns: CachedOnGpu[Tensor] = CachedOnGpu()  # of the output projection, for another order of heads
 
     def forward(
         self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
@@ -196,7 +196,7 @@ class DecoderStack(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
         self._starts: dict[tuple[int, int], Starts] = {}  # by streams, and positions of the cache
-        self._norms: KeptOnGpu[Tensor] = KeptOnGpu()  # of queries and keys of all layers
+        self._norms: CachedOnGpu[Tensor] = CachedOnGpu()  # of queries and keys of all layers
 
     @property
     def like(self) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import rotary_tables, rotation_tables
 from voice_clone.autoregressive.stack.varlen_attention import VarlenAttention
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class PackedKVCache(KVCache):
         self._parts = (torch.zeros(config.num_hidden_layers, numbers, dtype=like.dtype, device=like.device),)
         self._pages = (None,)
         self.rotations = rotation_tables(config, max_length, like.device)
-        self.folded: KeptOnGpu[Tensor] = KeptOnGpu()
+        self.folded: CachedOnGpu[Tensor] = CachedOnGpu()
 
     def project(self, x: Tensor, linear: nn.Linear, layer: int, start: int) -> Tensor:
         """x [B, T, C], the positions from `start` on -> their numbers [T, B, H + 2 G, D], as they are in the cache."""

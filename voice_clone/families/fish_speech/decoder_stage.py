@@ -10,7 +10,7 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
 
 
@@ -20,8 +20,9 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
     return CodecFormat(PayloadForm(len(limits), np.uint16), FRAME_SAMPLES, SAMPLE_RATE, limits)
 
 
-def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecConfig]:
+def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, CodecConfig]:
     """The decoder as torch's network, and its sizes; the native decoder is made from it."""
+    settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     return _network(checkpoint).load(settings), checkpoint.codec
 
@@ -30,11 +31,12 @@ def _network(checkpoint: Checkpoint) -> DecoderNetwork[CodecDecoder]:
     return DecoderNetwork(checkpoint, CODEC, "", lambda: CodecDecoder(checkpoint.codec))
 
 
-def load_decoder(settings: Settings) -> StreamDecoderStage:
+def load_decoder(given: Settings) -> StreamDecoderStage:
     """The decoder stage as the settings ask for it: native code on a CPU, torch on a GPU.
 
     A stream is decoded without its reference, as the official code does it.
     """
+    settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     network, form = _network(checkpoint), codec_format(checkpoint.codec)
     if compute.device(settings) == "cpu":

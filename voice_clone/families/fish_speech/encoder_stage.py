@@ -10,7 +10,7 @@ from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import CODES
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit
@@ -44,8 +44,9 @@ class FishSpeechEncoder:
         return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
 
 
-def load_encoder(settings: Settings, call: Call | None = None) -> FishSpeechEncoder:
+def load_encoder(given: Settings, call: Call | None = None) -> FishSpeechEncoder:
     """As the settings ask for it."""
+    settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     encoder = empty(lambda: CodecEncoder(checkpoint.codec))
     fingerprint = checkpoint.codec_fingerprint(encoder)

@@ -6,7 +6,7 @@ from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.families.fish_speech.text import Tokenizer
-from voice_clone.settings import Settings
+from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
 from voice_clone.stages.protocols import Prepared
 from voice_clone.stages.requests import refuse_language, refuse_speaker_embedding
@@ -60,8 +60,9 @@ class FishSpeechPrompt:
         return limited_ids("reference_text", transcript, self._tokenizer.reference_ids, self._max_tokens)
 
 
-def load_prompt(settings: Settings) -> FishSpeechPrompt:
+def load_prompt(given: Settings) -> FishSpeechPrompt:
     """The prompt stage as the settings ask for it."""
+    settings = PromptSettings.of(given)
     config = load_config(settings.checkpoint_dir)
     tokenizer = Tokenizer(settings.checkpoint_dir, config)
-    return FishSpeechPrompt(config, tokenizer, settings.integer("max_text_tokens", 1024))
+    return FishSpeechPrompt(config, tokenizer, settings.max_text_tokens)

@@ -18,7 +18,7 @@ from voice_clone.families.fish_speech.networks.talker import Talker, use_native_
 from voice_clone.families.fish_speech.prompt import ARTIFACT, CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options
 from voice_clone.stages.known_voices import Artifacts, known_prompts
@@ -120,8 +120,9 @@ class SamplingParameters:
         return self.first
 
 
-def load_network(settings: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
+def load_network(given: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
     """The talker, native on a CPU, the configuration and the tokenizer."""
+    settings = TalkerSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     tokenizer = Tokenizer(settings.checkpoint_dir, checkpoint.config)
     talker = load_talker_network(
@@ -137,8 +138,9 @@ def load_network(settings: Settings) -> tuple[Talker, FishSpeechConfig, Tokenize
     return talker, checkpoint.config, tokenizer
 
 
-def load_talker(settings: Settings) -> FishSpeechTalker:
+def load_talker(given: Settings) -> FishSpeechTalker:
     """The talker stage as the settings ask for it."""
-    talker, config, tokenizer = load_network(settings)
+    settings = TalkerSettings.of(given)
+    talker, config, tokenizer = load_network(given)
     generator = load_generator(settings, talker, FRAME_RATE, 512 << 20)
     return FishSpeechTalker(generator, config, tokenizer)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
+from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.stages.text import Ids, check_no_control_token
-from voice_clone.tokenizer_file import read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_config import parse, read_json
+from voice_clone.checkpoint_folder import parse, read_json
 from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "config.json"

@@ -13,7 +13,7 @@ from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, CodecConfig, Qwe
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages import known_voices
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
@@ -34,11 +34,12 @@ def known_references(voices: KnownVoices) -> Iterator[Reference]:
     return known_voices.known_references(voices, ARTIFACT, CODES)
 
 
-def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfig]:
+def load_codec_decoder(given: Settings) -> tuple[StreamDecoder, Qwen3TTSConfig]:
     """The decoder on its engine, and the configuration. Engine torch: torch on a GPU, native code on a CPU."""
+    settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     network = _network(checkpoint)
-    if settings.choice("engine", ("torch", "onnx")) == "onnx":
+    if settings.engine == "onnx":
         empty = network.empty()
         fingerprint = decoder_fingerprint(checkpoint, empty)
         engine = OnnxCodecDecoder(compute.runtime(settings), fingerprint, empty, checkpoint.config.codec)
@@ -49,8 +50,9 @@ def load_codec_decoder(settings: Settings) -> tuple[StreamDecoder, Qwen3TTSConfi
     return network.load(settings), checkpoint.config
 
 
-def load_torch_decoder(settings: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
+def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
     """The decoder as torch's network, and the configuration; the native decoder is made from it."""
+    settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     return _network(checkpoint).load(settings), checkpoint.config
 

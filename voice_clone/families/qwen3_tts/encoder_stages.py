@@ -19,9 +19,9 @@ from voice_clone.families.qwen3_tts.networks.onnx_engines import (
 )
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.loading import empty, load_encoder_network
-from voice_clone.stages.protocols import Arrays, Call, Limit, max_chunk_frames
+from voice_clone.stages.protocols import Arrays, Call, Limit
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
@@ -87,7 +87,7 @@ class CodecStage:
 
 
 def load_speaker_encoder(
-    settings: Settings, call: Call | None = None
+    given: Settings, call: Call | None = None
 ) -> tuple[SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder, Qwen3TTSConfig, str]:
     """The speaker encoder on its engine, the configuration, and the encoder's fingerprint.
 
@@ -97,13 +97,13 @@ def load_speaker_encoder(
     Args:
         call: asks other models of the server; engine triton needs it.
     """
+    settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     encoder = empty(lambda: SpeakerEncoder(checkpoint.config.speaker_encoder))
     fingerprint = checkpoint.stage_fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
-    engine = compute.encoder_engine(settings)
-    if engine == "triton":
+    if settings.engine == "triton":
         return ServedSpeakerEncoder(_network(settings, fingerprint, call), encoder), checkpoint.config, fingerprint
-    if engine == "onnx":
+    if settings.engine == "onnx":
         return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
     return (
         load_encoder_network(settings, encoder, checkpoint, MODEL, "speaker_encoder."),
@@ -113,17 +113,17 @@ def load_speaker_encoder(
 
 
 def load_codec_encoder(
-    settings: Settings, call: Call | None = None
+    given: Settings, call: Call | None = None
 ) -> tuple[CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder, Qwen3TTSConfig, str]:
     """The codec encoder on its engine, the configuration, and the encoder's fingerprint; as `load_speaker_encoder`."""
+    settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     codec = checkpoint.config.codec
     encoder = empty(lambda: CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers))
     fingerprint = checkpoint.stage_fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
-    engine = compute.encoder_engine(settings)
-    if engine == "triton":
+    if settings.engine == "triton":
         return ServedCodecEncoder(_network(settings, fingerprint, call), codec), checkpoint.config, fingerprint
-    if engine == "onnx":
+    if settings.engine == "onnx":
         return OnnxCodecEncoder(compute.runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
     loaded = load_encoder_network(settings, encoder, checkpoint, CODEC, "encoder.")
     return loaded, checkpoint.config, fingerprint
@@ -138,10 +138,10 @@ def load_speaker_stage(settings: Settings, call: Call | None = None) -> SpeakerS
 def load_codec_stage(settings: Settings, call: Call | None = None) -> CodecStage:
     """As the settings ask for it."""
     encoder, config, fingerprint = load_codec_encoder(settings, call)
-    return CodecStage(encoder, config.codec, fingerprint, max_chunk_frames(settings))
+    return CodecStage(encoder, config.codec, fingerprint, EncoderSettings.of(settings).max_chunk_frames)
 
 
-def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
+def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> Call:
     """What asks the network that is a model of this server.
 
     Raises:
@@ -150,7 +150,7 @@ def _network(settings: Settings, fingerprint: str, call: Call | None) -> Call:
     """
     if call is None:
         raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
-    if settings.text("network_fingerprint") != fingerprint:
+    if settings.network_fingerprint != fingerprint:
         raise CheckpointError(
             "engine triton: the network was made from another checkpoint than the one to be served; "
             "make the repository again with: tools/build_repository --checkpoint DIR --native-encoders onnx"

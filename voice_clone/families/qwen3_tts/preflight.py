@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from voice_clone.checkpoint_weights import check_weights
+from voice_clone.checkpoint_folder import check_weights
 from voice_clone.errors import CheckpointError
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, load_config
 from voice_clone.families.qwen3_tts.text import MERGES_FILE, SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE

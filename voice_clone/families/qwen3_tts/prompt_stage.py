@@ -11,10 +11,9 @@ from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, OPTIONS, mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.languages import find_language, list_languages
-from voice_clone.settings import Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
-from voice_clone.stages.protocols import Prepared, check_reference, max_chunk_frames
+from voice_clone.settings import PromptSettings, Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
+from voice_clone.stages.protocols import Prepared, check_reference
 from voice_clone.stages.text import limited_ids
 
 
@@ -112,8 +111,9 @@ def language_id(language: str | None, config: Qwen3TTSConfig) -> int | None:
     return None if name == "auto" else config.talker.codec_language_id[name]
 
 
-def load_prompt(settings: Settings) -> Qwen3TTSPrompt:
+def load_prompt(given: Settings) -> Qwen3TTSPrompt:
     """The prompt stage as the settings ask for it."""
+    settings = PromptSettings.of(given)
     folder = settings.checkpoint_dir
-    max_tokens = settings.integer("max_text_tokens", 1024)
-    return Qwen3TTSPrompt(load_config(folder), Tokenizer(folder), max_tokens, max_chunk_frames(settings))
+    tokenizer = Tokenizer(folder)
+    return Qwen3TTSPrompt(load_config(folder), tokenizer, settings.max_text_tokens, settings.max_chunk_frames)

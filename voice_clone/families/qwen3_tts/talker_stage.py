@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.appended_text.tokens import Appended
+from voice_clone.appended_text import Appended
 from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
@@ -21,7 +21,7 @@ from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES, EMBEDDING, OP
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options, has_words
 from voice_clone.stages.known_voices import Artifacts, known_prompts
@@ -217,8 +217,9 @@ def frame_budget(config: Qwen3TTSConfig) -> FrameBudget:
     return FrameBudget(MIN_FRAMES, FRAMES_PER_TOKEN, config.sampling.max_new_tokens)
 
 
-def load_network(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
+def load_network(given: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     """The talker with its code predictor, native on a CPU, and the configuration."""
+    settings = TalkerSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     talker = load_talker_network(
         settings,
@@ -233,9 +234,10 @@ def load_network(settings: Settings) -> tuple[Talker, Qwen3TTSConfig]:
     return talker, checkpoint.config
 
 
-def load_talker(settings: Settings) -> Qwen3TTSTalker:
+def load_talker(given: Settings) -> Qwen3TTSTalker:
     """The talker stage as the settings ask for it."""
-    talker, config = load_network(settings)
+    settings = TalkerSettings.of(given)
+    talker, config = load_network(given)
     frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
     generator = load_generator(settings, talker, frame_rate, 128 << 20)
     return Qwen3TTSTalker(generator, config, Tokenizer(settings.checkpoint_dir))

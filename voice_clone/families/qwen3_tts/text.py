@@ -18,12 +18,11 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken
 
-from voice_clone.appended_text.tokens import AppendedTokens, Tail
-from voice_clone.checkpoint_config import read_json
+from voice_clone.appended_text import AppendedTokens, Tail
+from voice_clone.checkpoint_folder import read_json, read_tokenizer
 from voice_clone.errors import CheckpointError
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
 from voice_clone.stages.text import QWEN2_SPLIT, Ids, check_no_control_token, qwen2_tokenizer
-from voice_clone.tokenizer_file import read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"

@@ -9,7 +9,7 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.config import CHUNK_FRAMES, MODEL, VoxtralConfig
 from voice_clone.families.voxtral.networks.codec import CodecDecoder
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
 
 
@@ -19,11 +19,12 @@ def codec_format(config: VoxtralConfig) -> CodecFormat:
     return CodecFormat(PayloadForm(len(limits), np.uint16), codec.frame_samples, codec.sampling_rate, limits)
 
 
-def load_decoder(settings: Settings) -> StreamDecoderStage:
+def load_decoder(given: Settings) -> StreamDecoderStage:
     """The decoder stage as the settings ask for it, in torch.
 
     A stream is decoded without its voice's clip, as the official code does it.
     """
+    settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     network = DecoderNetwork(checkpoint, MODEL, CODEC, lambda: CodecDecoder(checkpoint.config.codec))
     return StreamDecoderStage(network.load(settings), codec_format(checkpoint.config), CHUNK_FRAMES)

@@ -12,7 +12,7 @@ from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.config import MODEL, VoxtralConfig
 from voice_clone.families.voxtral.networks.codec import CodecEncoder
 from voice_clone.families.voxtral.prompt import CODES
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit
@@ -47,8 +47,9 @@ class VoxtralEncoder:
         return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
 
 
-def load_encoder(settings: Settings, call: Call | None = None) -> VoxtralEncoder:
+def load_encoder(given: Settings, call: Call | None = None) -> VoxtralEncoder:
     """As the settings ask for it."""
+    settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     if not checkpoint.has_encoder:
         return VoxtralEncoder(None, checkpoint.config, "none")

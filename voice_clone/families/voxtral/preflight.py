@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from voice_clone.checkpoint_weights import check_weights
+from voice_clone.checkpoint_folder import check_weights
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import MODEL, VOICES, check_voices, load_config
 from voice_clone.families.voxtral.text import TOKENIZER_FILE

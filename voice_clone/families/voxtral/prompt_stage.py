@@ -11,9 +11,8 @@ from voice_clone.errors import Internal, Unsupported
 from voice_clone.families.voxtral.config import VoxtralConfig, load_config
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET
 from voice_clone.families.voxtral.text import Tokenizer
-from voice_clone.languages import find_language, list_languages
-from voice_clone.settings import Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
+from voice_clone.settings import PromptSettings, Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
 from voice_clone.stages.protocols import Prepared
 from voice_clone.stages.requests import refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
@@ -69,8 +68,9 @@ class VoxtralPrompt:
         return Prepared(tensors, {"mode": mode, "text_tokens": len(draft), "reference_frames": len(codes)})
 
 
-def load_prompt(settings: Settings) -> VoxtralPrompt:
+def load_prompt(given: Settings) -> VoxtralPrompt:
     """The prompt stage as the settings ask for it."""
+    settings = PromptSettings.of(given)
     config = load_config(settings.checkpoint_dir)
     tokenizer = Tokenizer(settings.checkpoint_dir, config)
-    return VoxtralPrompt(config, tokenizer, settings.integer("max_text_tokens", 1024))
+    return VoxtralPrompt(config, tokenizer, settings.max_text_tokens)

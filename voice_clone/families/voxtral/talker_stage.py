@@ -18,7 +18,7 @@ from voice_clone.families.voxtral.prompt import CODES, NO_PRESET, Prompt
 from voice_clone.families.voxtral.prompt_stage import OPTIONS
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options
@@ -79,8 +79,9 @@ class VoxtralTalker:
         return known_prompts(voices, ARTIFACT, [CODES], prompt)
 
 
-def load_network(settings: Settings) -> tuple[Talker, VoxtralConfig]:
+def load_network(given: Settings) -> tuple[Talker, VoxtralConfig]:
     """The talker, native on a CPU, with its voices, and the configuration."""
+    settings = TalkerSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     talker = load_talker_network(
         settings,
@@ -111,8 +112,9 @@ def _parts(config: VoxtralConfig) -> list[TalkerPart]:
     ]
 
 
-def load_talker(settings: Settings) -> VoxtralTalker:
+def load_talker(given: Settings) -> VoxtralTalker:
     """The talker stage as the settings ask for it."""
-    talker, config = load_network(settings)
+    settings = TalkerSettings.of(given)
+    talker, config = load_network(given)
     generator = load_generator(settings, talker, config.frame_rate, 512 << 20)
     return VoxtralTalker(generator, config, Tokenizer(settings.checkpoint_dir, config))

@@ -18,10 +18,9 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
-from voice_clone.checkpoint_config import read_json
+from voice_clone.checkpoint_folder import keep_no_words, read_json
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import VoxtralConfig
-from voice_clone.tokenizer_file import keep_no_words
 
 TOKENIZER_FILE = "tekken.json"
 BOS, BEGIN_AUDIO, AUDIO = "<s>", "[BEGIN_AUDIO]", "[AUDIO]"

@@ -14,13 +14,14 @@ import math
 
 from numba import float32
 
-from voice_clone.native.codec.attention import window_attention
+from voice_clone.native.arithmetic import attend, dot, fma, rms_norm, silu, total
 from voice_clone.native.codec.layer_table import (
     ATTENTION,
     CHANNELS,
     COLUMNS,
     GATE,
     GROUPS,
+    HEADS,
     KIND,
     KV_HEADS,
     MEMORY,
@@ -31,16 +32,91 @@ from voice_clone.native.codec.layer_table import (
     SIZE,
     STATE,
     TAPS,
+    WINDOW,
     WINOGRAD,
 )
-from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS
-from voice_clone.native.codec.product import product
+from voice_clone.native.codec.product import PANEL_OUTPUTS, TILE_ROWS, product
 from voice_clone.native.codec.winograd import transform_inputs, winograd
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.arithmetic import dot, fma, total
-from voice_clone.native.primitives.exponential import silu
-from voice_clone.native.primitives.norm import rms_norm
 from voice_clone.native.work_sharing import claim, finish, share, wait
+
+
+@compiled
+def _apply_rotary(head, cos, sin):
+    """Rotary embedding (Su et al. 2021) of one head [D], in place: dimensions i and i + D / 2 rotate together.
+
+    cos, sin: [D / 2].
+    """
+    half = head.shape[0] // 2
+    for i in range(half):
+        a, b = head[i], head[half + i]
+        head[i] = a * cos[i] - b * sin[i]
+        head[half + i] = b * cos[i] + a * sin[i]
+
+
+@compiled
+def window_attention(layer, x, stream, group, rows, past, next_past, position, cos, sin, own, target, width):
+    """Causal attention over a window: the queries of one key-value head of one stream attend to their windows.
+
+    layer: a row of the layer table.
+    x: float32 [B, rows, SIZE], flat: queries, keys and values; the queries are overwritten.
+    past, next_past: the streams' states [B, S]; a state has the last WINDOW - 1 rotated keys of each head, then the
+    values.
+    position: int64 [B], of the streams' first rows. cos, sin: float32 [B, rows, D / 2].
+    own: this thread's memory for keys, values and scores.
+    target: float32 [B, rows, width], flat; H * D numbers of a row are results, the others padding.
+    """
+    keys, values, scores = own
+    size, heads, kv_heads = layer[SIZE], layer[HEADS], layer[KV_HEADS]
+    before = layer[WINDOW] - 1
+    dim = layer[CHANNELS] // (heads + 2 * kv_heads)
+    part = before * dim
+    if group == 0:
+        for n in range(stream * rows, (stream + 1) * rows):
+            for i in range(n * width + heads * dim, (n + 1) * width):
+                target[i] = float32(0)
+    old_keys = layer[STATE] + group * part
+    old_values = old_keys + kv_heads * part
+    for i in range(part):  # slices would be seconds more to compile: the text of the error if their sizes differed
+        keys[i] = past[stream, old_keys + i]
+        values[i] = past[stream, old_values + i]
+    for n in range(rows):
+        row = (stream * rows + n) * size
+        key, value = row + (heads + group) * dim, row + (heads + kv_heads + group) * dim
+        new = keys[part + n * dim : part + (n + 1) * dim]
+        for i in range(dim):
+            new[i] = x[key + i]
+            values[part + n * dim + i] = x[value + i]
+        _apply_rotary(new, cos[stream, n], sin[stream, n])
+    for i in range(part):
+        next_past[stream, old_keys + i] = keys[rows * dim + i]
+        next_past[stream, old_values + i] = values[rows * dim + i]
+    ratio = heads // kv_heads
+    for n in range(rows):
+        seen = min(before, position[stream] + n) + 1
+        first, last = (before + n + 1 - seen) * dim, (before + n + 1) * dim
+        for h in range(group * ratio, (group + 1) * ratio):
+            start = (stream * rows + n) * size + h * dim
+            query = x[start : start + dim]
+            _apply_rotary(query, cos[stream, n], sin[stream, n])
+            start = (stream * rows + n) * width + h * dim
+            seen_keys, seen_values = keys[first:last].reshape(seen, dim), values[first:last].reshape(seen, dim)
+            attend(query, seen_keys, seen_values, seen, scores, target[start : start + dim])
+
+
+@compiled
+def rotary_tables(position, frequencies, cos, sin):
+    """Fill rotary tables, float32 [B, T, D / 2], for the positions from `position`, int64 [B], on.
+
+    frequencies: float32 [D / 2], radians per position.
+    """
+    for b in range(cos.shape[0]):
+        for n in range(cos.shape[1]):
+            for i in range(cos.shape[2]):
+                angle = float32(position[b] + n) * frequencies[i]
+                cos[b, n, i] = math.cos(angle)
+                sin[b, n, i] = math.sin(angle)
+
 
 BLOCK_TILES = 32  # tiles of a product that pass by while a part of its matrix stays in a core's cache
 BLOCK_GROUPS = 128  # groups of a Winograd convolution, likewise; 64 and 256 take as long

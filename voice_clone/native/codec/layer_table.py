@@ -1,4 +1,7 @@
-"""The table of a chain's layers: a row of whole numbers for each layer, int64 [layers, FIELDS]."""
+"""The format of a chain's layer table: a row of whole numbers for each layer, int64 [layers, FIELDS].
+
+The builder writes it, and the functions of all kinds of layers read it.
+"""
 
 # Columns of the table.
 KIND = 0

@@ -1,12 +1,30 @@
-"""A product as a layer of a chain: sums of tiles of rows with panels of a matrix, then bias, residual, activation."""
+"""A product as a layer of a chain: rows times a matrix in panels, then bias, residual signal and activation.
+
+Every layer of a convolutional network over channel-last rows is such a product. Output row n of a convolution with
+dilation d depends on the input rows n, n + d, ..., one for each tap. The taps are read where they lie; nothing is
+copied. A transposed convolution of stride r and kernel 2 * r reads rows n and n + 1 and makes r rows, one after the
+other. Some convolutions are computed with fewer multiplications; see winograd.py.
+
+A panel is `PANEL_OUTPUTS` outputs of a matrix, fewer in the last panel. All weights of the first input lie first, then
+those of the second, and so on. The sums of a tile, some rows times a panel, stay in registers while the inputs pass by.
+The sum of an output has the order of its inputs, in blocks that the caller chooses: it is the same, bit for bit, in a
+tile of any size.
+
+Arrays are float32 and flat. A place in an array is an offset in numbers.
+"""
 
 # mypy: ignore-errors
 # This is numba's language: types are those of the arguments.
 
 import math
 
-from numba import float32
+import numpy as np
+from llvmlite import ir
+from numba import float32, int64, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
+from voice_clone.native import vectors
 from voice_clone.native.codec.layer_table import (
     ACTIVATION,
     ADDED,
@@ -22,21 +40,155 @@ from voice_clone.native.codec.layer_table import (
     TAPS,
     WEIGHTS,
 )
-from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS, finisher, tile_product
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.vectors import WIDTH
+from voice_clone.native.vectors import FLOATS, WIDTH, constant, index
+
+PANEL_VECTORS = 3  # vectors of outputs in a panel
+PANEL_OUTPUTS = PANEL_VECTORS * WIDTH
+TILE_ROWS = 4
+
+# sin(r) = r + r * z * (c0 + z * (c1 + ...)), z = r * r, for r up to pi / 2; relative error 7e-9. The coefficients come
+# from a least-squares fit whose weights were changed until the largest error no longer fell.
+_SINE = (-0.16666658222675323, 0.008333045057952404, -0.00019807943317573518, 2.6019497454399243e-06)
+_PI = np.float32(np.pi)
+_PI_REST = np.float32(np.pi - float(_PI))
+_LIMIT = 2.0  # above pi / 2: only numbers too large for any precision leave a remainder beyond it
+
+
+def tile_product(rows, panel_vectors):
+    """An intrinsic: the products of `rows` rows of x with a part of a panel of `panel_vectors` vectors of outputs.
+
+    (weights, w, x, n, between_rows, taps, between_taps, inputs, sums, s, first): adds the products to `sums`.
+
+    weights: the panel's part begins at w, [taps * inputs, panel_vectors * WIDTH].
+    x: the inputs of row r and tap k begin at n + r * between_rows + k * between_taps.
+    sums: [rows, PANEL_OUTPUTS] from s on. If `first`, their values before are ignored.
+    """
+
+    def typed(context, weights, w, x, n, between_rows, taps, between_taps, inputs, sums, s, first):
+        places = (w, n, between_rows, taps, between_taps, inputs, s)
+        if not all(isinstance(place, types.Integer) for place in places):
+            return None
+        whole = types.int64
+        return types.void(weights, whole, x, whole, whole, whole, whole, whole, sums, whole, types.boolean), code
+
+    def code(context, builder, signature, arguments):
+        weights, w, x, n, between_rows, taps, between_taps, inputs, sums, s, first = arguments
+        weights, x, sums = (
+            context.make_array(signature.args[place])(context, builder, value).data
+            for place, value in ((0, weights), (2, x), (8, sums))
+        )
+        totals = [vectors.variable(builder, ir.Constant(FLOATS, None)) for _ in range(rows * panel_vectors)]
+        with cgutils.for_range(builder, taps) as tap:
+            start = builder.add(n, builder.mul(tap.index, between_taps))
+            x_rows = [builder.gep(x, [builder.add(start, builder.mul(between_rows, index(r)))]) for r in range(rows)]
+            panel = builder.gep(
+                weights, [builder.add(w, builder.mul(builder.mul(tap.index, inputs), index(panel_vectors * WIDTH)))]
+            )
+            with cgutils.for_range(builder, inputs) as loop:
+                at = builder.mul(loop.index, index(panel_vectors * WIDTH))
+                panel_row = [
+                    vectors.load(builder, panel, builder.add(at, index(v * WIDTH)), FLOATS)
+                    for v in range(panel_vectors)
+                ]
+                for r, x_row in enumerate(x_rows):
+                    value = vectors.broadcast(builder, builder.load(builder.gep(x_row, [loop.index])))
+                    for v, weight in enumerate(panel_row):
+                        vectors.accumulate(builder, totals[r * panel_vectors + v], value, weight)
+        places = [
+            builder.bitcast(
+                builder.gep(sums, [builder.add(s, index(r * PANEL_OUTPUTS + v * WIDTH))]), FLOATS.as_pointer()
+            )
+            for r in range(rows)
+            for v in range(panel_vectors)
+        ]
+        with builder.if_else(first) as (begins, continues):
+            with begins:
+                for place, total in zip(places, totals, strict=True):
+                    builder.store(builder.load(total), place, align=4)
+            with continues:
+                for place, total in zip(places, totals, strict=True):
+                    before = builder.load(place, align=4)
+                    builder.store(builder.fadd(before, builder.load(total)), place, align=4)
+        return context.get_dummy_value()
+
+    return intrinsic(typed)
+
+
+def finisher(adds_residual, sets_residual, snake):
+    """An intrinsic that makes WIDTH outputs from their sums.
+
+    (sums, s, parameters, p, columns, residual, r, target, t): a value is that of `sums` plus the bias, plus that of
+    `residual` if `adds_residual`. It is written to `residual` if `sets_residual`. With `snake`, Snake is applied to it.
+    Then it is written to `target`.
+
+    parameters: the bias begins at p, Snake's alpha `columns` numbers later, its scale another `columns` numbers later.
+    """
+
+    def typed(context, sums, s, parameters, p, columns, residual, r, target, t):
+        if not all(isinstance(place, types.Integer) for place in (s, p, columns, r, t)):
+            return None
+        return types.void(sums, int64, parameters, int64, int64, residual, int64, target, int64), code
+
+    def code(context, builder, signature, arguments):
+        sums, s, parameters, p, columns, residual, r, target, t = arguments
+        sums, parameters, residual, target = (
+            context.make_array(signature.args[place])(context, builder, value).data
+            for place, value in ((0, sums), (2, parameters), (5, residual), (7, target))
+        )
+        value = builder.fadd(vectors.load(builder, sums, s, FLOATS), vectors.load(builder, parameters, p, FLOATS))
+        if adds_residual:
+            value = builder.fadd(value, vectors.load(builder, residual, r, FLOATS))
+        if sets_residual:
+            vectors.store(builder, residual, r, value)
+        if snake:
+            alpha = builder.add(p, columns)
+            scale = builder.add(alpha, columns)
+            value = _snake(
+                builder,
+                value,
+                vectors.load(builder, parameters, alpha, FLOATS),
+                vectors.load(builder, parameters, scale, FLOATS),
+            )
+        vectors.store(builder, target, t, value)
+        return context.get_dummy_value()
+
+    return intrinsic(typed)
+
+
+def _snake(builder, x, alpha, scale):
+    """x + scale * sin(alpha * x) ** 2 (Ziyin et al. 2020).
+
+    The square of the sine has period pi. So the nearest multiple of pi is subtracted from alpha * x, and the remainder
+    lies within pi / 2 of zero; the sign of its sine does not matter. The error of the square is below 2 ** -21 for
+    alpha * x up to 2 ** 18 in magnitude. For larger numbers the result is that of a number nearby. NaN and infinity
+    stay NaN or infinity.
+    """
+    angle = builder.fmul(x, alpha)
+    kind = ir.FunctionType(FLOATS, [FLOATS])
+    nearest = cgutils.get_or_insert_function(builder.module, kind, f"llvm.rint.v{WIDTH}f32")
+    multiple = builder.fneg(builder.call(nearest, [builder.fmul(angle, constant(1 / math.pi))]))
+    rest = vectors.fma(builder, multiple, constant(_PI), angle)
+    rest = vectors.fma(builder, multiple, constant(_PI_REST), rest)
+    for sign, limit in (("<", _LIMIT), (">", -_LIMIT)):
+        rest = builder.select(builder.fcmp_ordered(sign, rest, constant(limit)), rest, constant(limit))
+    square = builder.fmul(rest, rest)
+    series = constant(_SINE[-1])
+    for coefficient in reversed(_SINE[:-1]):
+        series = vectors.multiply_add(builder, series, square, constant(coefficient))
+    sine = vectors.multiply_add(builder, builder.fmul(rest, square), series, rest)
+    return vectors.multiply_add(builder, builder.fmul(sine, sine), scale, x)
+
 
 BLOCK_INPUTS = 512  # inputs whose part of a panel stays in a core's cache while rows pass by
 
 # Products of a whole tile of rows and of a single row, with panels of 3, 2 and 1 vectors.
 _tile_3, _tile_2, _tile_1 = tile_product(TILE_ROWS, 3), tile_product(TILE_ROWS, 2), tile_product(TILE_ROWS, 1)
 _row_3, _row_2, _row_1 = tile_product(1, 3), tile_product(1, 2), tile_product(1, 1)
-_plain, _plain_set, _plain_added = (
-    finisher(False, False, False),
-    finisher(False, True, False),
-    finisher(True, True, False),
-)
-_snake, _snake_set, _snake_added = finisher(False, False, True), finisher(False, True, True), finisher(True, True, True)
+# What follows the sums, by what is done with the residual signal.
+_finish_plain, _finish_snake = finisher(False, False, False), finisher(False, False, True)
+_finish_plain_set, _finish_snake_set = finisher(False, True, False), finisher(False, True, True)
+_finish_plain_added, _finish_snake_added = finisher(True, True, False), finisher(True, True, True)
 
 
 @compiled
@@ -76,17 +228,17 @@ def finish_row(layer, parameters, sums, s, column, width, row, residual, target,
     for v in range(0, width, WIDTH):
         if activation == SNAKE:
             if how == ADDED:
-                _snake_added(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+                _finish_snake_added(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
             elif how == SET:
-                _snake_set(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+                _finish_snake_set(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
             else:
-                _snake(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+                _finish_snake(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
         elif how == ADDED:
-            _plain_added(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+            _finish_plain_added(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
         elif how == SET:
-            _plain_set(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+            _finish_plain_set(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
         else:
-            _plain(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+            _finish_plain(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
     if activation == GELU:
         for i in range(t, t + width):
             target[i] = float32(0.5) * target[i] * (float32(1) + math.erf(target[i] * float32(math.sqrt(0.5))))

@@ -28,12 +28,11 @@ from numba import float32, int64, types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from voice_clone.native import vectors
 from voice_clone.native.codec.layer_table import COLUMNS, DILATION, GROUPS, RATE, SIZE, WEIGHTS
-from voice_clone.native.codec.panels import PANEL_OUTPUTS, TILE_ROWS
-from voice_clone.native.codec.product import add_tile, finish_row
+from voice_clone.native.codec.product import PANEL_OUTPUTS, TILE_ROWS, add_tile, finish_row
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives import vectors
-from voice_clone.native.primitives.vectors import FLOATS, WIDTH, constant, index
+from voice_clone.native.vectors import FLOATS, WIDTH, constant, index
 
 TAPS = 7
 OUTPUTS = 4  # of a group

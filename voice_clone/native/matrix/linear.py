@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.native.aligned import empty, zeros
-from voice_clone.native.matrix.parallel_products import linear
-from voice_clone.native.matrix.weights import Array, Packed, Precision, pack
+from voice_clone.native.matrix.products import linear
+from voice_clone.native.matrix.weights import Array, Packed, Precision, empty, pack, zeros
 from voice_clone.native.thread_pool import thread_pool
 
 
@@ -20,7 +19,7 @@ class Workspace:
         prompts: whether the rows are those of prompts.
 
     Attributes:
-        per_thread: rounded rows [threads, rows * I] and their scales, as `parallel_products.linear` takes them.
+        per_thread: rounded rows [threads, rows * I] and their scales, as `products.linear` takes them.
     """
 
     def __init__(self, *matrices: Packed, prompts: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Products of rows of activations with a matrix in any of its forms; see weights.py.
 
 A product with few rows takes as long as reading the weights. So the weights are read once for all rows, in the form in
-which they are stored. The type of the array tells the form:
+which they are stored. The type of the array is that of the form:
 
 | array | one weight | activations |
 |---|---|---|
@@ -10,27 +10,37 @@ which they are stored. The type of the array tells the form:
 | int8 [O, I] | the number times the scale of its group of 128 | int16 |
 | uint8 [O, I / 2] | half a byte minus 8, times the scale of its group of 32 | int8 |
 
-With bf16 weights the type of the rounded rows tells the form of the activations: prompts, which compute more than they
-read, are rounded to bf16 where the processor has dot products of bf16. With int8 weights activations are rounded to 16
+With bf16 weights the type of the rounded rows is that of the activations: prompts, which compute more than they read,
+are rounded to bf16 where the processor has dot products of bf16. With int8 weights activations are rounded to 16
 bits, with one scale for each row. With int4 weights they are rounded to 8 bits, with one scale for each group of a row;
 this error is small beside that of rounding the weights. The sum of a group is exact. I is padded with zeros to what a
 product takes at once and O, but with fp32, to whole panels; see weights.py. The result of a row is the same, bit for
 bit, whatever other rows there are.
 
-Shapes: N rows, I inputs (padded), O outputs.
+The functions with `phase` in their names are phases of a function that several threads run; see work_sharing.py. Each
+thread rounds all rows of activations for itself, then claims chunks of outputs. Nothing here allocates.
+
+Shapes: N rows, I inputs (padded), O outputs. Arguments that the phases share:
+
+    thread, chunks      this thread's number; how many chunks the phase has
+    counters, phase     as work_sharing.py has them
+    weights, groups     the arrays of a `Packed`
+    x                   float32 [N, inputs]
+    own                 this thread's memory for rounded rows [N * I] and their scales
 """
 
 # mypy: ignore-errors
 # This is numba's language: types are those of the arguments.
 
 import numpy as np
-from numba import float32, int8, int16, int32, types, uint16, uint32
+from numba import float32, int8, int16, int32, int64, types, uint16, uint32
 from numba.extending import overload, register_jitable
 
-from voice_clone.native.matrix.dot_products import dot_tile
-from voice_clone.native.matrix.panel_products import INT4_GROUP, PANEL, panel_tile
-from voice_clone.native.primitives.arithmetic import float_bits, float_from_bits
-from voice_clone.native.primitives.vectors import WIDTH
+from voice_clone.native.arithmetic import float_bits, float_from_bits, silu
+from voice_clone.native.compilation import compiled
+from voice_clone.native.matrix.tile_products import INT4_GROUP, PANEL, dot_tile, panel_tile
+from voice_clone.native.vectors import WIDTH
+from voice_clone.native.work_sharing import claim_from_either_end, finish, share, wait
 
 BLOCK_BYTES = 128 << 10  # of weights that stay in a core's cache while rows pass by
 FEW_ROWS = 8  # a product of at most so many rows waits for its weights
@@ -217,3 +227,101 @@ def _multiply_panels():
                 n += size
 
     return product
+
+
+CHUNKS_PER_THREAD = 16  # of a phase; small chunks let threads end at the same time
+
+
+@compiled
+def _outputs(count, chunk, chunks):
+    """Which of `count` outputs belong to a chunk, in whole panels: (first, last + 1)."""
+    first, last = share((count + PANEL - 1) // PANEL, chunk, chunks)
+    return PANEL * first, min(PANEL * last, count)
+
+
+@compiled
+def _prepared(weights, x, own):
+    """Rows of activations, rounded for `multiply`, in this thread's memory."""
+    flat, scales = own
+    inputs = padded_inputs(weights)
+    prepared = flat[: x.shape[0] * inputs].reshape(x.shape[0], inputs)
+    prepare(weights, x, prepared, scales)
+    return prepared
+
+
+@compiled
+def _add(a, out):
+    """out [N] += a. The compiler makes vectors of it, unlike of a loop whose first index could be negative."""
+    for i in range(out.shape[0]):
+        out[i] += a[i]
+
+
+@compiled
+def _gate(gate, up, out):
+    """out [N] = silu(gate) * up."""
+    for i in range(out.shape[0]):
+        out[i] = silu(gate[i]) * up[i]
+
+
+@compiled
+def product_phase(thread, counters, phase, chunks, weights, groups, x, own, out):
+    """out [N, O] = x times the weights. `out` may have more rows than x."""
+    prepared = _prepared(weights, x, own)
+    done = int64(0)
+    chunk = claim_from_either_end(counters, phase, chunks, thread)
+    while chunk >= 0:
+        first, last = _outputs(out.shape[1], chunk, chunks)
+        multiply(weights, groups, prepared, own[1], first, last, out)
+        done += 1
+        chunk = claim_from_either_end(counters, phase, chunks, thread)
+    finish(counters, phase, done)
+    wait(counters, phase, chunks)
+
+
+@compiled
+def residual_phase(thread, counters, phase, chunks, weights, groups, x, own, product, residual):
+    """residual [N, O] += x times the weights. `product` is memory for [N, O]."""
+    prepared = _prepared(weights, x, own)
+    done = int64(0)
+    chunk = claim_from_either_end(counters, phase, chunks, thread)
+    while chunk >= 0:
+        first, last = _outputs(residual.shape[1], chunk, chunks)
+        multiply(weights, groups, prepared, own[1], first, last, product)
+        for n in range(x.shape[0]):
+            _add(product[n, first:last], residual[n, first:last])
+        done += 1
+        chunk = claim_from_either_end(counters, phase, chunks, thread)
+    finish(counters, phase, done)
+    wait(counters, phase, chunks)
+
+
+@compiled
+def gated_phase(thread, counters, phase, chunks, weights, groups, x, own, product, out):
+    """out [N, O] = silu(gate) * up, where gate and up [N, O] are x times the first and the second half of the weights.
+
+    `product` is memory for [N, 2 * O].
+    """
+    prepared = _prepared(weights, x, own)
+    inner = out.shape[1]
+    done = int64(0)
+    chunk = claim_from_either_end(counters, phase, chunks, thread)
+    while chunk >= 0:
+        first, last = _outputs(inner, chunk, chunks)
+        multiply(weights, groups, prepared, own[1], first, last, product)
+        multiply(weights, groups, prepared, own[1], inner + first, inner + last, product)
+        for n in range(x.shape[0]):
+            _gate(product[n, first:last], product[n, inner + first : inner + last], out[n, first:last])
+        done += 1
+        chunk = claim_from_either_end(counters, phase, chunks, thread)
+    finish(counters, phase, done)
+    wait(counters, phase, chunks)
+
+
+@compiled
+def linear(thread, threads, counters, weights, groups, x, per_thread, out):
+    """A function of one phase for `ThreadPool.run`: out [N, O] = x times the weights.
+
+    per_thread: memory of each thread for rounded rows [threads, N * I] and their scales.
+    """
+    own = per_thread[0][thread], per_thread[1][thread]
+    product_phase(thread, counters, 0, CHUNKS_PER_THREAD * threads, weights, groups, x, own, out)

@@ -9,6 +9,7 @@ processor, see instructions.py, and nothing that is kept for another processor m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -18,10 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.native.aligned import empty
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix.panel_products import INT4_GROUP, INT8_GROUP, PANEL
-from voice_clone.native.primitives.vectors import WIDTH
+from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP, PANEL
+from voice_clone.native.vectors import LINE, WIDTH
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -40,9 +40,30 @@ _FORMS: dict[Precision, tuple[type[np.generic], int, int, type[np.generic]]] = {
 _ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
 
 
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """An array of any contents that begins at a line of the processor's cache.
+
+    numpy's begin 16 bytes behind one when they are large: every second vector of 32 bytes, and every vector of 64,
+    would lie in two lines, and be read twice. numpy, unlike torch, asks the system for large pages.
+    """
+    shape = (shape,) if isinstance(shape, int) else shape
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    memory = np.empty(size + LINE, np.uint8)
+    first = -memory.ctypes.data % LINE
+    return memory[first : first + size].view(kind).reshape(shape)
+
+
+def zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """An array of zeros that begins at a line of the processor's cache."""
+    array = empty(shape, dtype)
+    array.fill(0)
+    return array
+
+
 @dataclass(frozen=True)
 class Packed:
-    """A matrix [..., O, I] in one of the forms. The type of `values` tells the form; see products.py.
+    """A matrix [..., O, I] in one of the forms. The type of `values` says which; see products.py.
 
     I is the number of inputs, padded with zeros to what a product takes at once. But with fp32, O is the number of
     outputs padded to whole panels.

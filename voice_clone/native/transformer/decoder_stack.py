@@ -1,8 +1,9 @@
-"""Decoder layers as one native function that several threads run; see work_sharing.py.
+"""Embeddings and decoder layers of a talker as native functions; see work_sharing.py for the threads.
 
 Nothing here allocates, raises, or takes the GIL.
 
 Shapes: N rows, O outputs, I inputs, C hidden size, H query heads, G key-value heads, D head dimension, L layers.
+A table of embeddings is float32, or the bits of bf16 as uint16; see `weights.embedding_array`.
 """
 
 # mypy: ignore-errors
@@ -10,19 +11,52 @@ Shapes: N rows, O outputs, I inputs, C hidden size, H query heads, G key-value h
 
 import math
 
-from numba import float32
+from numba import float32, int32, types
+from numba.extending import overload
 
+from voice_clone.native.arithmetic import attend, dot, float_from_bits, rms_norm
 from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.parallel_products import (
+from voice_clone.native.matrix.products import (
     CHUNKS_PER_THREAD,
     gated_phase,
     product_phase,
     residual_phase,
 )
-from voice_clone.native.primitives.arithmetic import dot
-from voice_clone.native.primitives.attention import attend
-from voice_clone.native.primitives.norm import rms_norm
 from voice_clone.native.work_sharing import claim, finish, wait
+
+
+def _as_float(number):
+    """A number of a table of embeddings as float32."""
+
+
+@overload(_as_float)
+def _as_float_overload(number):
+    if number == types.uint16:
+        return lambda number: float_from_bits(int32(int32(number) << 16))
+    return lambda number: number
+
+
+@compiled
+def embed(row, out):
+    """out, float32 [H] = a row of a table of embeddings."""
+    for i in range(out.shape[0]):
+        out[i] = _as_float(row[i])
+
+
+@compiled
+def embed_frames(first, others, vocabulary, codes, out):
+    """Frames of codes, int64 [N, K] -> the sums of their codes' embeddings, out float32 [N, H].
+
+    first: the table of codebook 0, [V, H]. others: the tables of codebooks 1, 2, ..., one after the other, each of
+    `vocabulary` rows: [(K - 1) * vocabulary, H].
+    """
+    for n in range(codes.shape[0]):
+        embed(first[codes[n, 0]], out[n])
+        for book in range(1, codes.shape[1]):
+            row = others[(book - 1) * vocabulary + codes[n, book]]
+            for i in range(row.shape[0]):
+                out[n, i] += _as_float(row[i])
+
 
 LAYER_PHASES = 5  # of `decoder_layers`, for each layer
 

@@ -1,4 +1,4 @@
-"""A draw of one code from logits as native code: what sampling.py does, for one row.
+"""Codes of frames from logits as native code: what sampling.py and first_code.py do.
 
 Codes are ordered by the distance of their logits below the largest logit. The bits of a distance, read as an integer,
 have the order of the distances. So the limits of top-k and top-p are found by bisection over integers, without sorting.
@@ -11,9 +11,8 @@ If several codes lie exactly at the limit of top-p, all of them are kept.
 import numpy as np
 from numba import float32, float64, int32, int64
 
+from voice_clone.native.arithmetic import LOWEST, exponential, float_bits, total, total_from
 from voice_clone.native.compilation import compiled
-from voice_clone.native.primitives.arithmetic import float_bits, total, total_from
-from voice_clone.native.primitives.exponential import LOWEST, exponential
 
 _INFINITY_BITS = np.int32(0x7F800000)  # those of all finite numbers are below
 
@@ -117,7 +116,7 @@ def draw(logits, knobs, uniform, distances, weights):
 
 
 @compiled
-def draw_unheated(logits, knobs, uniform, distances, weights):
+def draw_filter_first(logits, knobs, uniform, distances, weights):
     """As `draw`, by the rule of `FilterFirstSampler`; codes that are equally likely are kept or dropped together."""
     best, largest = _most_likely(logits)
     if knobs[0] == 0:
@@ -141,3 +140,63 @@ def draw_unheated(logits, knobs, uniform, distances, weights):
         weights[i] = abs((logits[i] - largest) / knobs[1])
     _exponentiate(distances, limit, weights)
     return _drawn(distances, limit, weights, uniform, best)
+
+
+@compiled
+def first_codes(logits, used, penalty, suppressed, end, may_stop, knobs, uniform, distances, weights, codes, finite):
+    """Codebook 0 of N frames from logits of V codes: repetition penalty, suppressed codes, and the draw.
+
+    Args:
+        logits: float32 [N, V]; overwritten.
+        used: bool [N, V], the codes to which the repetition penalty applies.
+        penalty: float32 [N].
+        suppressed: bool [V], the codes that are never drawn.
+        end: the code that ends speech.
+        may_stop: bool [N], whether `end` may be drawn.
+        knobs, uniform: float32 [N, 4] and float64 [N]; see `draw`.
+        distances, weights: memory for one row; see `draw`.
+        codes: int64 [N], to be filled.
+        finite: bool [N], to be filled: whether all logits of a row were finite.
+    """
+    for n in range(logits.shape[0]):
+        row = logits[n]
+        for i in range(row.shape[0]):
+            if used[n, i]:
+                row[i] = row[i] * penalty[n] if row[i] < 0 else row[i] / penalty[n]
+        finite[n] = is_finite(row)
+        for i in range(row.shape[0]):
+            if suppressed[i]:
+                row[i] = float32(-np.inf)
+        if not may_stop[n]:
+            row[end] = float32(-np.inf)
+        codes[n] = draw(row, knobs[n], uniform[n], distances, weights)
+
+
+@compiled
+def _among(code, recent):
+    """Whether a code is among the latest ones [R]. The first of them and the first one of a stream do not count."""
+    found = False
+    for i in range(1, recent.shape[0]):
+        found |= recent[i] == code and recent[i - 1] >= 0
+    return found
+
+
+@compiled
+def repetition_aware_codes(logits, recent, end, may_stop, knobs, uniform, distances, weights, codes, finite):
+    """Codebook 0 of N frames from logits of V codes by repetition-aware sampling; see `RepetitionAwareFirstCode`.
+
+    Args:
+        logits: float32 [N, V]; overwritten.
+        recent: int64 [N, R], the latest codes, the newest last; -1 where there was none.
+        end, may_stop, distances, weights, codes, finite: as of `first_codes`.
+        knobs, uniform: of the first and of the second draw, float32 [N, 4] and float64 [N] each.
+    """
+    for n in range(logits.shape[0]):
+        row = logits[n]
+        finite[n] = is_finite(row)
+        if not may_stop[n]:
+            row[end] = float32(-np.inf)
+        code = draw_filter_first(row, knobs[0][n], uniform[0][n], distances, weights)
+        if knobs[0][n, 0] != 0 and _among(code, recent[n]):
+            code = draw_filter_first(row, knobs[1][n], uniform[1][n], distances, weights)
+        codes[n] = code

@@ -10,12 +10,11 @@ Shapes: N streams, K codebooks, V codes in each, C hidden size, H size of the em
 # mypy: ignore-errors
 # This is numba's language: types are those of the arguments.
 
+from voice_clone.native.arithmetic import rms_norm
 from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.parallel_products import CHUNKS_PER_THREAD, product_phase, residual_phase
-from voice_clone.native.primitives.norm import rms_norm
-from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_layers
-from voice_clone.native.transformer.draw import draw, draw_unheated, is_finite
-from voice_clone.native.transformer.embedding import embed
+from voice_clone.native.matrix.products import CHUNKS_PER_THREAD, product_phase, residual_phase
+from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_layers, embed
+from voice_clone.native.transformer.draw import draw, draw_filter_first, is_finite
 from voice_clone.native.work_sharing import claim, finish, wait
 
 CODEBOOK_PHASES = 3  # of a codebook, after those of the layers: head, draw, projection
@@ -55,14 +54,14 @@ def predict(
         tables: embeddings of codebooks 1, 2, ..., [K - 1, V, H], or one for all, [1, V, H]: float32, or the bits of
             bf16 as uint16.
         choice: knobs float32 [N, 4], uniform float64 [N, K or more], memory of each thread int32 [V] and float32 [V],
-            whether the draw is `draw_unheated`; see draw.py.
+            whether the draw is `draw_filter_first`; see draw.py.
         x: float32 [2 N, C], for each stream two rows that the layers take: the hidden state and code 0; overwritten.
         codes: int64 [N, K]. The first column is input, the others are to be filled.
         finite: bool [N]; becomes false where logits are not finite.
     """
     head, head_groups, head_rows, head_scales, logits = heads
     project, project_groups, project_rows, project_scales, bias, embeddings = projection
-    knobs, uniform, distances, probabilities, unheated = choice
+    knobs, uniform, distances, probabilities, filter_first = choice
     count = codes.shape[0]
     projects = project.shape[0] > 0
     normed = per_thread[2][thread]
@@ -87,8 +86,8 @@ def predict(
         while n < count:
             finite[n] &= is_finite(logits[n])
             memory = distances[thread], probabilities[thread]
-            if unheated:
-                code = draw_unheated(logits[n], knobs[n], uniform[n, book + 1], *memory)
+            if filter_first:
+                code = draw_filter_first(logits[n], knobs[n], uniform[n, book + 1], *memory)
             else:
                 code = draw(logits[n], knobs[n], uniform[n, book + 1], *memory)
             codes[n, book + 1] = code

@@ -26,11 +26,11 @@ from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav, load_code2wav
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
-from voice_clone.gpu_memory import memory_bounded_by
+from voice_clone.gpu import memory_bounded_by
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.opening import open_known_voices
-from voice_clone.stages.protocols import DecoderStage, chunk_schedule, max_chunk_frames
+from voice_clone.stages.protocols import DecoderStage, chunk_schedule
 from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
@@ -53,21 +53,22 @@ class Code2WavModel(Model):
     def load_stage(settings: Settings) -> DecoderStage:
         """The family's stage, as the settings ask for it."""
 
-    def load(self, settings: Settings) -> None:
+    def load(self, given: Settings) -> None:
         """Load the decoder, warm it up, start its worker."""
+        settings = DecoderSettings.of(given)
         precision = compute.decoder_precision(settings)
         compute.prepare(settings, share=2, tf32=precision == "tf32")
-        if settings.text("engine") != "onnx":  # which takes no precision
+        if settings.engine != "onnx":  # which takes no precision
             log.info("decodes in %s on %s", precision, compute.device(settings))
-        stage = self.load_stage(settings)
+        stage = self.load_stage(given)
         self._sample_rate = stage.form.sample_rate
         schedule = chunk_schedule(settings, stage.chunk_frames)
-        code2wav = load_code2wav(settings, stage.streams(settings, schedule), stage.form, max_chunk_frames(settings))
+        code2wav = load_code2wav(settings, stage.streams(settings, schedule), stage.form)
         self._observer = Code2WavObserver(self.family)
         self._worker = Code2WavWorker(
             code2wav,
             compute.max_decode_batch(settings),
-            settings.integer("max_waiting_chunks", 4096),
+            settings.max_waiting_chunks,
             stage.form.sample_rate,
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings),
@@ -128,13 +129,13 @@ class Code2WavModel(Model):
         self._observer.close()
 
 
-def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: Settings) -> None:
+def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: DecoderSettings) -> None:
     lengths = chunk_schedule(settings, stage.chunk_frames)
     batches = sorted({1, compute.max_decode_batch(settings)})
     with memory_bounded_by("max_decode_batch"):
-        code2wav.warm_up(lengths, batches, settings.number("warm_up_seconds", 20.0))
+        code2wav.warm_up(lengths, batches, settings.warm_up_seconds)
     references = stage.known_references(open_known_voices(settings))
-    restored = code2wav.restore(references, settings.number("restore_seconds", 10.0))
+    restored = code2wav.restore(references, settings.restore_seconds)
     log.info("restored the decoder's state after the references of %d voices", restored)
 
 

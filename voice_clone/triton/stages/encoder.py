@@ -23,11 +23,10 @@ import numpy as np
 
 from voice_clone import compute
 from voice_clone.audio import check_waveform, resample
-from voice_clone.memory import trim
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Call, EncoderStage
 from voice_clone.triton.calls import call
-from voice_clone.triton.model import Model
+from voice_clone.triton.model import Model, trim
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.tensors import Value
@@ -47,10 +46,11 @@ class EncoderModel(Model):
     def load_stage(settings: Settings, call: Call) -> EncoderStage:
         """The family's stage, as the settings ask for it."""
 
-    def load(self, settings: Settings) -> None:
+    def load(self, given: Settings) -> None:
         """Load the network; on a GPU, warm it up."""
-        compute.prepare(settings)
-        self._stage = self.load_stage(settings, call)
+        settings = EncoderSettings.of(given)
+        compute.prepare(settings, remote=settings.engine == "triton")
+        self._stage = self.load_stage(given, call)
         self.threads = compute.encoder_threads(settings)
         if compute.device(settings) == "cuda" and not self.threads:  # threads: the network is another model's
             self._warm_up()

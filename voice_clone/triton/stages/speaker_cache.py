@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, SpeakerCacheSettings
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
@@ -34,21 +34,20 @@ class SpeakerCacheModel(Model):
         self._repository = Path(args["model_repository"]).parent
         super().initialize(args)
 
-    def load(self, settings: Settings) -> None:
+    def load(self, given: Settings) -> None:
         """Open the voices on disk."""
-        policy = settings.choice("upload_policy", ("replace", "immutable"))
+        settings = SpeakerCacheSettings.of(given)
         config = CacheConfig(
-            max_bytes=settings.integer("cache_bytes", 512 << 20),
-            max_entries=settings.integer("cache_entries", 1024),
-            max_speakers=settings.integer("max_voices", 1000),
-            policy="immutable" if policy == "immutable" else "replace",
-            require_consent=settings.choice("require_consent", ("false", "true")) == "true",
-            extraction_timeout=settings.number("extraction_timeout", 60.0),
+            max_bytes=settings.cache_bytes,
+            max_entries=settings.cache_entries,
+            max_speakers=settings.max_voices,
+            policy="immutable" if settings.upload_policy == "immutable" else "replace",
+            require_consent=settings.require_consent,
+            extraction_timeout=settings.extraction_timeout,
         )
-        self._write_token = WriteToken(settings.secret("write_token"))
-        names = [name.strip() for name in settings.text("model_types").split(",")]
+        self._write_token = WriteToken(settings.write_token)
         self._encoders = TritonVoiceEncoders(
-            self._repository, [check_word("model_types", name) for name in names if name]
+            self._repository, [check_word("model_types", name) for name in settings.model_types]
         )
         self._forget_requests = ForgetRequests(self._repository, request_forget)
         self._cache = SpeakerCache(
@@ -60,8 +59,8 @@ class SpeakerCacheModel(Model):
             other_processes=self._forget_requests,
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
-        if folder := settings.text("preloaded_voices"):
-            self._cache.preload(Path(folder).expanduser())
+        if settings.preloaded_voices:
+            self._cache.preload(settings.preloaded_voices)
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""

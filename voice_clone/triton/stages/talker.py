@@ -29,10 +29,10 @@ from typing import Any
 from voice_clone import compute
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import Statistics
-from voice_clone.gpu_memory import memory_bounded_by
-from voice_clone.settings import Settings
+from voice_clone.gpu import memory_bounded_by
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.opening import open_known_voices
-from voice_clone.stages.protocols import TalkerStage, chunk_schedule, max_chunk_frames
+from voice_clone.stages.protocols import TalkerStage, chunk_schedule
 from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
@@ -58,20 +58,21 @@ class TalkerModel(Model):
     def load_stage(settings: Settings) -> TalkerStage[Any, Any]:
         """The family's stage, as the settings ask for it."""
 
-    def load(self, settings: Settings) -> None:
+    def load(self, given: Settings) -> None:
         """Load the talker, warm it up, start its engine."""
+        settings = TalkerSettings.of(given)
         compute.prepare(settings)
         log.info("weights in %s on %s", compute.precision(settings), compute.device(settings))
-        self._stage = stage = self.load_stage(settings)
+        self._stage = stage = self.load_stage(given)
         source = stage.source
         log.info("%d streams, %.1f MB of memory for them", source.slots, source.memory_bytes / 1e6)
-        self._max_reference_frames = max_chunk_frames(settings)
+        self._max_reference_frames = settings.max_chunk_frames
         self._engine = Engine(
             source,
             schedule=chunk_schedule(settings, stage.chunk_frames),
             # A chunk that is sent early changes its samples by rounding, which a deterministic engine must not do.
             frame_seconds=0.0 if source.deterministic else stage.frame_seconds,
-            max_queue=settings.integer("max_queue", 64),
+            max_queue=settings.max_queue,
             prefill_chunk=compute.prefill_chunk(settings),
             statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
@@ -80,7 +81,7 @@ class TalkerModel(Model):
         self._texts = TextStreams(
             self._engine,
             most_open=max(1, source.slots - 1),  # one slot is left for streams that have their whole text
-            idle_seconds=settings.number("text_idle_seconds", 10.0),
+            idle_seconds=settings.text_idle_seconds,
             went_on=self.went_on,
         )
         self._last_chunks = LastChunks()
@@ -137,11 +138,10 @@ class TalkerModel(Model):
             log.warning("a stream's last chunk was not decoded in time")
 
 
-def _warm_up(stage: TalkerStage[Any, Any], settings: Settings) -> None:
+def _warm_up(stage: TalkerStage[Any, Any], settings: TalkerSettings) -> None:
     with memory_bounded_by("max_streams"):
-        limit = settings.number("warm_up_seconds", 10.0)
-        seconds = stage.source.warm_up(stage.example, compute.prefill_chunk(settings), limit)
+        seconds = stage.source.warm_up(stage.example, compute.prefill_chunk(settings), settings.warm_up_seconds)
     log.info("warmed up in %.1f s", seconds)
     voices = stage.known_prompts(open_known_voices(settings))
-    restored = stage.source.restore(voices, settings.number("restore_seconds", 10.0))
+    restored = stage.source.restore(voices, settings.restore_seconds)
     log.info("restored the prompts' prefixes of %d voices", restored)

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
-from voice_clone.json_text import parse_object
 from voice_clone.speakers.encoding import Extraction
+from voice_clone.speech import parse_object
 from voice_clone.triton.calls import call, is_ready
 
 SUFFIX = "_voice_encoder"

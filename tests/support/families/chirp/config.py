@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from voice_clone.checkpoint_config import parse, read_json
+from voice_clone.checkpoint_folder import parse, read_json
 from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "chirp.json"

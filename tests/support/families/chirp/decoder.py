@@ -21,7 +21,7 @@ from voice_clone.codec.decoder import RaggedDecoder
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 from voice_clone.layers.streaming import ChunkPass, StreamState, streaming_slots
 
 
@@ -42,7 +42,7 @@ class ChirpDecoder(nn.Module, RaggedDecoder):
         )
         self.last = CausalConv1d(dim, 1, 7)
         self._first_rows = [0, *accumulate(sizes[:-1])]
-        self._first_row: KeptOnGpu[Tensor] = KeptOnGpu()
+        self._first_row: CachedOnGpu[Tensor] = CachedOnGpu()
         self._slots = streaming_slots(self)
 
     @property

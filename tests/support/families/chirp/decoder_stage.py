@@ -15,7 +15,7 @@ from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import StatefulStreams, load_streams
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store import KnownVoices
 
 
@@ -34,7 +34,7 @@ class ChirpDecoderStage:
             needs_voice=True,
         )
 
-    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> StatefulStreams:
+    def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> StatefulStreams:
         """The decoder with all its streams."""
         return load_streams(settings, self.decoder, self.form, chunk_frames)
 
@@ -43,8 +43,9 @@ class ChirpDecoderStage:
         return iter(())
 
 
-def load_decoder(settings: Settings) -> ChirpDecoderStage:
+def load_decoder(given: Settings) -> ChirpDecoderStage:
     """The decoder stage as the settings ask for it."""
+    settings = DecoderSettings.of(given)
     config = load_config(settings.checkpoint_dir)
     with torch.device("meta"):
         decoder = ChirpDecoder(config)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
 from tests.support.families.chirp.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
-from voice_clone.settings import Settings
+from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Arrays, Call, Limit
 
 MODES = {"clone": ("reference_text",)}
@@ -60,7 +60,8 @@ class ChirpEncoderStage:
 
 def load_encoder(settings: Settings, call: Call | None = None) -> ChirpEncoderStage:
     """The encoder stage as the settings ask for it; always on the CPU."""
-    config, files = load_config(settings.checkpoint_dir), CheckpointFiles(settings.checkpoint_dir)
+    folder = EncoderSettings.of(settings).checkpoint_dir
+    config, files = load_config(folder), CheckpointFiles(folder)
     with torch.device("meta"):
         encoder = TimbreEncoder(config)
     shape = {**dataclasses.asdict(config), "talker": None, "decoder": None, "sampling": None}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.families.chirp.config import ChirpConfig, load_config
 from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre, read_options
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import CheckpointSettings, Settings, setting
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
 
@@ -58,6 +60,14 @@ class ChirpPrompt:
         return encoded
 
 
-def load_prompt(settings: Settings) -> ChirpPrompt:
+@dataclass(frozen=True, kw_only=True)
+class ChirpPromptSettings(CheckpointSettings):
+    """A family's stage may have settings of its own."""
+
+    max_text_bytes: int = setting(1024, "longer texts and transcripts are refused")
+
+
+def load_prompt(given: Settings) -> ChirpPrompt:
     """The prompt stage as the settings ask for it."""
-    return ChirpPrompt(load_config(settings.checkpoint_dir), settings.integer("max_text_bytes", 1024))
+    settings = ChirpPromptSettings.of(given)
+    return ChirpPrompt(load_config(settings.checkpoint_dir), settings.max_text_bytes)

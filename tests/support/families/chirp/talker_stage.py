@@ -18,7 +18,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.lru_cache import Origin
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.protocols import Arrays, StreamPlan
 
@@ -69,8 +69,9 @@ class ChirpTalkerStage:
         return iter(())
 
 
-def load_network(settings: Settings) -> ChirpTalker:
+def load_network(given: Settings) -> ChirpTalker:
     """The talker on its device."""
+    settings = TalkerSettings.of(given)
     if compute.precision(settings) in ("int8", "int4"):
         raise Unsupported("this model computes in fp32 or bf16 alone")
     with torch.device("meta"):
@@ -80,8 +81,8 @@ def load_network(settings: Settings) -> ChirpTalker:
     return talker.eval().requires_grad_(False)
 
 
-def load_talker(settings: Settings) -> ChirpTalkerStage:
+def load_talker(given: Settings) -> ChirpTalkerStage:
     """The talker stage as the settings ask for it."""
-    talker = load_network(settings)
-    generator = load_generator(settings, talker, 1 / talker.config.frame_seconds, 0)
+    talker = load_network(given)
+    generator = load_generator(TalkerSettings.of(given), talker, 1 / talker.config.frame_seconds, 0)
     return ChirpTalkerStage(generator, talker.config)

@@ -30,8 +30,8 @@ from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.errors import InvalidArgument
-from voice_clone.lru_cache import Kept, Origin
-from voice_clone.settings import Settings
+from voice_clone.lru_cache import CacheUsage, Origin
+from voice_clone.settings import DecoderSettings, Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
 from voice_clone.stages.protocols import Arrays, Call, Limit, Prepared, StreamPlan
@@ -258,7 +258,8 @@ class MurmurTalkerStage:
         return iter(())
 
 
-def load_talker(settings: Settings) -> MurmurTalkerStage:
+def load_talker(given: Settings) -> MurmurTalkerStage:
+    settings = TalkerSettings.of(given)
     seed = json.loads((settings.checkpoint_dir / "murmur.json").read_text(encoding="utf-8"))["seed"]
     talker = MurmurTalker(seed).eval().requires_grad_(False)
     made = load_generator(settings, talker, 1 / FORM.frame_seconds, 0)
@@ -307,8 +308,8 @@ class HoldBackStreams:
     def close(self, stream: int) -> None:
         del self._open[stream]
 
-    def forget(self, voices: Collection[str]) -> Kept:
-        return Kept(0, 0, frozenset())
+    def forget(self, voices: Collection[str]) -> CacheUsage:
+        return CacheUsage(0, 0, frozenset())
 
     def sweep(self) -> None: ...
 
@@ -319,7 +320,7 @@ class MurmurDecoder:
     chunk_frames = CHUNK_FRAMES
     form = FORM
 
-    def streams(self, settings: Settings, chunk_frames: Sequence[int]) -> HoldBackStreams:
+    def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> HoldBackStreams:
         return HoldBackStreams()
 
     def known_references(self, voices: KnownVoices) -> Iterator[Reference]:

@@ -25,7 +25,7 @@ from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.open_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.settings import Settings
+from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.stages.protocols import StreamPlan
 from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
@@ -233,7 +233,7 @@ def test_settings_of_the_family(checkpoint: Path, tmp_path: Path) -> None:
     settings = Settings({}, {**environment, "VOICE_CLONE_PRECISION": "int4", "VOICE_CLONE_DEVICE": "cpu"}, "chirp")
     with pytest.raises(Unsupported, match="fp32 or bf16 alone"):
         load_network(settings)
-    assert load_config(settings.checkpoint_dir).codebook_sizes == tuple(SIZES)
+    assert load_config(TalkerSettings.of(settings).checkpoint_dir).codebook_sizes == tuple(SIZES)
 
 
 def test_the_fingerprint_is_of_the_encoder(checkpoint: Path, tmp_path: Path) -> None:

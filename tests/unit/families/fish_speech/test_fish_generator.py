@@ -18,7 +18,7 @@ from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SH
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.checkpoint_config import parse
+from voice_clone.checkpoint_folder import parse
 from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint

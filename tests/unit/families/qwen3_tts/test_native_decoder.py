@@ -22,10 +22,10 @@ from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.layers.streaming import StreamState
 from voice_clone.layers.vocoder import ResidualUnit
-from voice_clone.native.codec.panels import finisher
+from voice_clone.native.codec.product import finisher
 from voice_clone.native.matrix.weights import Array
-from voice_clone.native.primitives.vectors import WIDTH
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
+from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-5  # of the waveform's RMS

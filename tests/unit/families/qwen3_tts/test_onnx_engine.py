@@ -33,7 +33,7 @@ from voice_clone.families.qwen3_tts.networks import onnx_graphs
 from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime, Session
-from voice_clone.settings import Settings
+from voice_clone.settings import DecoderSettings, Settings
 
 FRAME = 1920
 
@@ -220,9 +220,10 @@ def test_another_onnx_runtime_is_named(loaded: Loaded, onnx_folder: Path, monkey
 
 
 def test_settings(tmp_path: Path) -> None:
-    given = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(tmp_path)})
+    given = DecoderSettings(checkpoint_dir=tmp_path)
     assert Runtime.of(given, "cuda") == Runtime(tmp_path / "onnx", "cuda", torch.get_num_threads())
-    given = Settings({}, {"VOICE_CLONE_ONNX_DIR": str(tmp_path / "o"), "VOICE_CLONE_ONNX_PROVIDER": "tensorrt"})
+    given = DecoderSettings(checkpoint_dir=tmp_path, onnx_dir=tmp_path / "o", onnx_provider="tensorrt")
     assert Runtime.of(given, "cpu") == Runtime(tmp_path / "o", "tensorrt", torch.get_num_threads())
+    environ = {"VOICE_CLONE_ONNX_PROVIDER": "rocm", "VOICE_CLONE_CHECKPOINT_DIR": "c"}
     with pytest.raises(InvalidArgument, match="onnx_provider is 'rocm'; it must be one of auto, cpu, cuda, tensorrt"):
-        Runtime.of(Settings({}, {"VOICE_CLONE_ONNX_PROVIDER": "rocm", "VOICE_CLONE_ONNX_DIR": "o"}), "cpu")
+        DecoderSettings.of(Settings({}, environ))

@@ -20,14 +20,12 @@ from voice_clone.families.fish_speech.networks.codec_parts import (
     residual_codebooks,
     semantic_codebooks,
 )
-from voice_clone.layers.code_vectors import CodeVectors
-from voice_clone.layers.convnext import Upsample
-from voice_clone.layers.snake import Snake
+from voice_clone.layers.convolution import Upsample
+from voice_clone.layers.rvq import CodeVectors
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.layers.vocoder import vocoder
+from voice_clone.layers.vocoder import Snake, vocoder
 from voice_clone.layers.window_transformer import WindowTransformer
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.codec.chain import Chain, ChainBuilder
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 

@@ -25,11 +25,9 @@ from voice_clone.families.fish_speech.networks.codec_parts import (
     semantic_codebooks,
     transformer_config,
 )
-from voice_clone.layers.convnext import ConvNeXtBlock
-from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.snake import Snake
+from voice_clone.layers.convolution import CausalConv1d, ConvNeXtBlock
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
-from voice_clone.layers.vocoder import DILATIONS, ResidualUnit
+from voice_clone.layers.vocoder import DILATIONS, ResidualUnit, Snake
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
 
 PIECE_FRAMES = 64  # encoded at once

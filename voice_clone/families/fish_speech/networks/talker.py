@@ -34,13 +34,12 @@ from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import to_device
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.native.transformer import embedding
+from voice_clone.native.transformer import decoder_stack
 
 
 def _stack(sizes: TransformerConfig, common: TransformerConfig) -> StackConfig:
@@ -123,7 +122,7 @@ class Talker(nn.Module):
         self.fast = FastTransformer(config)
         self.native_stack: Stack | None = None
         self.embed_frames: Callable[[Tensor], Tensor] = self._embed_frames
-        self._starts: KeptOnGpu[Tensor] = KeptOnGpu()  # of the codebooks' tables, each a row
+        self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the codebooks' tables, each a row
         self._code_rows: Tensor | None = None  # made when it is first needed: the weights are loaded then
         self.head = CodeHead(
             end_code=config.semantic_codes,
@@ -241,7 +240,7 @@ def use_native_code(
     def embed_frames(codes: Tensor) -> Tensor:
         repeated = torch.cat([codes[:, :1], codes], dim=1).contiguous()  # the token, then each codebook's code
         found = np.empty((len(codes), table.shape[1]), np.float32)
-        embedding.embed_frames(table, codebooks, config.semantic_codes, repeated.numpy(), found)
+        decoder_stack.embed_frames(table, codebooks, config.semantic_codes, repeated.numpy(), found)
         return torch.from_numpy(found) / math.sqrt(config.codebooks + 1)
 
     talker.embed_frames = embed_frames

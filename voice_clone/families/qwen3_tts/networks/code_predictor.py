@@ -20,7 +20,7 @@ from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import TalkerConfig
 from voice_clone.layers.fused import fused_tables
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 from voice_clone.native.matrix.weights import Precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 
@@ -46,7 +46,7 @@ class CodePredictor(PredictorByStep, nn.Module):
         self.lm_head = nn.ModuleList(
             nn.Linear(config.hidden_size, config.vocab_size, bias=False) for _ in range(config.num_code_groups - 1)
         )
-        self._starts: KeptOnGpu[Tensor] = KeptOnGpu()  # of the tables, each a row
+        self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the tables, each a row
         self.small_to_mtp_projection: nn.Module = nn.Identity()
         if config.hidden_size != talker.hidden_size:  # 1.7B
             self.small_to_mtp_projection = nn.Linear(talker.hidden_size, config.hidden_size)

@@ -25,15 +25,12 @@ from voice_clone.codec.native_decoder import (
 )
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
-from voice_clone.layers.convnext import Upsample
-from voice_clone.layers.convolution import CausalConv1d
+from voice_clone.layers.convolution import CausalConv1d, Upsample
 from voice_clone.layers.rvq import DecoderCodebook, ResidualDecoder, SplitResidualDecoder
-from voice_clone.layers.snake import SnakeBeta
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.layers.vocoder import vocoder
+from voice_clone.layers.vocoder import SnakeBeta, vocoder
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.codec.chain import Chain, ChainBuilder
 from voice_clone.native.matrix.weights import Array
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 

@@ -32,7 +32,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import HOP, N_FFT, 
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import ResidualEncoder
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.onnx.graph import Axes, Graph
+from voice_clone.onnx.session import Axes, Graph
 
 SPEAKER_ENCODER, CODEC_ENCODER = "speaker_encoder", "codec_encoder"
 CODE2WAV_STEP, CODE2WAV = "code2wav_step", "code2wav"
@@ -76,7 +76,7 @@ def code2wav(decoder: CodecDecoder, codebooks: int) -> Graph:
 
 
 class _LogMel(nn.Module):
-    """`mel.log_mel` for a batch: waveform [B, T] -> [B, frames, mel_dim]."""
+    """`speaker_encoder.log_mel` for a batch: waveform [B, T] -> [B, frames, mel_dim]."""
 
     basis: Tensor
     filterbank: Tensor

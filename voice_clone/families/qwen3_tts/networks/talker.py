@@ -52,7 +52,7 @@ from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.native.transformer import embedding
+from voice_clone.native.transformer import decoder_stack
 
 ROWS_AT_ONCE = 32  # text tokens that are projected together on a GPU
 CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes
@@ -270,7 +270,9 @@ def use_native_code(
 
     def embed_frames(codes: Tensor) -> Tensor:
         rows = np.empty((codes.shape[0], first.shape[1]), np.float32)
-        embedding.embed_frames(embedding_array(first), embedding_array(others), size, codes.contiguous().numpy(), rows)
+        decoder_stack.embed_frames(
+            embedding_array(first), embedding_array(others), size, codes.contiguous().numpy(), rows
+        )
         return torch.from_numpy(rows)
 
     talker.embed_frames = embed_frames

@@ -28,8 +28,7 @@ from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
 from voice_clone.families.voxtral.networks.flow_head import FlowHead, FlowLayer, FlowTransformer
 from voice_clone.families.voxtral.prompt import Prompt
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import to_device
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Array, Packed, Precision, head_precision, pack
@@ -89,7 +88,7 @@ class Talker(nn.Module):
         self.head = FlowHead(self.flow, config)
         self.native_stack: Stack | None = None
         self.voices: list[Tensor] = []
-        self._starts: KeptOnGpu[Tensor] = KeptOnGpu()  # of the codebooks' tables, each a row
+        self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the codebooks' tables, each a row
 
     @property
     def stack(self) -> Stack:

@@ -72,7 +72,7 @@ class WrittenPart(SentenceSpeech):
             yield piece
 
 
-class WrittenSpeech(LongSpeech):
+class StreamingText(LongSpeech):
     """The chunks of a text while it is written, part by part; for one event loop. Errors: as of `LongSpeech`.
 
     Args:

@@ -16,7 +16,7 @@ from . import appends
 from .async_speech import AsyncSpeech
 
 
-class AsyncWrittenSpeech(AsyncSpeech):
+class AsyncStreamingTextSpeech(AsyncSpeech):
     """As `AsyncSpeech`. An error of the text's iterator stops the speech and is raised with the next chunk.
 
     Args:

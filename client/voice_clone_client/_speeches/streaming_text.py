@@ -16,7 +16,7 @@ from . import appends
 from .speech import Speech
 
 
-class WrittenSpeech(Speech):
+class StreamingTextSpeech(Speech):
     """As `Speech`. An error of the text's iterator stops the speech and is raised with the next chunk.
 
     Two threads work while the text is written: one waits for the iterator, the other sends what came.

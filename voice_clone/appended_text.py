@@ -1,9 +1,10 @@
 """Tokens of a text while it is written: their ids equal those of the whole text, wherever it is cut.
 
-Only what no further text can change is final; the rest is kept as text. In this order:
+Needs no torch. Only what no further text can change is final; the rest is kept as text. In this order:
 
 1. An added token (`<think>`) is found in the text before all else, so an ending that may begin one is kept.
-2. Composition (NFC) may change the last character that can begin one, and what follows it: they are kept.
+2. Composition (Unicode NFC, Annex 15) may change the last character that can begin one, and what follows it: they are
+   kept.
 3. The last pre-token may grow. Whitespace is split by what follows it, so whitespace before it is kept with it.
 4. Of a last pre-token P some tokens are final nonetheless, which matters where words are not separated. In P and any
    continuation there is a last token that ends inside of P or with it, say at place s. The next one begins with P[s:],
@@ -14,10 +15,12 @@ Only what no further text can change is final; the rest is kept as text. In this
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, takewhile
@@ -28,8 +31,85 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from voice_clone.appended_text.composition import Composed, settled_length, starts_anew
 from voice_clone.errors import InvalidArgument, Unsupported
+
+_JAMO = frozenset(map(chr, [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]))  # vowels and final consonants of Hangul
+
+
+_HANGUL = frozenset(map(chr, [*range(0x1100, 0x1200), *range(0xAC00, 0xD7A4)]))
+
+
+@functools.cache
+def _pairs() -> tuple[frozenset[str], frozenset[str]]:
+    """The characters that can be the first, and the second one of a composition."""
+    decomposed = (unicodedata.decomposition(chr(point)).split() for point in range(sys.maxunicode + 1))
+    pairs = [parts for parts in decomposed if len(parts) == 2 and not parts[0].startswith("<")]
+    firsts, seconds = ({chr(int(parts[place], 16)) for parts in pairs} for place in (0, 1))
+    return _HANGUL | firsts, _JAMO | seconds
+
+
+@functools.lru_cache(maxsize=4096)
+def starts_composition(character: str) -> bool:
+    """Whether no composition joins a character to those before it, whatever they are.
+
+    A character that Python's Unicode tables lack counts as one that might be composed.
+    """
+    if character < "\u0300":
+        return True
+    first = unicodedata.normalize("NFD", character)[0]
+    combines = unicodedata.combining(character) or unicodedata.combining(first)
+    unknown = unicodedata.category(character) == "Cn"
+    return not (combines or unknown or character in _pairs()[1] or first in _pairs()[1])
+
+
+def settled_length(text: str) -> int:
+    """How many of the first characters of `text` are composed in the same way whatever follows it."""
+    length = len(text)
+    while length and not starts_composition(text[length - 1]):
+        length -= 1
+    if length == len(text) and text and not _is_composed_with_marks(text[-1]):
+        return length
+    return max(0, length - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_composed_with_marks(character: str) -> bool:
+    """Whether a mark that follows a character may become one with it."""
+    return character in _pairs()[0] or unicodedata.decomposition(character) != ""
+
+
+class Composed:
+    """A text after composition, and where its places are in the text before.
+
+    Args:
+        text: before.
+        compose: NFC.
+
+    Attributes:
+        text: after.
+    """
+
+    def __init__(self, text: str, compose: Callable[[str], str]) -> None:
+        self.text = compose(text)
+        self._after: list[int] | None = None  # ends of parts that are composed by themselves, after and before
+        if self.text != text:
+            parts = list(_parts(text))
+            self._before = list(accumulate(map(len, parts), initial=0))
+            self._after = list(accumulate((len(compose(part)) for part in parts), initial=0))
+
+    def before(self, place: int) -> int:
+        """The place before composition; the next possible one, for a place inside of a part."""
+        return place if self._after is None else self._before[bisect_left(self._after, place)]
+
+
+def _parts(text: str) -> Iterator[str]:
+    begin = 0
+    for place in range(1, len(text)):
+        if starts_composition(text[place]):
+            yield text[begin:place]
+            begin = place
+    yield text[begin:]
+
 
 MAX_TAIL = 1 << 16  # characters of a word without an end
 
@@ -55,7 +135,7 @@ class Tail:
 
 @dataclass(frozen=True, eq=False)
 class Appended:
-    """What a piece of text brought.
+    """The tokens that a piece of text made final.
 
     Attributes:
         ids: int32 [n], tokens that are final now.
@@ -193,7 +273,7 @@ class AppendedTokens:
                     begin = place = place + len(token)
                     continue
             place += 1
-        if place < len(raw) and starts_anew(raw[place]):
+        if place < len(raw) and starts_composition(raw[place]):
             return begin, place
         return begin, begin + settled_length(raw[begin:place])
 
@@ -220,7 +300,7 @@ def _first_held(words: Sequence[Word]) -> int:
     if words and words[held].text.isspace():
         while held and words[held - 1].text.isspace():
             held -= 1
-    while held and not starts_anew(words[held].text[0]):
+    while held and not starts_composition(words[held].text[0]):
         held -= 1
     return held
 

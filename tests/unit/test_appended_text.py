@@ -11,7 +11,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 from tools.families.byte_level_bpe import merges_of, train
 from tools.families.qwen3_tts.checkpoint_config import SPECIAL_TOKENS, write_tokenizer
-from voice_clone.appended_text.composition import Composed, settled_length, starts_anew
+from voice_clone.appended_text import Composed, settled_length, starts_composition
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.stages.text import QWEN2_SPLIT
@@ -244,7 +244,7 @@ def test_composition_of_parts() -> None:
 
     for _ in range(TEXTS):
         text = text_of(rng)
-        for place in (place for place in range(1, len(text)) if starts_anew(text[place])):
+        for place in (place for place in range(1, len(text)) if starts_composition(text[place])):
             assert compose(text) == compose(text[:place]) + compose(text[place:])
             composed = Composed(text, compose)
             assert composed.before(len(compose(text[:place]))) <= place or not compose(text[:place])
@@ -253,5 +253,5 @@ def test_composition_of_parts() -> None:
 
 
 def test_hangul_and_marks_do_not_start_anew() -> None:
-    assert all(starts_anew(character) for character in "a é 漢가 \u1100 🙂")
-    assert not any(starts_anew(character) for character in "\u0301\u1161\u11a8\u09be\u3099\u0344\u0f73\u0378")
+    assert all(starts_composition(character) for character in "a é 漢가 \u1100 🙂")
+    assert not any(starts_composition(character) for character in "\u0301\u1161\u11a8\u09be\u3099\u0344\u0f73\u0378")

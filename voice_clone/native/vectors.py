@@ -14,6 +14,7 @@ from numba.core import cgutils
 from voice_clone.native.instructions import INSTRUCTIONS
 
 WIDTH = INSTRUCTIONS.width  # numbers in a vector
+LINE = 64  # bytes of a line of the processor's cache
 
 
 class _BFloat(ir.Type):

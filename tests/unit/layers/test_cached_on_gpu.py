@@ -1,4 +1,4 @@
-"""What modules keep on a GPU that is none, and nowhere else."""
+"""What modules cache on a GPU, shown on one that is pretended, and not elsewhere."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from voice_clone.families.fish_speech.config import CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import DecoderQuantizer
 from voice_clone.layers.attention import additive_mask
-from voice_clone.layers.kept import KeptOnGpu
+from voice_clone.layers.graphs import CachedOnGpu
 from voice_clone.layers.rvq import SplitResidualDecoder
-from voice_clone.layers.snake import Snake, SnakeBeta
+from voice_clone.layers.vocoder import Snake, SnakeBeta
 
 CHANNELS = 6
 
@@ -92,19 +92,19 @@ def test_codes_are_looked_up_in_one_table(make: Callable[[], Any]) -> None:
     assert runs == [2, 2]
 
 
-def test_weights_that_learn_and_those_of_a_cpu_are_not_kept() -> None:
+def test_nothing_is_cached_on_a_cpu_or_while_weights_require_grad() -> None:
     made: list[int] = []
 
     def compute() -> int:
         made.append(len(made))
         return made[-1]
 
-    kept: KeptOnGpu[int] = KeptOnGpu()
-    assert [kept.get(torch.ones(1), compute) for _ in range(2)] == [0, 1]
+    cached: CachedOnGpu[int] = CachedOnGpu()
+    assert [cached.get(torch.ones(1), compute) for _ in range(2)] == [0, 1]
     with pretend_gpu():
         learns, stays = torch.ones(1, device="cuda", requires_grad=True), torch.ones(1, device="cuda")
-        assert [kept.get(learns, compute) for _ in range(2)] == [2, 3]
-        assert [kept.get(stays, compute) for _ in range(2)] == [4, 4]
+        assert [cached.get(learns, compute) for _ in range(2)] == [2, 3]
+        assert [cached.get(stays, compute) for _ in range(2)] == [4, 4]
 
 
 @pytest.mark.parametrize("size", [8, 11])

@@ -1,21 +1,25 @@
-"""Arithmetic whose every rounding is fixed: sums in an order of our own, and a * b + c rounded once.
+"""Arithmetic whose every rounding is fixed: sums, a * b + c, the exponential function; a norm and attention from them.
 
 With fast arithmetic the compiler chooses the order of a sum, and it chooses differently in each copy that it makes of
 a loop: one for vectors, one for the rest, one for arrays that might overlap. The copy that runs depends on the arrays'
-addresses, and so would the last bits of a sum. Therefore this package is compiled without fast arithmetic, and sums
-that need vectors are written with vectors.
+addresses, and so would the last bits of a sum. Therefore this package is compiled without fast arithmetic. Sums that
+need vectors are written with vectors, and the order of their additions is fixed.
 """
 
 # mypy: ignore-errors
 # This is numba's language: types are those of the arguments.
 
+import math
+
+import numpy as np
 from llvmlite import ir
 from numba import float32, int32, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
-from voice_clone.native.primitives import vectors
-from voice_clone.native.primitives.vectors import FLOAT, FLOATS, INT32, INTS, WIDTH, index
+from voice_clone.native import vectors
+from voice_clone.native.compilation import compiled
+from voice_clone.native.vectors import FLOAT, FLOATS, INT32, INTS, WIDTH, index
 
 ACCUMULATORS = 4  # vectors that a sum uses side by side, since an addition to one of them waits for the one before
 
@@ -166,3 +170,64 @@ def weighted_sum(context, weights, rows, count, out):
         return context.get_dummy_value()
 
     return types.none(weights, rows, types.int64, out), code
+
+
+# exp(x) = 2 ** n * exp(r), where r lies within log(2) / 2 of zero and exp(r) is a short series. The compiler can
+# vectorise this form, unlike a call of the C library's `expf`. W. J. Cody and W. Waite, Software Manual for the
+# Elementary Functions, 1980.
+LOWEST, HIGHEST = np.float32(-87.3), np.float32(88.3)  # between them a result is neither 0 nor infinity
+_PER_LOG_2 = np.float32(1 / math.log(2))
+_LOG_2 = np.float32(0.693359375)  # it has few bits, so its multiples are exact
+_LOG_2_REST = np.float32(math.log(2) - 0.693359375)
+_SERIES = tuple(np.float32(1 / math.factorial(n)) for n in range(7, 1, -1))
+
+
+@register_jitable
+def exponential(x):
+    """exp(x) of a float32, relative error below 3e-7.
+
+    Below `LOWEST` and above `HIGHEST` the result is that at the limit. NaN and both infinities give NaN.
+    """
+    bounded = min(max(x, LOWEST), HIGHEST)
+    n = np.floor(fma(bounded, _PER_LOG_2, float32(0.5)))
+    r = fma(n, -_LOG_2_REST, fma(n, -_LOG_2, bounded))
+    series = _SERIES[0]
+    for coefficient in _SERIES[1:]:
+        series = fma(series, r, coefficient)
+    return fma(series, r * r, r + float32(1)) * float_from_bits(int32(int32(n) + 127) << 23) + (x - x)
+
+
+@register_jitable
+def silu(x):
+    """x * sigmoid(x) of a float32."""
+    return x / (float32(1) + exponential(-x))
+
+
+@compiled
+def rms_norm(x, weight, eps, out):
+    """Root-mean-square norm (Zhang and Sennrich 2019) of float32 rows x [N, C], weight [C] -> out [N, C]."""
+    size = x.shape[1]
+    for n in range(x.shape[0]):
+        factor = float32(1) / math.sqrt(dot(x[n], x[n]) / float32(size) + eps)
+        for i in range(size):
+            out[n, i] = weight[i] * (x[n, i] * factor)
+
+
+@compiled
+def attend(query, keys, values, length, scores, out):
+    """Scaled-dot-product attention of one query [D] to the first `length` of the keys and values [S, D] -> out [D].
+
+    All arrays are float32. `scores` is memory for `length` numbers.
+    """
+    size = query.shape[0]
+    scale = float32(1) / math.sqrt(float32(size))
+    largest = float32(-np.inf)
+    for s in range(length):
+        scores[s] = dot(query, keys[s]) * scale
+        largest = max(largest, scores[s])
+    for s in range(length):
+        scores[s] = exponential(scores[s] - largest)
+    weighted_sum(scores, values, length, out)
+    part = float32(1) / total(scores[:length])
+    for i in range(size):
+        out[i] *= part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.json_text import parse_object
+from voice_clone.speech import parse_object
 
 
 def test_objects() -> None:

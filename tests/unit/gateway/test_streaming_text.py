@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from voice_clone_client import Chunk, InvalidArgument
 from voice_clone_gateway.long_text.long_speech import Plan
-from voice_clone_gateway.long_text.written_speech import WrittenSpeech
+from voice_clone_gateway.long_text.streaming_text import StreamingText
 
 from tests.support.doubles.speech_double import RATE, Double
 from tests.support.doubles.websocket_calls import Gateway, events_of, run
@@ -16,14 +16,14 @@ from tests.support.doubles.websocket_calls import Gateway, events_of, run
 OPTIONS = {"voice": "ada", "seed": 7}
 
 
-async def chunks_of(speech: WrittenSpeech) -> list[Any]:
+async def chunks_of(speech: StreamingText) -> list[Any]:
     return [chunk async for chunk in speech]
 
 
 def test_one_piece() -> None:
     async def test() -> None:
         double = Double()
-        speech = WrittenSpeech(double, Plan())
+        speech = StreamingText(double, Plan())
         speech.begin(OPTIONS)
         for piece in ("  The fi", "rst sentence. Now ", "the sec\ud83d", "\ude00nd", ""):
             speech.write(piece)
@@ -42,7 +42,7 @@ def test_one_piece() -> None:
 
 def test_it_is_spoken_while_it_is_written() -> None:
     async def test() -> None:
-        speech = WrittenSpeech(Double(), Plan())
+        speech = StreamingText(Double(), Plan())
         speech.begin(OPTIONS)
         speech.write("The first ")
         first = await anext(speech)
@@ -60,7 +60,7 @@ def test_it_is_spoken_while_it_is_written() -> None:
 def test_parts() -> None:
     async def test() -> None:
         double = Double()
-        speech = WrittenSpeech(double, Plan())
+        speech = StreamingText(double, Plan())
         speech.begin(OPTIONS)
         speech.write("The first. ")
         speech.flush()
@@ -79,7 +79,7 @@ def test_parts() -> None:
 def test_a_pause_at_the_end_of_a_sentence_or_line_ends_a_part(end: str) -> None:
     async def test() -> None:
         double = Double()
-        speech = WrittenSpeech(double, Plan(), flush_after=0.02)
+        speech = StreamingText(double, Plan(), flush_after=0.02)
         speech.begin(OPTIONS)
         speech.write("The fi")
         await asyncio.sleep(0.05)
@@ -96,7 +96,7 @@ def test_a_pause_at_the_end_of_a_sentence_or_line_ends_a_part(end: str) -> None:
 def test_a_long_part_ends_with_its_next_sentence() -> None:
     async def test() -> None:
         double = Double()
-        speech = WrittenSpeech(double, Plan(), renew_after=0.16)
+        speech = StreamingText(double, Plan(), renew_after=0.16)
         speech.begin(OPTIONS)
         speech.write("One. two three ")
         for _ in range(2):
@@ -113,7 +113,7 @@ def test_a_long_part_ends_with_its_next_sentence() -> None:
 def test_a_part_ends_with_its_next_sentence_while_much_waits_to_be_read() -> None:
     async def test() -> None:
         double = Double(frame=6 * RATE)
-        speech = WrittenSpeech(double, Plan())
+        speech = StreamingText(double, Plan())
         speech.begin(OPTIONS)
         for piece in ("Two words. ", "One. Two", " more. Nothing ", "is begun."):
             speech.write(piece)
@@ -131,7 +131,7 @@ def test_a_part_ends_with_its_next_sentence_while_much_waits_to_be_read() -> Non
 @pytest.mark.parametrize(("text", "words"), [("...", "nothing to speak"), ("a" * 200, "too long")])
 def test_what_cannot_be_spoken(text: str, words: str) -> None:
     async def test() -> None:
-        speech = WrittenSpeech(Double(), Plan(total_characters=100))
+        speech = StreamingText(Double(), Plan(total_characters=100))
         speech.begin(OPTIONS)
         with pytest.raises(InvalidArgument, match=words):
             speech.end(text)

@@ -1,1 +1,0 @@
-"""Text that comes piece by piece: its tokens, equal to those of the whole text. Needs no torch."""

@@ -1,0 +1,157 @@
+"""What is read of a checkpoint folder without torch: JSON files, where the weights are, the tokenizer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import tokenizers
+
+from voice_clone.errors import CheckpointError
+
+T = TypeVar("T")
+
+MAX_HEADER = 100_000_000  # bytes, by the format of safetensors
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """The JSON object in `folder/name`.
+
+    Raises:
+        CheckpointError: the file is missing or holds no JSON object.
+    """
+    try:
+        loaded = json.loads((folder / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name}: not readable as JSON ({type(error).__name__})") from None
+    if not isinstance(loaded, dict):
+        raise CheckpointError(f"{name}: holds no JSON object")
+    return loaded
+
+
+def parse(cls: type[T], values: Any, where: str) -> T:
+    """Build the dataclass `cls`, with nested dataclasses, from a JSON object; unknown keys are ignored.
+
+    Args:
+        where: the file and the key, for the error.
+
+    Raises:
+        CheckpointError: a key is missing or of a wrong type.
+    """
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{where}: expected a JSON object")
+    hints = get_type_hints(cls)
+    arguments: dict[str, Any] = {}
+    for entry in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if values.get(entry.name) is None:
+            if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING:
+                raise CheckpointError(f"{where}: the key {entry.name!r} is missing")
+            continue
+        arguments[entry.name] = _convert(hints[entry.name], values[entry.name], f"{where}: {entry.name}")
+    return cls(**arguments)
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return parse(kind, value, where)  # type: ignore[arg-type]
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, bool, str) and type(value) is kind:
+        return value
+    if kind == tuple[int, ...] and isinstance(value, list) and all(type(item) is int for item in value):
+        return tuple(value)
+    if isinstance(value, dict) and kind == Mapping[str, int]:
+        return dict(value)
+    raise CheckpointError(f"{where}: unexpected value {value!r}")
+
+
+def shard_files(folder: Path, file: str) -> dict[str, str] | None:
+    """The file of each tensor where weights are in shards, which `file.safetensors.index.json` names.
+
+    Args:
+        file: the weight file, without its ending.
+
+    Returns:
+        Tensors' names -> files relative to `folder`; None: there is a whole file, which the official packages prefer,
+        or neither it nor an index.
+
+    Raises:
+        CheckpointError: the index cannot be read, or names a file elsewhere.
+    """
+    whole, index = f"{file}.safetensors", f"{file}.safetensors.index.json"
+    if (folder / whole).is_file() or not (folder / index).is_file():
+        return None
+    shards = read_json(folder, index).get("weight_map")
+    if not isinstance(shards, dict):
+        raise CheckpointError(f"{index}: holds no weight_map")
+    located = {}
+    for name, shard in shards.items():
+        if shard is None:
+            continue  # as if the index did not have it
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise CheckpointError(f"{index}: tensor {name} is not in a file of this folder")
+        located[name] = str(Path(file).with_name(shard))
+    return located
+
+
+def check_weights(folder: Path, file: str) -> None:
+    """Check from their first bytes that the weight files of a checkpoint are there and whole.
+
+    A safetensors file begins with the length of its header (8 bytes, little-endian) and the header, a JSON object that
+    gives each tensor's place behind the header: the last place is the end of the file.
+    https://github.com/huggingface/safetensors#format
+
+    Args:
+        file: the weight file, without its ending; if it is in shards, these are checked.
+
+    Raises:
+        CheckpointError: a file is missing or cut short.
+    """
+    shards = shard_files(folder, file)
+    for name in [f"{file}.safetensors"] if shards is None else sorted(set(shards.values())):
+        _check_file(folder, name)
+
+
+def _check_file(folder: Path, name: str) -> None:
+    try:
+        with (folder / name).open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= MAX_HEADER else {}
+        ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
+        whole = (folder / name).stat().st_size == 8 + size + max(ends)
+    except FileNotFoundError:
+        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        whole = False
+    if not whole:
+        raise CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short")
+
+
+def read_tokenizer(file: Path) -> tokenizers.Tokenizer:
+    """The tokenizer in a `tokenizer.json`, which holds a whole one; it neither cuts nor pads.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+    """
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(file))
+    except Exception:  # the library raises plain Exception
+        raise CheckpointError(f"{file.name}: not a tokenizer that can be read") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    keep_no_words(tokenizer)
+    return tokenizer
+
+
+def keep_no_words(tokenizer: tokenizers.Tokenizer) -> None:
+    """Turn off the word cache of a byte-level BPE tokenizer.
+
+    It would hold the last 10,000 different words, also of transcripts of deleted voices, and saves no measurable time.
+    """
+    if isinstance(tokenizer.model, tokenizers.models.BPE):
+        tokenizer.model._resize_cache(0)
