@@ -38,6 +38,13 @@ WRITERS, READERS = 3, 5
 NAMES_A_WRITER = 4
 SEED = 23
 PATIENCE = 900.0
+IN_DOUBT = (
+    "overloaded",
+    "deadline_exceeded",
+    "UNAVAILABLE",
+    "CANCELLED",
+    "is not healthy",
+)  # the last: its process died
 END_SESSIONS: LiteralString = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'voices'"
 
 
@@ -149,7 +156,7 @@ class Watched:
                 outcome = "speaker_not_found"
             elif "nothing was changed" in text or "failed to connect" in text:
                 outcome = "refused"
-            elif not any(slug in text for slug in ("overloaded", "deadline_exceeded", "UNAVAILABLE", "CANCELLED")):
+            elif not any(word in text for word in IN_DOUBT):
                 with self._lock:
                     self.wrong.append(f"{operation}: {text}")
         finally:

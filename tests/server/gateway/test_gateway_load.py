@@ -50,7 +50,9 @@ async def one(http: httpx2.AsyncClient, voice: str, number: int, leave: bool) ->
             return seed, b"".join(pieces)
 
 
-@pytest.mark.parametrize("streams", [24, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "streams", [6, pytest.param(24, marks=pytest.mark.thorough), pytest.param(200, marks=pytest.mark.long)]
+)
 def test_streams_are_neither_mixed_up_nor_lost(
     server: TritonServer, client: Client, gateway: Gateway, voice: str, streams: int
 ) -> None:

@@ -46,6 +46,7 @@ def test_the_encoders_give_what_torch_gives(onnx_server: TritonServer, loaded: L
     assert embedding.as_numpy("fingerprint")[0].decode() == loaded.speaker_fingerprint
 
 
+@pytest.mark.thorough  # a server of its own
 def test_graphs_of_another_checkpoint_are_refused(
     checkpoint_folder: CheckpointFactory, onnx_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ def test_curl(server: TritonServer) -> None:
     assert samples == json.loads(chunks[-1]["info"])["frames"] * 1920
 
 
+@pytest.mark.thorough
 def test_perf_analyzer(server: TritonServer, ada: None) -> None:
     command = here(block("docs/operations.md", "bash", "perf/perf_analyzer"), server)
     report = run(command.replace("--request-count 20", "--request-count 4"), ROOT)

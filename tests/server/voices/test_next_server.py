@@ -21,7 +21,7 @@ from tests.support.official.phone_clips import PADDED
 from tests.support.same_audio import is_same_audio
 from tools.triton_server import TritonServer
 
-pytestmark = pytest.mark.share("servers")
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,22 @@ Serve = Callable[..., httpx2.Client]
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Serve]:
-    """A function that serves a gateway with an address of Triton and settings, and returns a client of it."""
+def serving(end: Callable[[threading.Thread], None] = threading.Thread.join) -> Iterator[Serve]:
+    """A function that serves a gateway with an address of Triton and settings, and returns a client of it.
+
+    Args:
+        end: called with each gateway's thread when it was asked to end, which takes it 0.1 to 0.2 s.
+    """
     with contextlib.ExitStack() as stack:
 
         def start(url: str, **settings: Any) -> httpx2.Client:
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            listener = socket.create_server(("127.0.0.1", 0))  # the server closes it
             chosen = Settings(triton=url, **settings)
             options = {**server_options(chosen), "lifespan": "on", "timeout_graceful_shutdown": 5}
             server = uvicorn.Server(uvicorn.Config(create_app(chosen), **options))
             thread = threading.Thread(target=server.run, args=([listener],))
             thread.start()
-            stack.callback(thread.join)
+            stack.callback(end, thread)
             stack.callback(setattr, server, "should_exit", True)
             base = f"http://127.0.0.1:{listener.getsockname()[1]}"
             client: httpx2.Client = stack.enter_context(httpx2.Client(base_url=base, timeout=30, trust_env=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -17,8 +18,17 @@ def triton() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def ending() -> Iterator[list[threading.Thread]]:
+    """Gateways that end while the next tests run; the run waits for them."""
+    threads: list[threading.Thread] = []
+    yield threads
+    for thread in threads:
+        thread.join()
+
+
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve(ending: list[threading.Thread]) -> Iterator[Serve]:
     """Serves a gateway with an address of Triton and settings; returns a client of it."""
-    with serving() as serve:
+    with serving(ending.append) as serve:
         yield serve
