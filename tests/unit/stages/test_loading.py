@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
-from voice_clone.settings import Settings
+from voice_clone.settings import TalkerSettings
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 
 PARTS = (
@@ -53,9 +53,8 @@ def checkpoint(tensors: dict[str, Tensor], tmp_path: Path) -> CheckpointFiles:
 
 
 def load(checkpoint: CheckpointFiles, precision: str, use_native_code: Any = None) -> Talker:
-    environ = {"VOICE_CLONE_DEVICE": "cpu", "VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_PACKED_BYTES": "0"}
     return load_talker_network(
-        Settings({}, environ),
+        TalkerSettings(checkpoint_dir=checkpoint.folder, device="cpu", precision=precision, packed_bytes=0.0),
         empty(Talker),
         checkpoint,
         "model",
