@@ -1,8 +1,9 @@
 """Clones a voice and speaks in it: starts the server, uploads a clip, speaks twice, saves a WAV.
 
 It speaks with a small checkpoint that comes with it: simple English sentences, in about the voice of the clip. With
-`--checkpoint DIR` it speaks with a released checkpoint, of any family. With `--family` it makes a tiny one of that
-family with random weights: everything runs as with a released checkpoint, but the audio is noise.
+`--checkpoint DIR` it speaks with a released checkpoint, of any family; one that cannot clone speaks in a voice of its
+own. With `--family` it makes a tiny one of that family with random weights: everything runs as with a released
+checkpoint, but the audio is noise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from voice_clone_client import Client, VoiceCloneError
+from voice_clone_client import Client, Unsupported, VoiceCloneError
 from voice_clone_client.wav import WavWriter
 
 from tools.families.recognition import FamilyError, add_repository_option
@@ -118,23 +119,18 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
     with _signs_of_life():
         server.start()
     with server, Client(server.url, model=family) as client:
-        name = VOICE if arguments.reference else f"{VOICE} {reference.stem}"  # each clip that comes along has its own
-        restored = any(voice.name == name for voice in client.list())
-        if arguments.reference is not None or not restored:
-            began = time.monotonic()
-            voice = client.upload(name, reference, reference_text=transcript, wait=True)
-            print(
-                f"Registered the voice {name!r} from {voice.duration:.1f} s of speech"
-                f" in {1e3 * (time.monotonic() - began):.0f} ms, extraction included."
-            )
-        else:
-            print(f"The voice {name!r} was registered by an earlier run and is restored from disk.")
-        inline = {"reference_audio": reference, "reference_text": transcript}
-        spoken = [
-            _speak(client, arguments, "clip sent along, cold", None, inline),
-            _speak(client, arguments, "first call", None, {"voice": name}),
-            _speak(client, arguments, "second call", arguments.output, {"voice": name}),
-        ]
+        try:
+            spoken = _cloned(client, arguments, reference, transcript)
+        except Unsupported as error:
+            presets = client.presets()
+            if arguments.reference is not None or not presets:
+                raise
+            print(f"{error}.\nSo it speaks in its own voice {presets[0].name}.")
+            own = {"voice": presets[0].name}
+            spoken = [
+                _speak(client, arguments, "first call", None, own),
+                _speak(client, arguments, "second call", arguments.output, own),
+            ]
     _table(spoken)
     last = spoken[-1]
     print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames).")
@@ -151,7 +147,7 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
         )
     lengths = {each.samples_a_frame for each in spoken}
     complete = len(lengths) == 1 and lengths.pop().is_integer()
-    if not complete or last.info["cache"] != "hit" or last.extractions:
+    if not complete or last.info["cache"] not in ("hit", "preset") or last.extractions:
         print(
             "A warm call should find the voice in the cache and speak whole frames; please report this.",
             file=sys.stderr,
@@ -160,9 +156,30 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
     return 0
 
 
+def _cloned(client: Client, arguments: argparse.Namespace, reference: Path, transcript: str | None) -> list[Spoken]:
+    """Register the clip, and speak in its voice."""
+    name = VOICE if arguments.reference else f"{VOICE} {reference.stem}"  # each clip that comes along has its own
+    restored = any(voice.name == name for voice in client.list())
+    if arguments.reference is not None or not restored:
+        began = time.monotonic()
+        voice = client.upload(name, reference, reference_text=transcript, wait=True)
+        print(
+            f"Registered the voice {name!r} from {voice.duration:.1f} s of speech"
+            f" in {1e3 * (time.monotonic() - began):.0f} ms, extraction included."
+        )
+    else:
+        print(f"The voice {name!r} was registered by an earlier run and is restored from disk.")
+    inline = {"reference_audio": reference, "reference_text": transcript}
+    return [
+        _speak(client, arguments, "clip sent along, cold", None, inline),
+        _speak(client, arguments, "first call", None, {"voice": name}),
+        _speak(client, arguments, "second call", arguments.output, {"voice": name}),
+    ]
+
+
 def _tiny_checkpoint(family: str) -> Path:
     folder = CACHE / f"tiny-{family}"
-    if not (folder / "config.json").exists():
+    if not folder.exists():  # it appears when it is whole
         print("Making a tiny checkpoint with random weights ...", flush=True)
         checkpoint_maker(family).make_checkpoint("tiny", 0, folder)
     return folder

@@ -1,6 +1,7 @@
 """Runs one speech and shows where its time went: the tree of the ensemble's steps, from Triton's own trace.
 
     tools/inspect --checkpoint DIR                    one warm speech on a new server
+    tools/inspect --checkpoint DIR --voice NAME       the same in a voice that the checkpoint brings
     tools/inspect --trace FILE                        the requests in the trace file of any server
 
 A server writes such a file with the options --trace-config mode=triton --trace-config triton,file=FILE
@@ -106,9 +107,11 @@ def speak(arguments: argparse.Namespace, trace: Path) -> tuple[list[Span], dict[
         )
         [family] = server.families
         with server, Client(server.url, model=family) as client:
-            client.upload(VOICE, arguments.reference, reference_text=arguments.reference_text, wait=True)
+            if arguments.voice is None:
+                client.upload(VOICE, arguments.reference, reference_text=arguments.reference_text, wait=True)
             for _ in range(2):
-                speech = client.speak(arguments.text, voice=VOICE, max_frames=arguments.max_frames, seed=1)
+                voice = arguments.voice or VOICE
+                speech = client.speak(arguments.text, voice=voice, max_frames=arguments.max_frames, seed=1)
                 speech.read()
         return read_trace(trace.read_bytes().decode("latin-1")), dict(speech.info or {})
 
@@ -125,6 +128,7 @@ def main() -> int:
     parser.add_argument("--text", default="Good morning.")
     parser.add_argument("--reference", type=Path, default=DATA / "reference.wav")
     parser.add_argument("--reference-text", help="transcript of the reference; without it: speaker embedding alone")
+    parser.add_argument("--voice", help="one that the checkpoint brings, in place of the reference")
     parser.add_argument("--max-frames", type=int, default=10)
     parser.add_argument("--model", help="whose requests are shown (default: the newest ensemble's)")
     parser.add_argument("--last", type=int, default=1, help="how many of the newest (default: %(default)s)")

@@ -34,7 +34,7 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from .types import Artifacts, Chunk, ClipWarning, Knobs, Voice
+from .types import Artifacts, Chunk, ClipWarning, Knobs, Preset, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "Knobs",
     "Overloaded",
     "PermissionDenied",
+    "Preset",
     "QuotaExceeded",
     "Speech",
     "StreamNotFound",

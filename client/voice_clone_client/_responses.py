@@ -23,7 +23,7 @@ from .errors import (
     VoiceCloneError,
     from_status,
 )
-from .types import Chunk, Voice
+from .types import Chunk, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _WHOLE = ("stop", "length")  # finish reasons: the text was said, or the speech has the length that the caller wanted
@@ -141,6 +141,12 @@ def voice(response: Any) -> Voice:
 def voices(response: Any) -> list[Voice]:
     """The voices in a `speaker_cache` answer."""
     return [Voice.from_record(record) for record in result(response)["speakers"]]
+
+
+def presets(response: Any) -> list[Preset]:
+    """The voices that checkpoints bring, in the answer of the operation `presets`."""
+    found = result(response).get("presets", ())
+    return [Preset(each["name"], each["model_type"], each["registered"]) for each in found]
 
 
 def models(response: Any) -> list[str]:

@@ -22,8 +22,8 @@ from ._speeches import appends
 from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
-from .errors import Cancelled, DeadlineExceeded, Unsupported, VoiceCloneError
-from .types import Knobs, Names, Voice, Voices
+from .errors import Cancelled, DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
+from .types import Knobs, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -171,6 +171,13 @@ class AsyncClient:
         ):
             found += page
         return found + page
+
+    async def presets(self) -> Presets:
+        """The voices that the checkpoints of the server's families bring; see `Client.presets`."""
+        try:
+            return _responses.presets(await self._cache("presets"))
+        except InvalidArgument:  # an older server has no such operation
+            return []
 
     async def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""

@@ -17,8 +17,8 @@ from ._servers import channel
 from ._servers.blocking import Servers
 from ._speaking_client import Speaking
 from .clips import Source
-from .errors import Unsupported, VoiceCloneError
-from .types import Names, Voice, Voices
+from .errors import InvalidArgument, Unsupported, VoiceCloneError
+from .types import Names, Presets, Voice, Voices
 
 
 class Client(Speaking):
@@ -139,6 +139,16 @@ class Client(Speaking):
         while len(page := self.list(limit=_requests.PAGE, after=found[-1].name if found else after)) == _requests.PAGE:
             found += page
         return found + page
+
+    def presets(self) -> Presets:
+        """The voices that the checkpoints of the server's families bring, by family in the checkpoint's order.
+
+        None of a server that does not know of such voices.
+        """
+        try:
+            return _responses.presets(self._cache("presets"))
+        except InvalidArgument:  # an older server has no such operation
+            return []
 
     def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""

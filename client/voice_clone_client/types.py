@@ -116,6 +116,18 @@ class Voice:
         return cls(**{**_known(cls, record), "artifacts": artifacts, "warnings": warnings, "record": record})
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A voice that the checkpoint of a model family brings. It speaks by its name, and is never deleted."""
+
+    name: str
+    model_type: str
+    """The family that has it."""
+    registered: bool = False
+    """Whether a registered voice of that name speaks in its place."""
+
+
+Presets = list[Preset]
 Voices = list[Voice]  # inside the clients' classes, `list` is the method
 Names = list[str]
 

@@ -89,15 +89,20 @@ class Load:
         self._names = [f"load {number}" for number in range(mix.voices)]
 
     async def register(self) -> None:
-        """Upload the voices, each from another clip, and wait for them."""
+        """Upload the voices, each from another clip, and wait for them; or list those that the checkpoint brings."""
+        if not self._mix.voices:
+            self._names = [preset.name for preset in await self._client.presets()]
+            if not self._names:
+                raise SystemExit("the checkpoint brings no voices; give --voices 1 or more")
+            return
         for name in self._names:
             await self._client.upload(
                 name, fresh_clip(self._random.getrandbits(32)), reference_text=TRANSCRIPT, wait=True
             )
 
     async def unregister(self) -> None:
-        """Delete the voices."""
-        for name in self._names:
+        """Delete the voices that were uploaded."""
+        for name in self._names[: self._mix.voices]:
             await self._client.delete(name)
 
     async def closed(self, callers: int, requests: int) -> list[Outcome]:
@@ -270,7 +275,7 @@ def main() -> int:
     parser.add_argument("--hit", type=float, default=1.0, help="share of requests with a registered voice")
     parser.add_argument("--icl", type=float, default=0.5, help="share of the sent clips that have a transcript")
     parser.add_argument("--cancel", type=float, default=0.0, help="share of requests that the caller closes early")
-    parser.add_argument("--voices", type=int, default=4, help="voices registered for this")
+    parser.add_argument("--voices", type=int, default=4, help="voices to register; 0: the checkpoint's own speak")
     parser.add_argument("--max-frames", type=int, default=100, help="longest speech, in frames")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")

@@ -42,6 +42,16 @@ def arithmetic(seconds: float = 1.0) -> float:
     return size**3 / _fastest(lambda: a @ b, seconds)
 
 
+def best(run: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    """Seconds of the fastest of some runs, and the result of the last."""
+    times, result = [], None
+    for _ in range(runs):
+        began = time.perf_counter()
+        result = run()
+        times.append(time.perf_counter() - began)
+    return min(times), result
+
+
 def _fastest(run: Callable[[], Any], seconds: float) -> float:
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:

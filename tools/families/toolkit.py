@@ -1,7 +1,7 @@
 """What a family brings along for the tools: modules in tools/families/<family>/, all of them optional.
 
     checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
-    codec_converter.py   its codec, if that is released as a pickle, to safetensors, a `CodecConverter`
+    pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`
     onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
     workloads.py         what its models cost on any machine, for tools/doctor
     repository.py        what a built repository can be asked for, a `RepositoryOptions`
@@ -73,14 +73,14 @@ class CheckpointMaker(Protocol):
         """Write a checkpoint like `checkpoint` to the new folder `folder`; its speech never ends by itself."""
 
 
-class CodecConverter(Protocol):
-    """Makes a codec's safetensors file of the pickle in which it is released."""
+class PickleConverter(Protocol):
+    """Makes a safetensors file of what a checkpoint has as pickles."""
 
     def convert(self, checkpoint: Path) -> Path:
-        """Write the file beside the pickle and return it; an earlier one is replaced.
+        """Write the file into the checkpoint's folder and return it; an earlier one is replaced.
 
         Raises:
-            CheckpointError: the pickle is missing, or holds anything but the codec's tensors; nothing of it was run.
+            CheckpointError: a pickle is missing, or holds anything but the expected tensors; nothing of it was run.
         """
 
 
@@ -153,9 +153,9 @@ def checkpoint_maker(family: str) -> CheckpointMaker:
     return cast(CheckpointMaker, _module(family, "checkpoint_maker"))
 
 
-def codec_converter(family: str) -> CodecConverter:
-    """The family's; it is one of `families_with("codec_converter")`."""
-    return cast(CodecConverter, _module(family, "codec_converter"))
+def pickle_converter(family: str) -> PickleConverter:
+    """The family's; it is one of `families_with("pickle_converter")`."""
+    return cast(PickleConverter, _module(family, "pickle_converter"))
 
 
 def onnx_exporter(family: str) -> OnnxExporter:

@@ -18,8 +18,8 @@ Tensors = Callable[[str, tuple[int, ...]], Tensor]
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
 
 
-def write_weights(folder: Path, shapes: Shapes, tensor: Tensors, dtype: str, shards: int) -> None:
-    """Write model.safetensors, or its shards and their index, tensor by tensor.
+def write_weights(folder: Path, shapes: Shapes, tensor: Tensors, dtype: str, shards: int, name: str = "model") -> None:
+    """Write `name`.safetensors, or its shards and their index, tensor by tensor.
 
     Args:
         tensor: makes each tensor, fp32, of its name and shape.
@@ -27,18 +27,18 @@ def write_weights(folder: Path, shapes: Shapes, tensor: Tensors, dtype: str, sha
         shards: number of files; 1: one file and no index.
     """
     if shards == 1:
-        _write_safetensors(folder / "model.safetensors", shapes, tensor, dtype)
+        _write_safetensors(folder / f"{name}.safetensors", shapes, tensor, dtype)
         return
     size = DTYPES[dtype][0].itemsize
     parts = list(_split(shapes, shards))
     weight_map = {}
     for number, names in enumerate(parts, start=1):
-        file = f"model-{number:05}-of-{len(parts):05}.safetensors"
+        file = f"{name}-{number:05}-of-{len(parts):05}.safetensors"
         _write_safetensors(folder / file, {name: shapes[name] for name in names}, tensor, dtype)
         weight_map.update(dict.fromkeys(names, file))
     total = sum(_elements(shape) for shape in shapes.values()) * size
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-    write_json(folder / "model.safetensors.index.json", index)
+    write_json(folder / f"{name}.safetensors.index.json", index)
 
 
 def _split(shapes: Shapes, shards: int) -> Iterator[list[str]]:

@@ -1,4 +1,5 @@
-"""Codec decoders of one build: a transformer over a window, ConvNeXt upsampling, a convolutional vocoder.
+"""Codec decoders in torch that stream exactly; among them those of one build, a transformer over a window, ConvNeXt
+upsampling and a convolutional vocoder.
 
 Every part is causal, so a stream may be decoded in chunks of any size: the chunks joined equal the decode of all frames
 at once, and the work depends on the new frames alone.
@@ -18,18 +19,10 @@ from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass, StreamingModule, StreamState, streaming_slots
 
 
-class WindowedDecoder(nn.Module, RaggedDecoder):
-    """A `RaggedDecoder` in torch, as far as all of its build share it.
-
-    Attributes:
-        upsample: `Upsample`s, from the rate of frames on.
-        decoder: a `vocoder`, behind them.
-    """
+class StreamingDecoder(nn.Module, RaggedDecoder):
+    """A `RaggedDecoder` in torch whose state is that of its `StreamingModule`s."""
 
     any_shape = False
-
-    upsample: nn.ModuleList
-    decoder: nn.ModuleList
 
     @property
     @abstractmethod
@@ -37,12 +30,8 @@ class WindowedDecoder(nn.Module, RaggedDecoder):
         """Where codes are expected and states lie."""
 
     @abstractmethod
-    def latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
-        """Codes [B, K, n] -> latent [B, latent, n]."""
-
-    @abstractmethod
-    def bound(self, waveform: Tensor) -> Tensor:
-        """The vocoder's output [B, samples] -> samples in -1..1."""
+    def samples(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """Codes [B, K, n] at the frame `position` int64 [B] of each stream -> samples [B, m] in -1..1."""
 
     def forward(self, codes: Tensor) -> Tensor:
         """All codes at once: int64 [B, K, T] -> waveform [B, T * samples of a frame] in -1..1."""
@@ -72,18 +61,45 @@ class WindowedDecoder(nn.Module, RaggedDecoder):
             waveform [B, n * samples of a frame] in -1..1; of padding of any content.
         """
         stream = ChunkPass(self.slots, state.buffers, lengths, codes.shape[-1])
-        waveform = self.waveform(self.latent(codes, stream, state.position), stream)
+        waveform = self.samples(codes, stream, state.position)
         moved = codes.shape[-1] if lengths is None else lengths
         state.position, state.buffers = state.position + moved, stream.buffers
-        return self.bound(waveform)
+        return waveform
+
+    def prime(self, codes: Tensor, state: StreamState) -> None:
+        """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1."""
+        self.decode_chunk(codes, state)
+
+
+class WindowedDecoder(StreamingDecoder):
+    """A decoder of that build, as far as all of them share it.
+
+    Attributes:
+        upsample: `Upsample`s, from the rate of frames on.
+        decoder: a `vocoder`, behind them.
+    """
+
+    upsample: nn.ModuleList
+    decoder: nn.ModuleList
+
+    @abstractmethod
+    def latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """Codes [B, K, n] -> latent [B, latent, n]."""
+
+    @abstractmethod
+    def bound(self, waveform: Tensor) -> Tensor:
+        """The vocoder's output [B, samples] -> samples in -1..1."""
+
+    def samples(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """As of `StreamingDecoder`."""
+        return self.bound(self.waveform(self.latent(codes, stream, position), stream))
 
     @torch.inference_mode()
     def prime(self, codes: Tensor, state: StreamState) -> None:
-        """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1.
+        """As of `StreamingDecoder`.
 
-        The transformer must see them all, but the convolutions behind it remember few frames, and they are nearly
-        all of the work: they run over the last `receptive_field` frames alone. The state equals that after
-        `decode_chunk`.
+        The transformer must see all frames, but the convolutions behind it remember few, and they are nearly all of
+        the work: they run over the last `receptive_field` frames alone. The state equals that after `decode_chunk`.
         """
         stream = ChunkPass(self.slots, state.buffers)
         latent = self.latent(codes, stream, state.position)

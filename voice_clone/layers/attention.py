@@ -134,26 +134,65 @@ def sliding_window_mask(position: Tensor, length: int, window: int) -> Tensor:
     return (in_window & exists[:, None, :]).unsqueeze(1)
 
 
-def additive_mask(seen: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(seen: Tensor, dtype: torch.dtype, bias: Tensor | None = None) -> Tensor:
     """A bool mask [..., S], true where a query attends to a key, as a mask that is added to the scores.
 
     On a GPU the attention of every layer would convert a bool mask, and would copy a mask whose rows do not begin at
     multiples of 8 numbers. So there the rows are views of padded ones.
+
+    Args:
+        bias: added to the scores besides, broadcast against `seen`.
     """
-    added = torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, -torch.inf)
+    zeros = torch.zeros_like(seen, dtype=dtype) if bias is None else bias.to(dtype)
+    added = zeros.masked_fill(~seen, -torch.inf)
     if seen.is_cuda and seen.shape[-1] % 8:
         return F.pad(added, (0, -seen.shape[-1] % 8))[..., : seen.shape[-1]]
     return added
 
 
+def alibi_slopes(heads: int) -> Tensor:
+    """How fast the scores of each head fall with distance (ALiBi, Press et al. 2022), here from 1 on: fp32 [H].
+
+    A geometric sequence that would reach 2 to the power of -8 next. If H is no power of two, the heads beyond the
+    largest power of two take every other number of the sequence of twice as many heads.
+    """
+    power = 1 << (heads.bit_length() - 1)
+    exponents = [-8.0 * place / power for place in range(power)]
+    exponents += [-8.0 * place / (2 * power) for place in range(0, 2 * (heads - power), 2)]
+    return torch.tensor([2.0**exponent for exponent in exponents], device="cpu")
+
+
+def alibi_bias(slopes: Tensor, length: int, window: int) -> Tensor:
+    """What ALiBi adds to the scores under a `sliding_window_mask` of this length and window: fp32 [H, T, S].
+
+    Args:
+        slopes: fp32 [H], of `alibi_slopes`.
+    """
+    query = torch.arange(length, device=slopes.device)[:, None]
+    key = torch.arange(1 - window, length, device=slopes.device)[None, :]
+    return slopes[:, None, None] * (key - query)
+
+
 class SlidingWindowAttention(StreamingModule):
     """Causal self-attention over a window, exact across chunks by a rolling key-value cache.
 
-    The streaming state [B, 2, G, window - 1, D] holds rotated keys, then values, the oldest position first.
+    The streaming state [B, 2, G, window - 1, D] holds keys, normed and rotated, then values, the oldest position
+    first.
+
+    Args:
+        qk_norm_eps: queries and keys have an RMSNorm each with this epsilon, over all heads together; None: they have
+            none.
     """
 
     def __init__(
-        self, hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int, window: int, bias: bool
+        self,
+        hidden_size: int,
+        num_heads: int,
+        num_key_value_heads: int,
+        head_dim: int,
+        window: int,
+        bias: bool,
+        qk_norm_eps: float | None = None,
     ) -> None:
         super().__init__()
         self.head_dim = head_dim
@@ -163,17 +202,27 @@ class SlidingWindowAttention(StreamingModule):
         parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         self.qkv_proj = fused_linear(self, "qkv_proj", hidden_size, parts, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias=bias)
+        self.qk_norm = qk_norm_eps is not None
+        if qk_norm_eps is not None:
+            self.q_norm, self.k_norm = RMSNorm(queries, qk_norm_eps), RMSNorm(keys, qk_norm_eps)
 
     def new_state(self, batch: int) -> Tensor:
         """Zeros, on the weights' device and in their dtype; `sliding_window_mask` hides them."""
         return self.o_proj.weight.new_zeros(batch, *self.state_shape)
 
     def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Lengths | None = None) -> tuple[Tensor, Tensor]:
-        """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, mask."""
-        cos, sin, mask = context
-        qkv = split_heads(self.qkv_proj(x), self.head_dim)
-        rotated = apply_rotary(qkv[:, : self.heads + self.kv_heads], cos, sin)
-        q, k, v = rotated[:, : self.heads], rotated[:, self.heads :], qkv[:, self.heads + self.kv_heads :]
+        """A chunk [B, T, C] -> ([B, T, C], the next state). `context`: rotary tables cos and sin, if any; mask."""
+        *rotation, mask = context
+        qkv = self.qkv_proj(x)
+        if self.qk_norm:
+            queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+            q, k, v = torch.split(qkv, [queries, keys, keys], dim=-1)
+            qkv = torch.cat((self.q_norm(q), self.k_norm(k), v), dim=-1)
+        qkv = split_heads(qkv, self.head_dim)
+        qk, v = qkv[:, : self.heads + self.kv_heads], qkv[:, self.heads + self.kv_heads :]
+        if rotation:
+            qk = apply_rotary(qk, *rotation)
+        q, k = qk[:, : self.heads], qk[:, self.heads :]
         seen = torch.cat((state, torch.stack((k, v), dim=1)), dim=3)  # [B, 2, G, window - 1 + T, D]
         out = self.o_proj(attend(q, seen[:, 0], seen[:, 1], mask))
         if valid is not None:

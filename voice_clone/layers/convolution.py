@@ -25,8 +25,12 @@ MATMUL_ROWS = 64
 class CausalConv1d(StreamingModule):
     """Conv1d padded on the left by (kernel_size - 1) * dilation + 1 - stride.
 
-    `pad_mode` is "constant" (zeros) or "replicate" (the first sample on the left, the last one on the right). Only
-    "constant" can stream. The streaming state [B, C, padding] is the inputs on which later outputs depend.
+    The streaming state [B, C, padding] is the inputs on which later outputs depend.
+
+    Args:
+        pad_mode: what stands before a signal: zeros (`constant`), its first sample (`replicate`), or the samples behind
+            the first one in reverse (`reflect`). A stream of the last two needs as context which signals begin, bool
+            [B]; with `reflect` the first chunk of a signal has more samples than the padding.
     """
 
     def __init__(
@@ -48,8 +52,17 @@ class CausalConv1d(StreamingModule):
         self.pad_mode = pad_mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """A whole signal [B, C, T] -> [B, C', ceil(T / stride)]; the right is padded to a multiple of the stride."""
-        out: Tensor = self.conv(F.pad(x, (self.padding, -x.shape[-1] % self.stride), mode=self.pad_mode))
+        """A whole signal [B, C, T] -> [B, C', ceil(T / stride)]; the right is padded to a multiple of the stride.
+
+        With `reflect` a signal that is not longer than the padding is continued with zeros before it is reflected.
+        """
+        padding = self.padding, -x.shape[-1] % self.stride
+        if self.pad_mode == "reflect" and x.shape[-1] <= self.padding:
+            more = self.padding + 1 - x.shape[-1]
+            padded = F.pad(F.pad(x, (0, more)), padding, mode=self.pad_mode)[..., :-more]
+        else:
+            padded = F.pad(x, padding, mode=self.pad_mode)
+        out: Tensor = self.conv(padded)
         return out
 
     def new_state(self, batch: int) -> Tensor:
@@ -57,13 +70,25 @@ class CausalConv1d(StreamingModule):
         return self.conv.weight.new_zeros(batch, self.in_channels, self.padding)
 
     def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Lengths | None = None) -> tuple[Tensor, Tensor]:
-        """A chunk [B, C, T], T a multiple of the stride -> ([B, C', T / stride], the next state)."""
+        """A chunk [B, C, T], T a multiple of the stride -> ([B, C', T / stride], the next state).
+
+        `context`: which signals begin with this chunk, bool [B], unless zeros stand before them.
+        """
         if self.padding == 0:
             return self.conv(x), state
+        if self.pad_mode != "constant":
+            state = torch.where(context[0][:, None, None], self._before(x), state)
         x = torch.cat((state, x), dim=-1)
         if valid is not None:
             return self._convolve(x), valid.following(x, self.padding, 2)
         return self._convolve(x), x[..., x.shape[-1] - self.padding :].clone()
+
+    def _before(self, x: Tensor) -> Tensor:
+        """What stands before signals that begin with x: [B, C, padding]."""
+        if self.pad_mode == "replicate":
+            return x[..., :1].expand(-1, -1, self.padding)
+        missing = max(0, self.padding + 1 - x.shape[-1])  # then none of the signals begins
+        return F.pad(x, (0, missing))[..., 1 : self.padding + 1].flip(-1)
 
     def _convolve(self, x: Tensor) -> Tensor:
         """The convolution of a padded chunk: [B, C, padding + T] -> [B, C', T / stride]."""
@@ -85,9 +110,9 @@ class CausalConvTranspose1d(StreamingModule):
     The streaming state [B, C', kernel_size - stride] is what past inputs add to the next outputs.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int, bias: bool = True) -> None:
         super().__init__()
-        self.conv = nn.ConvTranspose1d(in_channels, out_channels, kernel_size, stride)
+        self.conv = nn.ConvTranspose1d(in_channels, out_channels, kernel_size, stride, bias=bias)
         self.out_channels = out_channels
         self.overlap = kernel_size - stride
 
@@ -106,8 +131,7 @@ class CausalConvTranspose1d(StreamingModule):
         done = out.shape[-1] - self.overlap
         after = out[..., done:].clone() if valid is None else valid.following(out, self.overlap, 2)
         # The bias is added once to each output, not to each of its overlapping parts.
-        assert self.conv.bias is not None
-        return out[..., :done] + self.conv.bias[:, None], after
+        return out[..., :done] if self.conv.bias is None else out[..., :done] + self.conv.bias[:, None], after
 
     def _overlapping(self, x: Tensor) -> Tensor:
         """The transposed convolution without bias: [B, C, T] -> [B, C', T * stride + kernel_size - stride]."""

@@ -14,11 +14,13 @@ from voice_clone.layers.attention import (
     RMSNorm,
     SlidingWindowAttention,
     additive_mask,
+    alibi_bias,
+    alibi_slopes,
     rotary_cos_sin,
     rotary_frequencies,
     sliding_window_mask,
 )
-from voice_clone.layers.graphs import CachedOnGpu
+from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.layers.streaming import ChunkPass
 
 
@@ -28,6 +30,8 @@ class WindowConfig:
 
     Attributes:
         rope_dtype: to which the rotary tables are rounded.
+        alibi: scores fall with distance, and nothing is rotated.
+        qk_norm_eps: as of `SlidingWindowAttention`.
     """
 
     hidden_size: int
@@ -41,6 +45,8 @@ class WindowConfig:
     rope_theta: float
     attention_bias: bool = False
     rope_dtype: torch.dtype = torch.float32
+    alibi: bool = False
+    qk_norm_eps: float | None = None
 
     @classmethod
     def of(cls, sizes: Any) -> WindowConfig:
@@ -61,6 +67,7 @@ class WindowLayer(nn.Module):
             config.head_dim,
             config.sliding_window,
             config.attention_bias,
+            config.qk_norm_eps,
         )
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -68,34 +75,57 @@ class WindowLayer(nn.Module):
         self.self_attn_layer_scale = LayerScale(config.hidden_size)
         self.mlp_layer_scale = LayerScale(config.hidden_size)
 
-    def forward(self, x: Tensor, stream: ChunkPass, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
-        heads = stream(self.self_attn, self.input_layernorm(x), cos, sin, mask)
+    def forward(self, x: Tensor, stream: ChunkPass, *context: Tensor) -> Tensor:
+        """`context`: as of `SlidingWindowAttention.stream`."""
+        heads = stream(self.self_attn, self.input_layernorm(x), *context)
         x = self.self_attn_layer_scale.added(x, heads)
         return self.mlp_layer_scale.added(x, self.mlp(self.post_attention_layernorm(x)))
 
 
-class WindowTransformer(nn.Module):
-    """Layers and the norm behind them. x: [B, T, C]."""
+class WindowLayers(nn.Module):
+    """Layers, without a norm behind them. x: [B, T, C]."""
 
     def __init__(self, config: WindowConfig) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(WindowLayer(config) for _ in range(config.num_hidden_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self._frequencies: CachedOnGpu[Tensor] = CachedOnGpu()
+        self._cached: CachedOnGpu[Tensor] = CachedOnGpu()
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """`position` int64 [B]: of each stream's first row in x, counted from its beginning."""
+        context = self._alibi(x, position) if self.config.alibi else self._rotary(x, position)
+        for layer in self.layers:
+            x = layer(x, stream, *context)
+        return x
+
+    def _rotary(self, x: Tensor, position: Tensor) -> tuple[Tensor, ...]:
+        """Rotary tables and mask."""
         config, length = self.config, x.shape[1]
         positions = position[:, None] + torch.arange(length, device=position.device)  # [B, T]
         head_dim, theta, device = config.head_dim, config.rope_theta, position.device
-        frequencies = self._frequencies.get(position, lambda: rotary_frequencies(head_dim, theta, device))
+        frequencies = self._cached.get(position, lambda: rotary_frequencies(head_dim, theta, device))
         cos, sin = rotary_cos_sin(positions, head_dim, theta, config.rope_dtype, frequencies)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)  # once, not in each layer
         mask = sliding_window_mask(position, length, config.sliding_window)
-        if x.is_cuda:
-            mask = additive_mask(mask, x.dtype)
-        for layer in self.layers:
-            x = layer(x, stream, cos, sin, mask)
-        normed: Tensor = self.norm(x)
+        return cos, sin, additive_mask(mask, x.dtype) if x.is_cuda else mask
+
+    def _alibi(self, x: Tensor, position: Tensor) -> tuple[Tensor, ...]:
+        """The mask with what is added to the scores."""
+        length, window, device = x.shape[1], self.config.sliding_window, position.device
+        heads = self.config.num_attention_heads
+        slopes = self._cached.get(position, lambda: to_device(alibi_slopes(heads), device))
+        mask = sliding_window_mask(position, length, window)
+        return (additive_mask(mask, x.dtype, alibi_bias(slopes, length, window)),)
+
+
+class WindowTransformer(WindowLayers):
+    """Layers and the norm behind them. x: [B, T, C]."""
+
+    def __init__(self, config: WindowConfig) -> None:
+        super().__init__(config)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+        """As of `WindowLayers`."""
+        normed: Tensor = self.norm(super().forward(x, stream, position))
         return normed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import check_audible, decode
-from voice_clone.errors import Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
+from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
@@ -26,6 +27,7 @@ from voice_clone.speakers.operations import (
     List,
     Operation,
     Prepare,
+    Presets,
     Reply,
     Resolve,
     ResolveClip,
@@ -43,6 +45,7 @@ from voice_clone.speakers.transfer import Transfer, preload
 from voice_clone.speakers.voice_states import ArtifactStates, NoOtherProcesses, OtherProcesses, VoiceStates
 
 log = logging.getLogger(__name__)
+_PRESETS_SECONDS = 5.0  # for which a list waits for encoders that have not said yet what their checkpoints bring
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together
 _WITHOUT_RECORDS = (ResolveClip, ResolveEmbedding, ResolvePrompt, Stats)  # operations that read no record
 
@@ -85,7 +88,7 @@ class SpeakerCache:
         except BaseException:
             self._store.close()
             raise
-        describer = Describer(encoder, self._metrics, self._voice_states.flights)
+        self._describer = describer = Describer(encoder, self._metrics, self._voice_states.flights)
         self._artifact_states = ArtifactStates(self._voice_states, describer)
         self._extractor = Extractor(self._registry, self._store, self._voice_states, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
@@ -97,6 +100,7 @@ class SpeakerCache:
             UploadEmbedding: self._upload_embedding,
             Get: self._get,
             List: self._list,
+            Presets: self._presets,
             Delete: self._delete,
             Prepare: self._prepare,
             Resolve: self._resolve,
@@ -181,6 +185,17 @@ class SpeakerCache:
 
     def _list(self, given: List) -> Reply:
         return Reply(self._show_all(self._registry.page(given.limit, given.after, given.owner), given.owner))
+
+    def _presets(self, presets: Presets) -> Reply:
+        until = time.monotonic() + (_PRESETS_SECONDS if presets.timeout is None else presets.timeout)
+        model_types, found = tuple(self._model_types()), list[dict[str, Any]]()
+        self._describer.ask_ahead(model_types)  # all at once
+        for model_type in model_types:
+            with contextlib.suppress(DeadlineExceeded):
+                for name in self._describer.presets(model_type, until):
+                    registered = self._registry.has(name, presets.owner)
+                    found.append({"name": name, "model_type": model_type, "registered": registered})
+        return Reply({"presets": found})
 
     def _delete(self, delete: Delete) -> Reply:
         record = self._registry.remove(delete.name, delete.owner)

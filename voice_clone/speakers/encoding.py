@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,12 +36,14 @@ class Extraction:
         modes: {mode: [needs]}, best mode first (see `modes`); None if the encoder declares none.
         limits: {artifact: {"below": its values lie in 0..below - 1, "rows": [least, most] of its first dimension}},
             each of them null or absent where there is none; of the mode that was asked for.
+        presets: the names of voices that the checkpoint brings.
     """
 
     artifacts: Mapping[str, NDArray[Any]]
     fingerprint: str
     modes: Any = None
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    presets: tuple[str, ...] = ()
 
 
 class Encoder(Protocol):
@@ -84,6 +86,7 @@ class Describer:
         self._flights = flights
         self._descriptions: dict[ArtifactId, Extraction] = {}
         self._modes: dict[str, Modes] = {}  # by model type
+        self._presets: dict[str, tuple[str, ...]] = {}  # likewise
         self._asked: set[str] = set()  # model types
 
     def known_modes(self, model_type: str) -> Modes | None:
@@ -102,8 +105,14 @@ class Describer:
         known = self._modes.get(model_type)
         if known is not None and not again:
             return known
-        modes: Modes = self._ask(("modes", model_type, again), partial(self.ask_modes, model_type), until)
+        work = self.ask_modes if again else self._modes_once
+        modes: Modes = self._ask(("modes", model_type, again), partial(work, model_type), until)
         return modes
+
+    def presets(self, model_type: str, until: float) -> tuple[str, ...]:
+        """The names of voices that the family's checkpoint brings. Args, Raises: as `modes`."""
+        self.modes(model_type, until)
+        return self._presets.get(model_type, ())
 
     def ask_modes(self, model_type: str) -> Modes:
         """As `modes`, but always asks, on this thread."""
@@ -120,7 +129,11 @@ class Describer:
         for model_type in model_types:
             if model_type not in self._modes and model_type not in self._asked:
                 self._asked.add(model_type)
-                self._begin(("modes", model_type, False), partial(self.ask_modes, model_type), background=True)
+                self._begin(("modes", model_type, False), partial(self._modes_once, model_type), background=True)
+
+    def _modes_once(self, model_type: str) -> Modes:
+        """Asks unless another thread has asked since the caller looked."""
+        return self._modes.get(model_type) or self.ask_modes(model_type)
 
     def known(self, artifact: ArtifactId) -> str | None:
         """The encoder's fingerprint if it is known already; asks no encoder."""
@@ -205,6 +218,7 @@ class Describer:
 
     def _keep_modes(self, model_type: str, description: Extraction) -> Modes:
         modes = NATURAL if description.modes is None else check_modes(model_type, description.modes)
+        self._presets[model_type] = description.presets
         self._modes[model_type] = modes
         return modes
 
@@ -219,7 +233,7 @@ class Describer:
             wrong = fault(tensor, extraction.limits.get(name, {}) if waveform.size else {})
             if wrong is not None:
                 raise InvalidArgument(f"no voice could be made of this clip: {name} {wrong}")
-        return Extraction(tensors, extraction.fingerprint, extraction.modes, extraction.limits)
+        return replace(extraction, artifacts=tensors)
 
 
 def fault(tensor: NDArray[Any], limit: Mapping[str, Any]) -> str | None:

@@ -19,6 +19,10 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
     get      name. The speaker.
     list     options limit, after. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the name
              `after`.
+    presets  option timeout. {"presets": [{"name", "model_type", "registered"}, ...]}: the voices that the checkpoints
+             of the families bring, which can be spoken and neither changed nor deleted; `registered`: whether a speaker
+             of that name, which this owner may use, is spoken in its place. A family whose encoder does not say in time
+             (5 s) what its checkpoint brings is left out.
     delete   name. {"name", "generation", "deleted": true}
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
@@ -124,6 +128,17 @@ class List(Operation):
 
     limit: int | None
     after: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presets(Operation):
+    """Show the voices that the checkpoints of the families bring.
+
+    Attributes:
+        timeout: seconds to wait for encoders that have not said yet; None: five.
+    """
+
+    timeout: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from voice_clone.speakers.operations import (
     List,
     Operation,
     Prepare,
+    Presets,
     Resolve,
     ResolveClip,
     ResolveEmbedding,
@@ -38,7 +39,7 @@ from voice_clone.speakers.operations import (
 
 TOKEN_PARAMETER = "x-voice-token"
 """The request parameter that carries the write token: a header that Triton forwards."""
-_READING = frozenset({"get", "list", "stats", "resolve"})  # operations without a token: speech needs these
+_READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operations without a token: speech needs these
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
@@ -186,6 +187,10 @@ def _list(given: Given, options: Given) -> List:
     return List(owner=options.get("owner"), limit=options.get("limit"), after=after)
 
 
+def _presets(given: Given, options: Given) -> Presets:
+    return Presets(owner=options.get("owner"), timeout=options.get("timeout"))
+
+
 def _delete(given: Given, options: Given) -> Delete:
     return Delete(owner=options.get("owner"), name=_name(given))
 
@@ -230,6 +235,7 @@ _FORMS = {
     ),
     "get": _Form(_get, ("name",)),
     "list": _Form(_list, (), ("limit", "after")),
+    "presets": _Form(_presets, (), ("timeout",)),
     "delete": _Form(_delete, ("name",)),
     "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout")),
     "resolve": _Form(

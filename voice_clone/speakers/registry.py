@@ -16,7 +16,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.errors import Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, VoiceCloneError
+from voice_clone.errors import (
+    InvalidArgument,
+    Overloaded,
+    QuotaExceeded,
+    SpeakerExists,
+    SpeakerNotFound,
+    VoiceCloneError,
+)
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName, parse_name
@@ -68,6 +75,13 @@ class Registry:
         if record is None or not record.serves(owner, shared=shared):
             raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}")
         return record
+
+    def has(self, name: str, owner: str | None = None) -> bool:
+        """Whether there is a speaker of that name that this owner may use."""
+        try:
+            return bool(self.find(parse_name(name), owner, shared=True))
+        except (InvalidArgument, SpeakerNotFound):  # no speaker has a name that is not valid
+            return False
 
     def is_free(self, key: str) -> bool:
         """Whether no speaker has a name of that key."""

@@ -97,6 +97,12 @@ class EncoderStage(Protocol):
         says why this checkpoint cannot do it; None: another network of the family declares them.
         """
 
+    @property
+    def presets(self) -> Collection[str]:
+        """The names of voices that the checkpoint brings, as of the prompt stage. They are listed if the model has the
+        output `presets`.
+        """
+
     def limits(self, mode: str | None) -> Mapping[str, Limit]:
         """What the artifacts of a mode may hold, by name; artifacts without limits are left out."""
 

@@ -18,7 +18,7 @@ def refuse_speaker_embedding(speech: SpeechRequest) -> None:
         Unsupported: the request brings one, or asks for it.
     """
     if speech.speaker_embedding is not None or speech.x_vector_only:
-        raise Unsupported("this model has no speaker embedding; give a voice or reference_audio with its transcript")
+        raise Unsupported("this model has no speaker embedding; give a voice or reference_audio")
 
 
 def refuse_language(speech: SpeechRequest) -> None:

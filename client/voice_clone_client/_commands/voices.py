@@ -53,7 +53,9 @@ def add(commands: Any) -> None:
     upload.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
 
     listing = command(commands, "list", _list, "all voices: name, generation, length of the clip, states")
-    listing.add_argument("--json", action="store_true", help="all fields, as JSON")
+    listing.add_argument("--json", action="store_true", help="all fields of the registered voices, as JSON")
+    presets = command(commands, "presets", _presets, "the voices that models bring along, which need no upload")
+    presets.add_argument("--json", action="store_true", help="as JSON")
     command(commands, "show", _show, "a voice and the report on its clip").add_argument("name")
     command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
     command(commands, "delete", _delete, "delete a voice").add_argument("name")
@@ -132,6 +134,22 @@ def _list(client: Client, parsed: argparse.Namespace) -> None:
         print_line(summary(voice))
     if not voices:
         complain("no voice is registered; voice-clone upload NAME FILE registers one")
+    presets = client.presets()
+    if presets:
+        families = ", ".join(dict.fromkeys(preset.model_type for preset in presets))
+        complain(f"{len(presets)} further voices come with {families}; voice-clone presets lists them")
+
+
+def _presets(client: Client, parsed: argparse.Namespace) -> None:
+    presets = client.presets()
+    if parsed.json:
+        print_json([vars(preset) for preset in presets])
+        return
+    for preset in presets:
+        instead = "; a registered voice of this name speaks instead" if preset.registered else ""
+        print_line(f"{preset.name}: {preset.model_type}{instead}")
+    if not presets:
+        complain("no model of this server brings voices along")
 
 
 def _show(client: Client, parsed: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ const TRANSCRIPT = {
   no: ["no transcript", "It is cloned by its x-vector alone. Register its clip again with the words spoken in it: that is more similar."],
   embedding: ["embedding", "It was registered as a speaker embedding, without a clip."],
 };
+const PRESET = ["preset", "It comes with the model, and cannot be deleted."];
 const DEFAULT = ["default", "It speaks if a request names no voice."];
 
 let voices = []; // as listed
@@ -60,8 +61,9 @@ export async function refreshVoices(registered = null) {
     throw error;
   }
   if (mine !== turn) return voices; // a later refresh shows its own
-  const unchanged = JSON.stringify(voices) === JSON.stringify(answer.uploaded_voices);
-  voices = answer.uploaded_voices;
+  const listed = [...answer.uploaded_voices, ...presetsOf(answer)];
+  const unchanged = JSON.stringify(voices) === JSON.stringify(listed);
+  voices = listed;
   fallback = answer.default_voice ?? null;
   aliases = answer.voice_aliases;
   wait = unchanged ? Math.min(1.5 * wait, SLOWEST_POLL) : POLL;
@@ -71,6 +73,19 @@ export async function refreshVoices(registered = null) {
   if (voices.some((voice) => ["processing", "pending"].includes(stateOf(voice).state))) again();
   return voices;
 }
+
+// The voices that models bring along, as listed ones; a registered voice of the same name speaks in place of one.
+function presetsOf(answer) {
+  const found = {};
+  for (const { name, model, registered } of answer.preset_voices ?? []) {
+    if (registered) continue;
+    found[name] ??= { name, embedding_source: "preset", artifacts: [] };
+    found[name].artifacts.push({ model_type: model, mode: "preset", state: "ready" });
+  }
+  return Object.values(found);
+}
+
+const isPreset = (voice) => voice.embedding_source === "preset";
 
 function again() {
   poll = setTimeout(() => refreshVoices().catch(() => {}), wait);
@@ -136,12 +151,14 @@ function filter() {
 // State, reason and mode of a voice for the chosen model; while the models are not known, the best of all.
 function stateOf(voice) {
   const family = chosenFamily();
-  if (!family) return { state: voice.cache_status, reason: voice.cache_reason };
+  if (!family) return isPreset(voice) ? { state: "ready" } : { state: voice.cache_status, reason: voice.cache_reason };
   const entries = voice.artifacts.filter((each) => each.model_type === family);
-  return entries.find((each) => each.mode === "icl") ?? entries[0] ?? { state: "pending" };
+  const none = isPreset(voice) ? { state: "unsupported", reason: "another model brings it along" } : { state: "pending" };
+  return entries.find((each) => each.mode === "icl") ?? entries[0] ?? none;
 }
 
 function transcriptOf(voice) {
+  if (isPreset(voice)) return PRESET;
   if (voice.embedding_source === "direct") return TRANSCRIPT.embedding;
   const modes = voice.artifacts.filter(({ state }) => state !== "unsupported").map(({ mode }) => mode);
   if (voice.reference_text || modes.includes("icl")) return TRANSCRIPT.yes;
@@ -183,6 +200,7 @@ function entry(voice, index) {
       else if (problem.isConnected) showError(`voice-${index}-problem`, error);
     });
   };
+  if (isPreset(voice)) return row;
   if (voice.embedding_source !== "direct") row.append(clipButton(name, attempt));
   if (state === "failed") row.append(button(icon("again"), `Prepare ${name} again`, attempt(() => prepare(name))));
   row.append(button(icon("bin"), `Delete ${name}`, attempt(() => remove(name))), ...warnings(voice), problem);

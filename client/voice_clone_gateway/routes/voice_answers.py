@@ -74,13 +74,26 @@ class VoiceName(BaseModel):
     name: str
 
 
+class PresetVoice(BaseModel):
+    """A voice that a model brings along. It is spoken by its name, and is never deleted."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    name: str
+    model: str
+    """The only model that has it."""
+    registered: bool
+    """Whether a registered voice of that name speaks in its place."""
+
+
 class VoiceList(BaseModel):
     """The voices, or a part of them."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     voices: list[str] | list[VoiceName]
-    """Their names; as objects if the gateway's --voice-list says so."""
+    """Their names; as objects if the gateway's --voice-list says so. Those of presets follow on the first page."""
     uploaded_voices: list[ListedVoice]
+    preset_voices: list[PresetVoice]
+    """The voices that models bring along; on the first page only."""
     has_more: bool
     """Whether there are voices behind these: ask again, with the last name as `after`."""
     default_voice: str | None = None

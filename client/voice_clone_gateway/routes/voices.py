@@ -22,6 +22,7 @@ from .voice_answers import (
     Deleted,
     DescribedVoice,
     ListedVoice,
+    PresetVoice,
     RegisteredVoice,
     Uploaded,
     VoiceList,
@@ -80,7 +81,8 @@ async def list_voices(
     limit: Annotated[int, Query(description="At most so many voices", ge=1, le=MOST)] = MOST,
     after: Annotated[str | None, Query(description="The voices behind this name")] = None,
 ) -> VoiceList:
-    """The voices, by name."""
+    """The voices, by name; on the first page those that models bring along, too."""
+    presets = await request.state.client.presets()
     voices = await request.state.client.list(limit=limit + 1, after=after)
     listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices[:limit]]
     if "manage" not in request.state.key.scopes:
@@ -89,6 +91,10 @@ async def list_voices(
     names = sorted(voice.name for voice in listed)
     whole = after is None and len(voices) <= limit
     known = {name_key(name) for name in names}
+    brought = dict.fromkeys(preset.name for preset in presets)
+    if after is None:
+        names += [name for name in brought if name_key(name) not in known]
+    known |= {name_key(name) for name in brought}
 
     async def usable(voice: str) -> str | None:
         """The voice, unless there is none, or the key's owner cannot use it."""
@@ -101,6 +107,11 @@ async def list_voices(
     return VoiceList(
         voices=names if state.settings.voice_list == "names" else [VoiceName(id=name, name=name) for name in names],
         uploaded_voices=listed,
+        preset_voices=[
+            PresetVoice(name=preset.name, model=preset.model_type, registered=preset.registered)
+            for preset in presets
+            if after is None
+        ],
         has_more=len(voices) > limit,
         default_voice=await usable(state.voice_names.default),
         voice_aliases={alias: voice for alias, voice in state.voice_names.aliases.items() if await usable(voice)},

@@ -17,7 +17,6 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ import torch
 
 from perf.bench import report
 from perf.bench.families.family import frame_bytes
-from perf.bench.machine import bandwidth, give_threads, keep_threads
+from perf.bench.machine import bandwidth, best, give_threads, keep_threads
 from perf.bench.official.fish_speech import (
     dac_of,
     fill_official_codec,
@@ -51,16 +50,6 @@ from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of the waveform's RMS
 Times = dict[str, float]
-
-
-def best(run: Callable[[], Any], runs: int) -> tuple[float, Any]:
-    """Seconds of the fastest run, and its result."""
-    times, result = [], None
-    for _ in range(runs):
-        began = time.perf_counter()
-        result = run()
-        times.append(time.perf_counter() - began)
-    return min(times), result
 
 
 def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]:

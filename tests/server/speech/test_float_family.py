@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from voice_clone_client import Client, Unsupported
+from voice_clone_client import Client, Preset, Unsupported
 
 from tests.support.families.murmur.stages import FRAME_SAMPLES, OWN_CHUNKS, REASON, make_checkpoint, speak_bare
 from tests.support.servers.talker_calls import Call
@@ -119,12 +119,18 @@ def test_a_registered_voice_is_unsupported_and_says_why(server: TritonServer, re
             client.delete("Ada")
 
 
+def test_the_checkpoints_voices_are_listed(server: TritonServer) -> None:
+    with Client(server.url, model="murmur") as client:
+        assert client.presets() == [Preset("Ann", "murmur"), Preset("Ben", "murmur")]
+
+
 def test_a_registered_voice_wins_over_a_preset_of_its_name(server: TritonServer, reference_clip: bytes) -> None:
     with Client(server.url, model="murmur") as client:
         client.upload("Ben", reference_clip)
         try:
             with pytest.raises(Unsupported, match=REASON):
                 list(client.speak(TEXT, voice="Ben"))
+            assert [preset.name for preset in client.presets() if preset.registered] == ["Ben"]
         finally:
             client.delete("Ben")
         assert len(list(client.speak(TEXT, voice="Ben"))) > 1

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.support.families.voxtral import make_voxtral
 from tools import demo
+from voice_clone.families.voxtral.encoder_stage import NO_ENCODER
 
 FRAMES = 8
 
@@ -31,6 +33,27 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     samples, rate = soundfile.read(output)
     assert rate == 24000 and len(samples) == FRAMES * 1920 and np.std(samples) > 0.001
     assert "Traceback" not in (tmp_path / "cache" / "demo-server.log").read_text()
+
+
+@pytest.mark.thorough
+def test_a_checkpoint_that_cannot_clone_speaks_in_a_voice_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "CACHE", tmp_path / "cache")
+    checkpoint, output = str(make_voxtral(tmp_path / "checkpoint")), tmp_path / "demo.wav"
+    words = ["tools/demo", "--checkpoint", checkpoint, "--max-frames", str(FRAMES), "-o", str(output)]
+    for given, code in (([], 0), ([], 0), (["--reference", str(demo.CLIP)], 1)):
+        monkeypatch.setattr(sys, "argv", words + given)
+        assert demo.main() == code
+        said = capsys.readouterr()
+        assert NO_ENCODER in (said.err if code else said.out)
+        if not code:
+            assert re.findall(r"^(first call|second call) +preset +0 ", said.out, re.MULTILINE) == [
+                "first call",
+                "second call",
+            ]
+            samples, rate = soundfile.read(output)
+            assert rate == 24000 and len(samples) == FRAMES * 1920 and np.std(samples) > 0.001
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.families.factories import CheckpointFactory
+from tests.support.families.voxtral import make_voxtral
 from tools.trace import read_trace
 from tools.triton_server import ROOT
 
@@ -52,3 +53,11 @@ def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, tmp_path: Pa
     flat = re.sub(r"[\s│]+", " ", done.stdout)  # as if no line had been wrapped
     assert "audio FP32 [1920]" in flat and "prompt BYTES [1]" in flat
     assert '"finish_reason"' in done.stdout
+
+
+def test_the_tree_of_a_speech_in_a_voice_of_the_checkpoint(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "2", "--voice", "casual_male"]
+    command += ["--checkpoint", str(make_voxtral(tmp_path / "checkpoint"))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "voxtral_talker" in done.stdout and '"cache": "preset"' in done.stdout

@@ -81,6 +81,7 @@ class FakeEncoder:
         describes: describe calls by model type and mode; None where the modes alone are asked for.
         during: called in the middle of each extraction.
         declares: the modes that the encoders declare; a family that is not in it declares none.
+        presets: the voices that checkpoints bring, by family.
     """
 
     def __init__(self, checkpoint: str = "a", during: Callable[[], object] | None = None) -> None:
@@ -89,6 +90,7 @@ class FakeEncoder:
         self.calls: Counter[tuple[str, str | None]] = Counter()
         self.describes: Counter[tuple[str, str | None]] = Counter()
         self.declares = dict(MODES)
+        self.presets: dict[str, tuple[str, ...]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -106,7 +108,7 @@ class FakeEncoder:
             self.during()
         declared = self.declares.get(model_type)
         if mode is None:
-            return Extraction({}, fingerprint, declared)
+            return Extraction({}, fingerprint, declared, presets=self.presets.get(model_type, ()))
         frames = int(np.ceil(waveform.size / sample_rate * rate))
         seed = hashlib.sha256(waveform.tobytes() + f"{sample_rate} {mode} {fingerprint}".encode()).digest()
         rng = np.random.default_rng(np.frombuffer(seed, np.uint32))
@@ -116,7 +118,7 @@ class FakeEncoder:
             sizes = [named[size] if isinstance(size, str) else size for size in shape]
             array = np.asarray(rng.integers(0, 1000, sizes))
             artifacts[name] = array.astype(dtype) if waveform.size else np.zeros(sizes, dtype)
-        return Extraction(artifacts, fingerprint, declared)
+        return Extraction(artifacts, fingerprint, declared, presets=self.presets.get(model_type, ()))
 
 
 @lru_cache(maxsize=512)

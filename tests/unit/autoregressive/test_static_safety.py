@@ -12,6 +12,7 @@ import torch
 from tests.support.families.fish import load_fish_talker, make_fish
 from tests.support.families.graph_safety import NoSynchronisation
 from tests.support.families.talkers import make_talker, read_config
+from tests.support.families.voxtral import load_voxtral_talker, make_voxtral
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep
@@ -20,6 +21,8 @@ from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.networks.talker import Talker as FishTalker
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
+from voice_clone.families.voxtral.checkpoint import Checkpoint as VoxtralCheckpoint
+from voice_clone.families.voxtral.networks.talker import Talker as VoxtralTalker
 from voice_clone.layers.graphs import GraphRunner
 
 pytestmark = pytest.mark.thorough
@@ -38,13 +41,16 @@ class Family:
     make: Callable[[], Any]  # one of the same shape, without weights
 
 
-@pytest.fixture(scope="module", params=["qwen3_tts", "fish_speech"])
+@pytest.fixture(scope="module", params=["qwen3_tts", "fish_speech", "voxtral"])
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = tmp_path_factory.mktemp("checkpoint") / "folder"
     if request.param == "fish_speech":
         checkpoint = Checkpoint(make_fish(folder))
         end = Tokenizer(folder, checkpoint.config).end_token
         return Family(load_fish_talker(checkpoint), lambda: FishTalker(checkpoint.config, end))
+    if request.param == "voxtral":
+        voxtral = VoxtralCheckpoint(make_voxtral(folder))
+        return Family(load_voxtral_talker(voxtral), lambda: VoxtralTalker(voxtral.config))
     config = read_config("projected", folder)
     return Family(make_talker(config, 0), lambda: QwenTalker(config))
 

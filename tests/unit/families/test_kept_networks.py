@@ -12,7 +12,7 @@ import torch
 
 from tests.support.families.factories import CheckpointFactory
 from tools.families.fish_speech import checkpoint_maker as fish_maker
-from tools.families.fish_speech.codec_converter import convert
+from tools.families.fish_speech.pickle_converter import convert
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles

@@ -19,6 +19,7 @@ from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from tests.support.doubles.backend_double import backend_double
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.fish import make_fish
+from tests.support.families.voxtral import make_voxtral
 from voice_clone import compute
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText
@@ -30,6 +31,9 @@ from voice_clone.families.fish_speech import talker_stage as fish_talker
 from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
 from voice_clone.families.qwen3_tts import encoder_stages as qwen_encoders
 from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
+from voice_clone.families.voxtral import decoder_stage as voxtral_decoder
+from voice_clone.families.voxtral import encoder_stage as voxtral_encoder
+from voice_clone.families.voxtral import talker_stage as voxtral_talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import ComputeSettings, DecoderSettings, Settings
 from voice_clone.stages.protocols import DecoderStage, EncoderStage, TalkerStage
@@ -60,6 +64,9 @@ FAMILIES = {
     "fish_speech": Family(
         (fish_encoder.load_encoder,), fish_talker.load_talker, fish_decoder.load_decoder, False, False
     ),
+    "voxtral": Family(
+        (voxtral_encoder.load_encoder,), voxtral_talker.load_talker, voxtral_decoder.load_decoder, False, False
+    ),
 }
 
 
@@ -77,7 +84,8 @@ def family(name: str) -> Family:
 def folder(name: str, checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if name == "qwen3_tts":
         return checkpoint_folder("tiny", 0)
-    return make_fish(tmp_path_factory.mktemp("fish") / "checkpoint")
+    made = tmp_path_factory.mktemp(name) / "checkpoint"
+    return make_fish(made) if name == "fish_speech" else make_voxtral(made, "tiny")
 
 
 @pytest.fixture(autouse=True)

@@ -344,6 +344,8 @@ def test_a_list_of_voices_has_pages_and_the_default_may_be_behind_them(triton: S
 
     def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
         options = json.loads(inputs.get("options", b"{}"))
+        if inputs["operation"] == b"presets":
+            return {"result": b'{"presets": []}'}
         if inputs["operation"] == b"get":
             if inputs["name"].decode() not in names:
                 raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: nobody")
@@ -367,3 +369,33 @@ def test_a_list_of_voices_has_pages_and_the_default_may_be_behind_them(triton: S
     assert page("?limit=2&after=v3") == (names[4:], False)
     for wrong in ("?limit=0", "?limit=1001", "?limit=x"):
         assert http.get(f"/v1/audio/voices{wrong}", headers=bearer(ALICE)).status_code == 400
+
+
+def test_voices_that_models_bring_are_on_the_first_page_and_may_be_the_default(
+    triton: Server, serve: Serve, keys: str
+) -> None:
+    """Everybody has them. A registered voice of the same name stands for one in the list of names."""
+    presets = [
+        {"name": "casual_male", "model_type": "voxtral", "registered": False},
+        {"name": "Bob", "model_type": "voxtral", "registered": True},
+    ]
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"presets":
+            return {"result": json.dumps({"presets": presets}).encode()}
+        if inputs["operation"] == b"get":
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: nobody")
+        after = json.loads(inputs["options"]).get("after")
+        return {"result": json.dumps({"speakers": [] if after else [{"name": "bob"}]}).encode()}
+
+    triton.answer = answer
+    http = serve(triton.url, api_keys_file=keys, default_voice="casual_male")
+    for key in (ALICE, DESK):
+        first = http.get("/v1/audio/voices", headers=bearer(key)).json()
+        assert first["voices"] == ["bob", "casual_male"] and first["default_voice"] == "casual_male"
+        assert first["preset_voices"] == [
+            {"name": "casual_male", "model": "voxtral", "registered": False},
+            {"name": "Bob", "model": "voxtral", "registered": True},
+        ]
+        behind = http.get("/v1/audio/voices?after=bob", headers=bearer(key)).json()
+        assert behind["voices"] == behind["preset_voices"] == [] and behind["default_voice"] == "casual_male"

@@ -38,13 +38,21 @@ def voice(name: str, mode: str = "icl", state: str = "ready", family: str = FAMI
     return {"name": name, "embedding_source": "audio", "artifacts": artifacts, **more}
 
 
-def listing(triton: Server, *voices: dict[str, Any]) -> None:
+def listing(triton: Server, *voices: dict[str, Any], presets: tuple[dict[str, Any], ...] = ()) -> None:
     """What the double answers from now on to every operation."""
-    triton.answer = lambda inputs: {"result": json.dumps({"speakers": voices, "name": "Ada"}).encode()}
+    answer = {"speakers": voices, "presets": presets, "name": "Ada"}
+    triton.answer = lambda inputs: {"result": json.dumps(answer).encode()}
 
 
-def open_page(page: Page, triton: Server, serve: Serve, *voices: dict[str, Any], **settings: Any) -> None:
-    listing(triton, *voices)
+def open_page(
+    page: Page,
+    triton: Server,
+    serve: Serve,
+    *voices: dict[str, Any],
+    presets: tuple[dict[str, Any], ...] = (),
+    **settings: Any,
+) -> None:
+    listing(triton, *voices, presets=presets)
     page.goto(str(serve(triton.url, **settings).base_url))
     expect(page.locator("#health")).to_have_text("Ready")
     page.wait_for_load_state("networkidle")
@@ -108,6 +116,23 @@ def test_the_state_is_that_for_the_chosen_model(page: Page, triton: Server, serv
     page.get_by_label("Model").select_option("made_up")
     assert about(page) == ["failed, with transcript", "not prepared yet, no transcript"]
     expect(page.get_by_role("button", name="Prepare Ada again")).to_be_visible()
+
+
+def test_voices_that_a_model_brings_speak_and_cannot_be_deleted(page: Page, triton: Server, serve: Serve) -> None:
+    triton.model_types = [FAMILY, "made_up"]
+    presets = (
+        {"name": "Zoe", "model_type": "made_up", "registered": False},
+        {"name": "ada", "model_type": "made_up", "registered": True},
+    )
+    open_page(page, triton, serve, voice("Ada"), presets=presets)
+    assert about(page) == ["ready, with transcript", "cannot be spoken here; another model brings it along, preset"]
+    page.get_by_label("Model", exact=True).select_option("made_up")
+    assert about(page)[1] == "ready, preset"
+    expect(page.get_by_role("button", name="Delete Ada")).to_be_visible()
+    for button in ("Delete Zoe", "Play the clip of Zoe"):
+        expect(page.get_by_role("button", name=button)).to_have_count(0)
+    page.get_by_role("radio", name="Zoe").check()
+    expect(page.locator("#speaking-voice")).to_have_text("Zoe")
 
 
 def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_told(page: Page, triton: Server, serve: Serve) -> None:

@@ -44,16 +44,52 @@ def test_streamed_convolution_equals_whole(
     torch.testing.assert_close(stream(module, x, sizes), whole, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("pad_mode", ["replicate", "reflect"])
+@pytest.mark.parametrize("sizes", [[8] * 5, [8, 1, 2, 3, 26], [40], [9, 31]], ids=str)
+def test_streams_that_begin_with_their_own_samples(pad_mode: str, sizes: list[int]) -> None:
+    """Streams of a batch are at different places: each begins with a chunk of its own."""
+    torch.manual_seed(0)
+    module = CausalConv1d(4, 6, 7, pad_mode=pad_mode).requires_grad_(False)
+    x = torch.randn(2, 4, 40)
+    expected = module.conv(torch.nn.functional.pad(x, (6, 0), mode=pad_mode))
+    torch.testing.assert_close(module(x), expected, rtol=0, atol=0)
+    state, out, first = module.new_state(2), [], True
+    for chunk in torch.split(x, sizes, dim=-1):
+        begins = torch.tensor([first, first])
+        later = module.stream(
+            torch.cat([chunk, chunk[:1]]), torch.cat([state, state[:1]]), torch.tensor([first, first, True])
+        )
+        y, state = module.stream(chunk, state, begins)
+        torch.testing.assert_close(later[0][:2], y, rtol=0, atol=TOLERANCE)
+        if chunk.shape[-1] > module.padding:
+            torch.testing.assert_close(later[0][2:], module(chunk[:1]), rtol=0, atol=TOLERANCE)
+        out.append(y)
+        first = False
+    torch.testing.assert_close(torch.cat(out, dim=-1), expected, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_short_signals_are_reflected_with_zeros_behind_them(length: int) -> None:
+    module = CausalConv1d(1, 1, 7, bias=False, pad_mode="reflect").requires_grad_(False)
+    x = torch.arange(1.0, length + 1).view(1, 1, -1)
+    whole = [*x.flatten().tolist(), *[0.0] * 7]
+    before = torch.tensor([*reversed(whole[1:7]), *x.flatten().tolist()]).view(1, 1, -1)
+    torch.testing.assert_close(module(x), module.conv(before))
+
+
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=1, max_size=8),
     stride=st.integers(1, 8),
     extra=st.integers(0, 17),
+    bias=st.booleans(),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=60)
-def test_streamed_transposed_convolution_equals_whole(sizes: list[int], stride: int, extra: int, seed: int) -> None:
+def test_streamed_transposed_convolution_equals_whole(
+    sizes: list[int], stride: int, extra: int, bias: bool, seed: int
+) -> None:
     torch.manual_seed(seed)
-    module = CausalConvTranspose1d(4, 3, stride + extra, stride).requires_grad_(False)
+    module = CausalConvTranspose1d(4, 3, stride + extra, stride, bias).requires_grad_(False)
     x = torch.randn(2, 4, sum(sizes))
     whole = module.conv(x)[..., : sum(sizes) * stride]
     torch.testing.assert_close(stream(module, x, sizes), whole, rtol=0, atol=TOLERANCE)

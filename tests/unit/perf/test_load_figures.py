@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 
 import pytest
+from voice_clone_client import Preset
 
 from perf.bench import load
 from perf.bench.load import Load, Mix, Outcome
@@ -60,3 +61,20 @@ def test_levels_by_seconds_and_by_number() -> None:
     assert outcomes("r", 500.0, 0.1) == 50 and outcomes("r", 0.1, 1.0) == 1
     began = time.perf_counter()
     assert 3 <= outcomes("c", 3, 0.3) <= 90 and time.perf_counter() - began >= 0.3
+
+
+class Presets:
+    """A client that knows two voices of the checkpoint; a voice is neither uploaded nor deleted."""
+
+    async def presets(self) -> list[Preset]:
+        return [Preset("ada", "voxtral"), Preset("bob", "voxtral")]
+
+
+def test_voices_of_the_checkpoint_speak_and_are_not_deleted() -> None:
+    async def registered() -> list[str]:
+        loaded = Load(Presets(), Mix(1.0, 1.0, 0.0, 3, 0), 0)  # type: ignore[arg-type]
+        await loaded.register()
+        await loaded.unregister()
+        return loaded._names
+
+    assert asyncio.run(registered()) == ["ada", "bob"]

@@ -104,7 +104,7 @@ UNUSABLE = {
     "build_repository": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
     "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
     "make_checkpoint": ["--shape", "tiny", "{output}"],
-    "convert_codec": ["{checkpoint}"],
+    "convert_pickles": ["{checkpoint}"],
     "inspect_speech": ["--trace", "{file}"],
     "demo": ["--max-frames", "0"],
 }

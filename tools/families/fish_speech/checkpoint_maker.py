@@ -23,7 +23,7 @@ from tools.families.fish_speech.checkpoint_config import (
     write_tokenizer,
 )
 from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
-from tools.families.fish_speech.codec_converter import SOURCE, convert
+from tools.families.fish_speech.pickle_converter import SOURCE, convert
 from tools.families.weight_files import DTYPES, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.fish_speech.checkpoint import MODEL, SLOW, Checkpoint

@@ -24,7 +24,7 @@ from voice_clone.families.fish_speech.config import (
 )
 
 MODEL = "model"
-CODEC = "codec"  # codec.safetensors, which tools/convert_codec makes of codec.pth
+CODEC = "codec"  # codec.safetensors, which tools/convert_pickles makes of codec.pth
 SLOW, FAST = "text_model.model.", "audio_decoder."
 
 _NAMES = (  # ours -> official, in this order
@@ -68,7 +68,7 @@ class Checkpoint(CheckpointFiles):
             CheckpointError: the codec is missing, not converted yet, or of another family.
         """
         if not (self.folder / f"{CODEC}.safetensors").is_file() and (self.folder / f"{CODEC}.pth").is_file():
-            raise CheckpointError(f"{CODEC}.pth is not converted yet; run once: tools/convert_codec CHECKPOINT")
+            raise CheckpointError(f"{CODEC}.pth is not converted yet; run once: tools/convert_pickles CHECKPOINT")
         found = codec_config(self.shapes(CODEC))
         if found.code_limits != self.config.code_limits:
             raise CheckpointError(f"codec and config.json disagree: {found.code_limits}, {self.config.code_limits}")

@@ -26,6 +26,7 @@ class FishSpeechEncoder:
 
     sample_rate = SAMPLE_RATE
     modes = MODES
+    presets = ()
 
     def __init__(self, encoder: CodecEncoder, code_limits: tuple[int, ...], fingerprint: str) -> None:
         self._encoder = encoder

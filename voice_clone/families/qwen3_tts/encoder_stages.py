@@ -31,6 +31,7 @@ class SpeakerStage:
     """Waveform to speaker embedding, float32 [size]."""
 
     modes = None
+    presets = ()
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class CodecStage:
     """Waveform to codec codes, int32 [frames, codebooks]; none in mode `x_vector`."""
 
     modes = MODES
+    presets = ()
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ in    waveform     FP32 [-1]   mono; empty: names, types and dimensions of the a
 out   <artifact>   the family's
       fingerprint  STRING [1]  of weights and configuration
       limits       STRING [1]  where config.pbtxt has it: JSON {artifact: {"below", "rows"}}, see `stages.Limit`
+      presets      STRING [1]  where config.pbtxt has it: JSON [name] of the voices that the checkpoint brings
       modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs] or why not}, best mode first
 """
 
@@ -77,6 +78,8 @@ class EncoderModel(Model):
             trim()
         if self.gives("limits"):
             outputs["limits"] = json.dumps({name: each._asdict() for name, each in self._stage.limits(mode).items()})
+        if self.gives("presets"):
+            outputs["presets"] = json.dumps(list(self._stage.presets))
         if self._stage.modes is not None:
             described = {mode: v if isinstance(v, str) else list(v) for mode, v in self._stage.modes.items()}
             outputs["modes"] = json.dumps(described)

@@ -6,12 +6,14 @@ in    waveform     FP32 [-1]   mono; empty: the encoder describes itself
 out   <artifact>   any type    an artifact of the voice, cached under its own name
       fingerprint  STRING [1]  of the weights; all outputs whose names end so count together
       limits       STRING [1]  optional: JSON {artifact: {"below", "rows"}}: what it may hold (see `stages.Limit`)
+      presets      STRING [1]  optional: JSON [name] of the voices that the checkpoint brings
       modes        STRING [1]  optional: JSON {mode: [what it needs]}, best mode first (see `speakers.modes`)
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from voice_clone.speech import parse_object
 from voice_clone.triton.calls import call, is_ready
 
 SUFFIX = "_voice_encoder"
-_FINGERPRINT, _MODES, _LIMITS = "fingerprint", "modes", "limits"
+_FINGERPRINT, _MODES, _PRESETS, _LIMITS = "fingerprint", "modes", "presets", "limits"
 
 
 class TritonVoiceEncoders:
@@ -67,12 +69,13 @@ class TritonVoiceEncoders:
         if not self._server_is_ready:
             raise Unsupported("voice encoders answer when the server has loaded all models; ask again then")
         outputs = call(f"{model_type}{SUFFIX}", {"waveform": waveform, "sample_rate": sample_rate, "mode": mode})
-        modes, limits = outputs.pop(_MODES, None), outputs.pop(_LIMITS, None)
+        modes, presets, limits = (outputs.pop(name, None) for name in (_MODES, _PRESETS, _LIMITS))
         return Extraction(
             {name: tensor for name, tensor in outputs.items() if not name.endswith(_FINGERPRINT)},
             _fingerprint(outputs),
             None if modes is None else parse_object(_MODES, modes[0].decode()),
             {} if limits is None else parse_object(_LIMITS, limits[0].decode()),
+            () if presets is None else tuple(map(str, json.loads(presets[0]))),
         )
 
 

@@ -39,6 +39,7 @@ class ChirpEncoderStage:
     """Waveform to timbre, float16 [rows, timbre size]."""
 
     modes = MODES
+    presets = ()
 
     def __init__(self, encoder: TimbreEncoder, config: ChirpConfig, fingerprint: str) -> None:
         self._encoder = encoder

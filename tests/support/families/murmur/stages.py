@@ -58,6 +58,7 @@ class MurmurEncoder:
     """No encoder, and why."""
 
     modes: Mapping[str, str] = {"clone": REASON}
+    presets = tuple(PRESETS)
     sample_rate = RATE
     fingerprint = "none"
 

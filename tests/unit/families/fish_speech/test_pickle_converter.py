@@ -1,4 +1,4 @@
-"""tools/convert_codec: what it accepts, and that a hostile pickle is refused with one line and runs nothing."""
+"""tools/convert_pickles: what it accepts, and that a hostile pickle is refused with one line and runs nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support.families.fish import make_fish
-from tools.convert_codec import main
+from tools.convert_pickles import main
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 
@@ -95,7 +95,7 @@ def test_the_other_spelling_of_weight_norm_is_known(folder: Path) -> None:
 
 
 def test_the_server_opens_no_pickle_and_says_what_to_run(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match="tools/convert_codec"):
+    with pytest.raises(CheckpointError, match="tools/convert_pickles"):
         _ = Checkpoint(folder).codec
 
 
@@ -172,7 +172,9 @@ def test_a_forged_pickle_is_refused(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_file_that_cannot_be_written_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "codec.safetensors").mkdir()
     assert main([str(folder)]) == 1
-    assert capsys.readouterr().err == "tools/convert_codec: codec.safetensors: cannot be written (IsADirectoryError)\n"
+    assert (
+        capsys.readouterr().err == "tools/convert_pickles: codec.safetensors: cannot be written (IsADirectoryError)\n"
+    )
 
 
 def test_an_earlier_file_stays_when_a_new_one_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,4 +187,4 @@ def test_an_earlier_file_stays_when_a_new_one_is_refused(folder: Path, capsys: p
 
 def test_a_checkpoint_without_a_codec_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen3_tts"}')
-    assert main([str(tmp_path)]) == 1 and "have no codec to convert" in capsys.readouterr().err
+    assert main([str(tmp_path)]) == 1 and "have no pickles to convert" in capsys.readouterr().err

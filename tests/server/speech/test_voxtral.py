@@ -1,0 +1,281 @@
+"""Voxtral TTS on real servers: preset voices beside Qwen3-TTS, which clones; and cloning with encoder weights."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load
+from voice_clone_client import Client, InvalidArgument, Preset, Unsupported, VoiceCloneError, VoiceNotFound
+from voice_clone_client.cli import main
+
+from perf.bench.gateway_process import Gateway
+from tests.support.doubles.fakes import clip
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.voxtral import make_voxtral
+from tests.support.families.voxtral_bare import BareVoxtral
+from tests.support.same_audio import is_same_audio
+from tests.support.servers.cache_calls import Cache
+from tools.families.voxtral.checkpoint_config import VOICES
+from tools.triton_server import TritonServer
+from voice_clone.families.voxtral.encoder_stage import NO_ENCODER
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
+
+TEXT, RATE, FRAME, FRAMES = "Good morning.", 24000, 1920, 12
+SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
+
+
+@pytest.fixture(scope="module")
+def presets_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_voxtral(tmp_path_factory.mktemp("voxtral") / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def bare(presets_only: Path) -> BareVoxtral:
+    return BareVoxtral(presets_only)
+
+
+@pytest.fixture(scope="module")
+def server(
+    presets_only: Path, checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
+    """Of Qwen3-TTS, the default, and of Voxtral TTS without encoder weights."""
+    folder = tmp_path_factory.mktemp("presets")
+    checkpoints = [checkpoint_folder("tiny", 0), presets_only]
+    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+        yield server
+        assert server.ready(), "a test made the server unready"
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def client(server: TritonServer) -> Iterator[Client]:
+    with Client(server.url, model="voxtral") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def http(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
+    """A client of a gateway."""
+    with (
+        Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway,
+        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
+    ):
+        yield http
+
+
+@pytest.fixture
+def ada(server: TritonServer, reference_clip: bytes, reference_text: str) -> Iterator[str]:
+    """A voice that was uploaded for all families."""
+    with Client(server.url) as of_all:
+        of_all.upload("Ada", reference_clip, reference_text=reference_text)
+        yield "Ada"
+        of_all.delete("Ada")
+
+
+def heard(client: Client, text: str = TEXT, **given: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    """Samples and the last info of a speech."""
+    speech = client.speak(text, **{"seed": 2, "max_frames": FRAMES, **given})
+    samples, rate = speech.read()
+    info = dict(speech.info or {})
+    assert rate == RATE and len(samples) == info["frames"] * FRAME
+    return samples, info
+
+
+def test_all_presets_are_listed_with_their_family(client: Client, http: httpx2.Client) -> None:
+    expected = [Preset(name, "voxtral", False) for name in VOICES]
+    assert client.presets() == expected and len(expected) == 20
+    listed = http.get("/v1/audio/voices").json()
+    assert listed["voices"] == list(VOICES) and listed["uploaded_voices"] == []
+    assert listed["preset_voices"] == [{"name": name, "model": "voxtral", "registered": False} for name in VOICES]
+    assert http.get("/v1/audio/voices", params={"after": "z"}).json()["preset_voices"] == []
+
+
+def test_each_preset_speaks(client: Client, bare: BareVoxtral) -> None:
+    def spoken(name: str) -> NDArray[np.float32]:
+        samples, info = heard(client, voice=name)
+        assert (info["cache"], info["voice"], info["mode"]) == ("preset", name, "preset")
+        return samples
+
+    with ThreadPoolExecutor(4) as pool:
+        found = dict(zip(VOICES, pool.map(spoken, VOICES), strict=True))
+    for name in ("casual_male", "de_female", "hi_female"):
+        assert is_same_audio(found[name], bare.speak(TEXT, name, seed=2, max_frames=FRAMES).samples)
+    assert len({samples.tobytes() for samples in found.values()}) == 20
+    assert min(float(samples.std()) for samples in found.values()) > 0.01
+
+
+def test_a_preset_speaks_through_the_openai_api(http: httpx2.Client, bare: BareVoxtral) -> None:
+    body = {"model": "voxtral", "input": TEXT, "voice": "casual_male", "seed": 5, "max_new_tokens": FRAMES}
+    answer = http.post("/v1/audio/speech", json={**body, "response_format": "pcm"})
+    assert answer.status_code == 200, answer.text
+    samples = np.frombuffer(answer.content, "<i2").astype(np.float32) / 32767
+    expected = bare.speak(TEXT, "casual_male", seed=5, max_frames=FRAMES).samples
+    assert np.abs(samples - expected).max() <= 2 / 32768
+    other = http.post("/v1/audio/speech", json={**body, "model": "qwen3_tts"})
+    assert (other.status_code, other.json()["error"]["code"]) == (404, "voice_not_found"), "it is of one family"
+
+
+def test_presets_in_the_shell(server: TritonServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--url", server.url, "presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 20 and lines[1] == "casual_male: voxtral"
+    assert main(["--url", server.url, "list"]) == 0
+    assert "20 further voices come with voxtral" in capsys.readouterr().err
+    out = str(tmp_path / "out.wav")
+    speak = [
+        "--url",
+        server.url,
+        "--model",
+        "voxtral",
+        "speak",
+        TEXT,
+        "--voice",
+        "fr_male",
+        "--max-frames",
+        "3",
+        "-o",
+        out,
+    ]
+    assert main(speak) == 0 and Path(out).stat().st_size > 3 * FRAME
+
+
+def test_a_preset_cannot_be_deleted(client: Client, http: httpx2.Client) -> None:
+    with pytest.raises(VoiceNotFound):
+        client.delete("casual_male")
+    assert http.delete("/v1/audio/voices/casual_male").status_code == 404
+    assert len(client.presets()) == 20
+    heard(client, voice="casual_male", max_frames=2)
+
+
+def test_the_same_voice_serves_the_other_family(client: Client, ada: str) -> None:
+    """Uploaded for all: Qwen3-TTS clones it; Voxtral's state has the reason at once."""
+    states = {each.model_type: each for each in client.get(ada).artifacts}
+    assert (states["voxtral"].state, states["voxtral"].mode) == ("unsupported", "icl")
+    assert states["voxtral"].reason == f"voxtral: {NO_ENCODER}"
+    for refused in (lambda: heard(client, voice=ada), lambda: client.prepare(ada, timeout=30)):
+        with pytest.raises(Unsupported, match=r"has no encoder weights .*; use one of the presets"):
+            refused()
+    samples, rate = client.speak(TEXT, voice=ada, model="qwen3_tts", seed=1, max_frames=3).read()
+    assert len(samples) == 3 * 1920 and rate == 24000
+
+
+def test_cloning_is_refused_with_the_sentence(client: Client, http: httpx2.Client, reference_clip: bytes) -> None:
+    with pytest.raises(Unsupported, match="has no encoder weights"):
+        heard(client, reference_audio=reference_clip)
+    with pytest.raises(Unsupported, match="no speaker embedding; give a voice"):
+        heard(client, speaker_embedding=np.ones(64))
+    with pytest.raises(Unsupported, match="has no encoder weights"):
+        client.upload("Embedded", speaker_embedding=np.ones(64, np.float32))
+    answer = http.post(
+        "/v1/audio/voices",
+        data={"name": "Bob", "consent": "yes"},
+        files={"audio_sample": ("clip.wav", reference_clip)},
+    )
+    try:
+        assert answer.status_code == 200, "the other family serves it"
+        spoken = http.post("/v1/audio/speech", json={"model": "voxtral", "input": TEXT, "voice": "Bob"})
+        assert spoken.status_code == 501 and NO_ENCODER in spoken.json()["error"]["message"]
+        other = http.post("/v1/audio/speech", json={"input": TEXT, "voice": "Bob", "max_new_tokens": 2})
+        assert other.status_code == 200
+    finally:
+        client.delete("Bob")
+
+
+def test_a_registered_voice_of_the_same_name_wins(client: Client, reference_clip: bytes, http: httpx2.Client) -> None:
+    client.upload("Casual_Male", reference_clip, model="qwen3_tts", wait=True)
+    try:
+        assert [preset.name for preset in client.presets() if preset.registered] == ["casual_male"]
+        listed = http.get("/v1/audio/voices").json()
+        assert len(listed["voices"]) == 20 and "Casual_Male" in listed["voices"]
+        with pytest.raises(Unsupported, match="has no encoder weights"):
+            heard(client, voice="casual_male")
+        client.speak(TEXT, voice="casual_male", model="qwen3_tts", max_frames=2).read()
+    finally:
+        client.delete("Casual_Male")
+    assert not any(preset.registered for preset in client.presets())
+    heard(client, voice="casual_male", max_frames=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"temperature": 0.9}, Unsupported, "this model has no temperature"),
+        ({"repetition_penalty": 1.1}, Unsupported, "this model has no repetition_penalty"),
+        ({"non_streaming_mode": False}, Unsupported, "reads the whole text first"),
+        ({"language": "Chinese"}, Unsupported, "'Chinese' is none of them"),
+        ({"options": {"guidance": 11}}, InvalidArgument, "guidance must be a number from 0 to 10"),
+        ({"options": {"speed": 1}}, InvalidArgument, "'speed' is unknown; this model has guidance"),
+        ({"voice": "casual_dog"}, VoiceNotFound, "casual_dog"),
+        ({"max_frames": 0}, InvalidArgument, "max_frames"),
+    ],
+)
+def test_what_it_refuses(client: Client, given: dict[str, Any], error: type[VoiceCloneError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        heard(client, **{"voice": "casual_male", **given})
+
+
+def test_guidance_is_an_option(client: Client) -> None:
+    default, same, other = (
+        heard(client, voice="it_male", **given)[0]
+        for given in ({}, {"options": {"guidance": 1.2}}, {"options": {"guidance": 3}})
+    )
+    assert is_same_audio(default, same) and not is_same_audio(default, other)
+
+
+@pytest.fixture(scope="module")
+def cloning(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_voxtral(tmp_path_factory.mktemp("cloning") / "checkpoint", "tiny")
+
+
+def test_with_encoder_weights_voices_are_cloned(
+    cloning: Path, tmp_path: Path, reference_clip: bytes, reference_text: str
+) -> None:
+    """Registered, cloned, restored by the next server, erased."""
+    bare = BareVoxtral(cloning)
+    codes = bare.codes(reference_clip)
+    expected = bare.speak(TEXT, codes, seed=2, max_frames=FRAMES).samples
+    first, second = tmp_path / "first", tmp_path / "next"
+    first.mkdir()
+    with TritonServer(cloning, first / "voices", log=first / "log", environment=SETTINGS) as server:
+        with Client(server.url) as client:
+            client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
+            client.upload("Mute", reference_clip, wait=True)
+            cache = Cache(server)
+            for name in ("Ada", "Mute"):  # no mode needs a transcript
+                result, packed = cache("resolve", name=name)
+                found = load(packed)
+                assert result["mode"] == "icl" and found.keys() == {"codec_codes"}
+                np.testing.assert_array_equal(found["codec_codes"], codes)
+                samples, info = heard(client, voice=name)
+                assert info["mode"] == "icl" and is_same_audio(samples, expected)
+            client.upload("Ten", clip(3, 10.0, RATE), wait=True)
+            ten = load(cache("resolve", name="Ten")[1])["codec_codes"]
+            assert ten.shape == (126, 37) and ten.nbytes == 9324
+            cache.close()
+            samples, _ = heard(client, reference_audio=reference_clip)
+            assert is_same_audio(samples, expected)
+            samples, info = heard(client, voice="casual_male")
+            assert info["cache"] == "preset" and not is_same_audio(samples, expected)
+        shutil.copytree(first / "voices", second / "voices")
+        server.kill()
+    with TritonServer(cloning, second / "voices", log=second / "log", environment=SETTINGS) as server:
+        with Client(server.url) as client:
+            samples, info = heard(client, voice="Ada")
+            assert info["cache"] == "restored" and is_same_audio(samples, expected)
+            assert client.stats()["extractions"] == 0
+            kept = client.stats()["kept"]["voxtral_talker"]["voices"]
+            client.delete("Ada")
+            with pytest.raises(VoiceNotFound):
+                heard(client, voice="Ada")
+            # Mute has the same clip, so what was read of the two is one, and goes.
+            assert client.stats()["kept"]["voxtral_talker"]["voices"] == kept - 2
+        server.kill()

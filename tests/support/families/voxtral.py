@@ -1,0 +1,88 @@
+"""Small checkpoints of Voxtral TTS in two shapes, and our networks with their weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tools.families.voxtral.checkpoint_config import SHAPES, Shape
+from tools.families.voxtral.checkpoint_maker import write_checkpoint
+from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
+from voice_clone.families.voxtral.config import MODEL
+from voice_clone.families.voxtral.networks.codec import CodecDecoder, CodecEncoder
+from voice_clone.families.voxtral.networks.talker import Talker, use_native_code
+from voice_clone.families.voxtral.prompt import NO_PRESET, Prompt
+from voice_clone.families.voxtral.text import Tokenizer
+
+TINY = SHAPES["tiny"]
+ODD = replace(  # other ratios of heads, widths that fill no vector, more layers
+    TINY,
+    dim=72,
+    hidden_dim=100,
+    layers=3,
+    flow_layers=3,
+    heads=6,
+    kv_heads=3,
+    head_dim=10,
+    codec=replace(
+        TINY.codec,
+        dim=36,
+        hidden_dim=50,
+        head_dim=6,
+        n_heads=6,
+        n_kv_heads=6,
+        encoder_transformer_lengths_str="1,2,1,1",
+        decoder_transformer_lengths_str="2,1,1,2",
+    ),
+)
+VOXTRAL_SHAPES: dict[str, Shape] = {"tiny": TINY, "odd": ODD, "presets": SHAPES["tiny-presets"]}
+
+
+def make_voxtral(folder: Path, shape: str = "presets", seed: int = 0, dtype: str = "fp32") -> Path:
+    """A checkpoint in a new folder; that of `presets` has no encoder."""
+    folder.mkdir(parents=True)
+    write_checkpoint(VOXTRAL_SHAPES[shape], seed, folder, dtype, 1)
+    return folder
+
+
+def load_voxtral_talker(checkpoint: Checkpoint, native: bool = False) -> Talker:
+    """Our talker in fp32, on the CPU."""
+    with torch.device("meta"):
+        talker = Talker(checkpoint.config)
+    for module, prefix in ((talker.backbone, BACKBONE), (talker.tables, TABLES), (talker.flow, FLOW)):
+        checkpoint.load(module, MODEL, prefix, torch.float32, "cpu")
+    talker.eval().requires_grad_(False)
+    if native:
+        use_native_code(talker, "fp32")
+    talker.set_voices(checkpoint.voices())
+    return talker
+
+
+def load_voxtral_codec(checkpoint: Checkpoint) -> tuple[CodecEncoder | None, CodecDecoder]:
+    """Our codec in fp32, on the CPU."""
+    with torch.device("meta"):
+        encoder = CodecEncoder(checkpoint.config.codec) if checkpoint.has_encoder else None
+        decoder = CodecDecoder(checkpoint.config.codec)
+    for module in (encoder, decoder):
+        if module is not None:
+            checkpoint.load(module, MODEL, CODEC, torch.float32, "cpu")
+            module.eval().requires_grad_(False)
+    return encoder, decoder
+
+
+def preset_prompt(checkpoint: Checkpoint, name: str, text: str) -> Prompt:
+    """A prompt in one of the checkpoint's own voices."""
+    tokenizer, config = Tokenizer(checkpoint.folder, checkpoint.config), checkpoint.config
+    preset = np.array([config.presets.index(name)], np.int32)
+    return Prompt(tokenizer.before_voice, tokenizer.text_ids(text), preset, np.zeros((0, config.codebooks), np.uint16))
+
+
+def clip_prompt(checkpoint: Checkpoint, frames: int, text: str, seed: int = 0) -> Prompt:
+    """A prompt with some frames of a clip, and its end."""
+    tokenizer, limits = Tokenizer(checkpoint.folder, checkpoint.config), np.array(checkpoint.config.id_limits)
+    ids = np.random.default_rng(seed).integers(2, limits, (frames + 1, len(limits))).astype(np.uint16)
+    ids[-1] = [1, *[0] * (len(limits) - 1)]
+    return Prompt(tokenizer.before_voice, tokenizer.text_ids(text), np.array([NO_PRESET], np.int32), ids)

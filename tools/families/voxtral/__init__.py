@@ -1,0 +1,1 @@
+"""Voxtral TTS for the tools."""

@@ -1,0 +1,82 @@
+"""Makes checkpoints with random weights in the official format of `mistralai/Voxtral-4B-TTS-2603`: they speak noise.
+
+Sizes: `tiny` and `tiny-presets` for tests and the demo, `4b` with the released shapes (8 GB), `4b-2` with the released
+widths and few layers. The released checkpoint lacks the codec's encoder, and so do `4b`, `4b-2` and `tiny-presets`;
+`4b-encoder`, `4b-2-encoder` and `tiny` have it. Same arguments, same bytes. The
+preset voices are written as released, as pickles, and converted.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, model_params
+from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
+from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, noise_of, random_tensor
+from tools.families.voxtral.pickle_converter import convert
+from tools.families.weight_files import DTYPES, write_json, write_weights
+from tools.new_folder import new_folder
+from voice_clone.families.voxtral.checkpoint import Checkpoint
+from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER
+
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+
+
+def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
+    """Write a checkpoint; `folder` appears when it is whole.
+
+    Args:
+        shape: a key of `SHAPES`.
+        seed: of all weights.
+        folder: new; its parents are made.
+        dtype: a key of `DTYPES`.
+        shards: number of weight files; 1: one file and no index.
+
+    Raises:
+        FileExistsError: there is something at `folder`.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(folder) as made:
+        write_checkpoint(SHAPES[shape], seed, made, dtype, shards)
+
+
+def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: int) -> None:
+    """Fill an empty folder; arguments as of `make_checkpoint`."""
+    rows = {name: sizes.voice_rows[min(place, len(sizes.voice_rows) - 1)] for place, name in enumerate(VOICES)}
+    vocabulary = write_tokenizer(folder, sizes.vocabulary, rows)
+    write_json(folder / "params.json", model_params(sizes, vocabulary))
+    checkpoint = Checkpoint(folder)
+
+    def tensor(name: str, size: tuple[int, ...]) -> Tensor:
+        return random_tensor(name, size, seed)
+
+    write_weights(folder, model_shapes(checkpoint, sizes.encoder), tensor, dtype, shards, MODEL)
+    (folder / VOICE_FOLDER).mkdir()
+    for name, count in rows.items():
+        table = noise_of(f"voice {name}", (count, sizes.dim), seed).bfloat16()
+        torch.save(table, folder / VOICE_FOLDER / f"{name}.pt")
+    convert(folder)
+
+
+def make_endless(checkpoint: Path, folder: Path) -> Path:
+    """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
+
+    It links to the files of `checkpoint`, and needs them.
+    """
+    index = checkpoint / f"{MODEL}.safetensors.index.json"
+    changed = json.loads(index.read_text())["weight_map"][HEAD] if index.is_file() else f"{MODEL}.safetensors"
+    folder.mkdir()
+    for file in checkpoint.iterdir():
+        if file.name != changed:
+            (folder / file.name).symlink_to(file.resolve())
+    tensors = load_file(checkpoint / changed)
+    tensors[HEAD][END_ROW] = 0  # far from the largest
+    save_file(tensors, folder / changed, metadata={"format": "pt"})
+    return folder

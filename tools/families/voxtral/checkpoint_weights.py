@@ -1,0 +1,91 @@
+"""Random weights under which signals neither vanish nor explode, in any stage and at any size. Names are official.
+
+The recipe: a layer's output has about the power of its input, residual branches add a fraction. A weight-normed weight
+has the length of its gain and any direction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+
+import torch
+from torch import Tensor, nn
+
+from tools.families.weight_files import Shapes
+from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
+from voice_clone.families.voxtral.networks.codec import CodecDecoder, CodecEncoder
+from voice_clone.families.voxtral.networks.talker import Talker
+
+LOGITS = 2.5  # spread of the semantic logits
+END_ROW = 1  # of the semantic head
+HEAD = f"{FLOW}semantic_codebook_output.weight"
+
+# The first pattern found counts, else 1.
+_GAINS = (
+    (r"\.input_proj\.", 8.0),  # speech has an RMS near 0.1
+    (r"\.output_proj\.", 0.15),  # the waveform: far from the limits
+    (r"^audio_tokenizer\.decoder_blocks\.[2-9]\.conv\.", math.sqrt(2)),  # two inputs meet in an output of four taps
+    (r"^audio_tokenizer\.", 1.0),  # layer scales make residual branches small
+    (r"\.(wo|w2)\.weight$", 0.3),
+    (r"acoustic_codebook_output\.", 0.7),
+)
+
+
+def model_shapes(checkpoint: Checkpoint, encoder: bool) -> Shapes:
+    """Names and shapes of all tensors; the folder has its params.json."""
+    with torch.device("meta"):
+        talker = Talker(checkpoint.config)
+        parts: list[tuple[str, nn.Module]] = [
+            (BACKBONE, talker.backbone),
+            (TABLES, talker.tables),
+            (FLOW, talker.flow),
+            (CODEC, CodecDecoder(checkpoint.config.codec)),
+        ]
+        if encoder:
+            parts.append((CODEC, CodecEncoder(checkpoint.config.codec)))
+    found: Shapes = {}
+    for prefix, module in parts:
+        for name, tensor in module.state_dict().items():
+            found |= checkpoint.source(prefix + name, tuple(tensor.shape)).shapes
+    found[f"{FLOW}time_embedding.inv_freq"] = (checkpoint.config.flow.dim // 2,)
+    return found
+
+
+def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """The tensor `name`, float32; its values depend on the arguments alone."""
+    noise = noise_of(name, shape, seed)
+    if name == HEAD:
+        made = noise * (LOGITS / math.sqrt(shape[1]))
+        made[END_ROW] *= 0.85  # speech ends about once in some thousand frames
+        return made
+    if name.endswith("audio_codebook_embeddings.embeddings.weight"):
+        return noise / math.sqrt(37)  # so many add up to a frame
+    if name.endswith(("tok_embeddings.weight", "original1")):
+        return noise
+    if name.endswith("original0"):
+        return _gain(name) * (1 + 0.05 * noise)
+    if name.endswith("embedding_sum"):
+        return 0.6 * noise
+    if name.endswith("cluster_usage"):
+        return 1 + 0.5 * noise.abs()
+    if name.endswith("_scale"):  # of residual branches
+        return 0.3 + 0.03 * noise
+    if name.endswith("inv_freq"):
+        places = torch.arange(shape[0])
+        return torch.exp(-math.log(10_000.0) * places / shape[0])
+    if len(shape) == 1:  # norms
+        return 1 + 0.1 * noise
+    return noise * (_gain(name) / math.sqrt(shape[1]))
+
+
+def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Standard normal numbers that depend on the arguments alone."""
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.randn(shape, generator=generator)
+
+
+def _gain(name: str) -> float:
+    return next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)

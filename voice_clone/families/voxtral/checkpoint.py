@@ -1,0 +1,113 @@
+"""A checkpoint folder of Voxtral TTS: configuration, weights, and how their names and layouts become ours.
+
+Rotary dimensions 2i and 2i + 1 of the backbone turn together; see `halves_apart`. The codec's convolutions are
+weight-normed. The semantic head has rows for ids that are never made, and the semantic codebook is kept as sums of the
+vectors of each code with their numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property, partial
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
+from voice_clone.errors import CheckpointError
+from voice_clone.families.voxtral.config import END, MODEL, VOICES, VoxtralConfig, check_voices, load_config
+
+BACKBONE, TABLES, FLOW, CODEC = "", "mm_audio_embeddings.", "acoustic_transformer.", "audio_tokenizer."
+ENCODER_PARTS = (f"{CODEC}input_proj.", f"{CODEC}encoder_blocks.")
+
+_NAMES = (  # ours -> official
+    (r"\.self_attn\.([qkvo])_proj\.", r".attention.w\1."),
+    (r"\.self_attn\.([qk])_norm\.", r".attention.\1_norm."),
+    (r"\.mlp\.gate_proj\.", ".feed_forward.w1."),
+    (r"\.mlp\.down_proj\.", ".feed_forward.w2."),
+    (r"\.mlp\.up_proj\.", ".feed_forward.w3."),
+    (r"\.input_layernorm\.", ".attention_norm."),
+    (r"\.post_attention_layernorm\.", ".ffn_norm."),
+    (r"\.self_attn_layer_scale\.scale", ".attention_scale"),
+    (r"\.mlp_layer_scale\.scale", ".ffn_scale"),
+)
+_TURNED = re.compile(r"^layers\.\d+\.self_attn\.[qk]_proj\.weight$")
+_SMALLEST_COUNT = 1e-5
+
+
+class Checkpoint(CheckpointFiles):
+    """A checkpoint folder.
+
+    Raises:
+        CheckpointError: the configuration is missing or malformed, or that of another family.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.config: VoxtralConfig = load_config(folder)
+
+    @cached_property
+    def has_encoder(self) -> bool:
+        """Whether the codec's encoder is among the weights. The public checkpoint lacks it."""
+        return any(name.startswith(ENCODER_PARTS) for name in self.shapes(MODEL))
+
+    def source(self, name: str, shape: tuple[int, ...]) -> Source:
+        """Of our name and shape the official tensors."""
+        official = name
+        for ours, theirs in _NAMES:
+            official = re.sub(ours, theirs, official)
+        if _TURNED.match(name):
+            return Source({official: shape}, partial(halves_apart, head_dim=self.config.head_dim))
+        if name == f"{FLOW}semantic_codebook_output.weight":
+            return Source({official: (padded(shape[0] + 1), shape[1])}, partial(_rows, first=END, count=shape[0]))
+        if name.startswith(CODEC) and official.endswith(".conv.weight"):
+            stem = f"{official.removesuffix('weight')}parametrizations.weight.original"
+            return Source({f"{stem}0": (shape[0], 1, 1), f"{stem}1": shape}, fold)
+        if name.endswith("semantic_codebook.embedding"):
+            stem = official.removesuffix("embedding")
+            return Source({f"{stem}embedding_sum": shape, f"{stem}cluster_usage": shape[:1]}, _mean)
+        return Source({official: shape}, as_it_is)
+
+    def encoder_fingerprint(self, module: nn.Module) -> str:
+        """Of the voice encoder."""
+        names = {
+            each
+            for name, tensor in module.state_dict().items()
+            for each in self.source(CODEC + name, tuple(tensor.shape)).shapes
+        }
+        codec = self.config.codec
+        config = {"codec": "voxtral", "eps": [codec.norm_eps, codec.qk_norm_eps], "blocks": codec.encoder_blocks}
+        return self.fingerprint({**config, "window": codec.attn_sliding_window_size}, MODEL, "", names)
+
+    def voices(self) -> dict[str, Tensor]:
+        """The embeddings of the checkpoint's own voices by name, [positions, dim] each, memory-mapped.
+
+        Raises:
+            CheckpointError: they are not converted yet, or a voice of params.json is missing or of a wrong shape.
+        """
+        names = self.config.presets
+        if not names:
+            return {}
+        check_voices(self.folder)
+        found = self.shapes(VOICES)
+        for name in names:
+            shape = found.get(name)
+            if shape is None or len(shape) != 2 or shape[0] < 1 or shape[1] != self.config.dim:
+                raise CheckpointError(
+                    f"{VOICES}.safetensors: the voice {name} is missing or has no rows of {self.config.dim} numbers"
+                )
+        with self._open(VOICES, names) as files:
+            return {name: files[name].read(name) for name in names}
+
+
+def padded(rows: int) -> int:
+    """Rows of a table that is padded to a multiple of 128, as the official code has its tables."""
+    return -(-rows // 128) * 128
+
+
+def _rows(table: Tensor, first: int, count: int) -> Tensor:
+    return table[first : first + count]
+
+
+def _mean(total: Tensor, count: Tensor) -> Tensor:
+    return total.float() / count.float().clamp(min=_SMALLEST_COUNT)[:, None]

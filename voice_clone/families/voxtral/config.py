@@ -1,0 +1,289 @@
+"""Voxtral TTS's configuration: `params.json` of a checkpoint folder. Needs no torch.
+
+A field that the file leaves out has the default of the official code (vllm-omni 0.30.0: in models/voxtral_tts
+`voxtral_tts_audio_generation.py` and `voxtral_tts_audio_tokenizer.py`, and `parsers/voxtral_tts.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.errors import CheckpointError
+
+CONFIG_FILE = "params.json"
+MODEL_TYPE = "voxtral_tts"
+MODEL = "consolidated"  # the weight file, without its ending
+VOICES = "voices"  # voices.safetensors, which tools/convert_pickles makes of voice_embedding/*.pt
+VOICE_FOLDER = "voice_embedding"
+CHUNK_FRAMES = (1, 2, 4, 8, 12)  # of a stream's chunks; the last repeats
+
+EMPTY, END = 0, 1  # special ids of each codebook, before its codes
+SPECIAL_IDS = 2
+
+# What the released checkpoint has, and the only thing that the networks compute.
+_CODEC_FIXED: dict[str, Any] = {
+    "channels": 1,
+    "causal": True,
+    "conv_weight_norm": True,
+    "half_attn_window_upon_downsampling": True,
+    "qk_norm": True,
+    "use_biases": False,
+    "layer_scale": True,
+}
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """`acoustic_transformer_args`: the transformer that makes acoustic codes by flow matching.
+
+    Attributes:
+        input_dim: of the backbone's hidden states.
+        n_decoding_steps: of Euler's method.
+    """
+
+    input_dim: int
+    dim: int = 768
+    n_layers: int = 3
+    head_dim: int = 128
+    hidden_dim: int = 2048
+    n_heads: int = 6
+    n_kv_heads: int = 2
+    norm_eps: float = 1e-5
+    n_decoding_steps: int = 7
+
+
+@dataclass(frozen=True)
+class AudioConfig:
+    """`audio_model_args`: the frames that the backbone reads and the head makes.
+
+    Attributes:
+        semantic_codebook_size: codes of codebook 0.
+        acoustic_codebook_size: levels of each acoustic codebook.
+        n_acoustic_codebook: acoustic codebooks.
+    """
+
+    semantic_codebook_size: int
+    acoustic_codebook_size: int
+    n_acoustic_codebook: int
+    acoustic_transformer_args: FlowConfig
+
+
+@dataclass(frozen=True)
+class CodecConfig:
+    """`audio_tokenizer_args`: the codec. Lists of numbers are texts there, such as `2,2,2,2`.
+
+    Attributes:
+        pretransform_patch_size: samples that are one step of the signal.
+        attn_sliding_window_size: positions before its own that a position sees at the rate of patches; half of them at
+            half the rate.
+        voice: the checkpoint's own voices, by name.
+    """
+
+    sampling_rate: int = 24000
+    pretransform_patch_size: int = 240
+    patch_proj_kernel_size: int = 7
+    semantic_codebook_size: int = 8192
+    semantic_dim: int = 256
+    acoustic_codebook_size: int = 21
+    acoustic_dim: int = 36
+    attn_sliding_window_size: int = 16
+    dim: int = 1024
+    hidden_dim: int = 4096
+    head_dim: int = 128
+    n_heads: int = 8
+    n_kv_heads: int = 8
+    qk_norm_eps: float = 1e-6
+    norm_eps: float = 1e-2
+    encoder_transformer_lengths_str: str = "2,2,2,2"
+    encoder_convs_kernels_str: str = "4,4,4,3"
+    encoder_convs_strides_str: str = "2,2,2,1"
+    decoder_transformer_lengths_str: str = "2,2,2,2"
+    decoder_convs_kernels_str: str = "3,4,4,4"
+    decoder_convs_strides_str: str = "1,2,2,2"
+    voice: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def latent_dim(self) -> int:
+        return self.semantic_dim + self.acoustic_dim
+
+    @property
+    def encoder_blocks(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each block: layers of its transformer, kernel size and stride of the convolution behind that."""
+        return self._blocks("encoder")
+
+    @property
+    def decoder_blocks(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each block: layers of its transformer, kernel size and stride of the convolution before that."""
+        return self._blocks("decoder")
+
+    @property
+    def rate(self) -> int:
+        """Patches of a frame."""
+        return math.prod(stride for _, _, stride in self.decoder_blocks)
+
+    @property
+    def frame_samples(self) -> int:
+        return self.rate * self.pretransform_patch_size
+
+    def _blocks(self, part: str) -> tuple[tuple[int, int, int], ...]:
+        names = (f"{part}_transformer_lengths_str", f"{part}_convs_kernels_str", f"{part}_convs_strides_str")
+        columns = [_numbers(name, getattr(self, name)) for name in names]
+        if len({len(column) for column in columns}) != 1:
+            raise CheckpointError(f"{CONFIG_FILE}: audio_tokenizer_args: {', '.join(names)} must be of one length")
+        return tuple(zip(*columns, strict=True))
+
+
+@dataclass(frozen=True)
+class Multimodal:
+    """All about audio."""
+
+    audio_model_args: AudioConfig
+    audio_tokenizer_args: CodecConfig
+
+
+@dataclass(frozen=True)
+class VoxtralConfig:
+    """Everything the stages need to know of a checkpoint. The fields beside `multimodal` are the backbone's."""
+
+    dim: int
+    n_layers: int
+    head_dim: int
+    hidden_dim: int
+    n_heads: int
+    n_kv_heads: int
+    norm_eps: float
+    vocab_size: int
+    rope_theta: float
+    multimodal: Multimodal
+
+    @property
+    def audio(self) -> AudioConfig:
+        return self.multimodal.audio_model_args
+
+    @property
+    def flow(self) -> FlowConfig:
+        return self.audio.acoustic_transformer_args
+
+    @property
+    def codec(self) -> CodecConfig:
+        return self.multimodal.audio_tokenizer_args
+
+    @property
+    def codebooks(self) -> int:
+        """K, the semantic one and the acoustic ones."""
+        return 1 + self.audio.n_acoustic_codebook
+
+    @property
+    def code_limits(self) -> tuple[int, ...]:
+        """Codes of each codebook lie below its limit."""
+        return self.audio.semantic_codebook_size, *[self.audio.acoustic_codebook_size] * self.audio.n_acoustic_codebook
+
+    @property
+    def id_limits(self) -> tuple[int, ...]:
+        """Ids of each codebook, as the backbone reads them: the special ones, then the codes."""
+        return tuple(limit + SPECIAL_IDS for limit in self.code_limits)
+
+    @property
+    def frame_rate(self) -> float:
+        """Frames a second."""
+        return self.codec.sampling_rate / self.codec.frame_samples
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The names of the checkpoint's own voices, in their order."""
+        return tuple(sorted(self.codec.voice, key=lambda name: self.codec.voice[name]))
+
+
+def load_config(folder: Path) -> VoxtralConfig:
+    """Read and check the configuration of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: a file is missing or malformed, or this is no checkpoint of Voxtral TTS.
+    """
+    if not folder.is_dir():
+        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    values = read_json(folder, CONFIG_FILE)
+    if values.get("model_type") != MODEL_TYPE:
+        raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+    config = parse(VoxtralConfig, values, CONFIG_FILE)
+    parts = values["multimodal"]
+    _refuse("audio_tokenizer_args", parts["audio_tokenizer_args"], _CODEC_FIXED)
+    _refuse(
+        "acoustic_transformer_args",
+        parts["audio_model_args"]["acoustic_transformer_args"],
+        {"use_biases": False, "input_dim": config.dim, "dim": config.dim},
+    )
+    _check(config)
+    return config
+
+
+def check_voices(folder: Path) -> None:
+    """Check that the voices' pickles were converted.
+
+    Raises:
+        CheckpointError: they were not.
+    """
+    if not (folder / f"{VOICES}.safetensors").is_file() and (folder / VOICE_FOLDER).is_dir():
+        raise CheckpointError(f"{VOICE_FOLDER} is not converted yet; run once: tools/convert_pickles CHECKPOINT")
+
+
+def _refuse(where: str, given: Mapping[str, Any], only: Mapping[str, Any]) -> None:
+    """Refuse what no released checkpoint has and the networks would not compute."""
+    for name, right in only.items():
+        if given.get(name) not in (None, right):
+            raise CheckpointError(f"{CONFIG_FILE}: {where}.{name} is {given[name]!r}; only {right!r} is supported")
+
+
+def _check(config: VoxtralConfig) -> None:
+    audio, codec, flow = config.audio, config.codec, config.flow
+    theirs = codec.semantic_codebook_size, codec.acoustic_codebook_size, codec.acoustic_dim
+    ours = audio.semantic_codebook_size, audio.acoustic_codebook_size, audio.n_acoustic_codebook
+    if theirs != ours:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: audio_model_args and audio_tokenizer_args disagree about codebooks: {ours}, {theirs}"
+        )
+    if flow.dim != config.dim:
+        raise CheckpointError(f"{CONFIG_FILE}: acoustic_transformer_args.dim is {flow.dim}; it must be {config.dim}")
+    for name, value in (("n_decoding_steps", flow.n_decoding_steps), ("n_layers", flow.n_layers)):
+        if value < 1:
+            raise CheckpointError(f"{CONFIG_FILE}: acoustic_transformer_args.{name} is {value}; it must be at least 1")
+    for part, heads, keys in (
+        ("params", config.n_heads, config.n_kv_heads),
+        ("acoustic_transformer_args", flow.n_heads, flow.n_kv_heads),
+        ("audio_tokenizer_args", codec.n_heads, codec.n_kv_heads),
+    ):
+        if keys < 1 or heads % keys:
+            raise CheckpointError(f"{CONFIG_FILE}: {part}: n_heads {heads} is no multiple of n_kv_heads {keys}")
+    encoder = [stride for _, _, stride in codec.encoder_blocks]
+    decoder = [stride for _, _, stride in codec.decoder_blocks]
+    if not {*encoder, *decoder} <= {1, 2} or math.prod(encoder) != math.prod(decoder) or decoder[0] != 1:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: audio_tokenizer_args: strides must be 1 or 2, the decoder's first 1, and encoder and "
+            f"decoder must change the rate alike; got {encoder} and {decoder}"
+        )
+    window = codec.attn_sliding_window_size
+    if window % codec.rate or window // codec.rate < 1:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: audio_tokenizer_args.attn_sliding_window_size is {window}; "
+            f"it must be a multiple of {codec.rate}"
+        )
+    if codec.rate < codec.patch_proj_kernel_size:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: audio_tokenizer_args.patch_proj_kernel_size is {codec.patch_proj_kernel_size}; "
+            f"it must not be above the {codec.rate} patches of a frame"
+        )
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(number) for number in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise CheckpointError(f"{CONFIG_FILE}: audio_tokenizer_args.{name} is {text!r}; it must be like '2,2,2,2'")
+    return numbers

@@ -1,0 +1,59 @@
+"""A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
+from voice_clone.families.voxtral.config import MODEL, VoxtralConfig
+from voice_clone.families.voxtral.networks.codec import CodecEncoder
+from voice_clone.families.voxtral.prompt import CODES
+from voice_clone.settings import EncoderSettings, Settings
+from voice_clone.speakers.record import IN_CONTEXT
+from voice_clone.stages.loading import empty, load_encoder_network
+from voice_clone.stages.protocols import Arrays, Call, Limit
+
+NO_ENCODER = "this checkpoint has no encoder weights (audio_tokenizer.encoder_blocks); use one of the presets"
+MOST_FRAMES = 1 << 12  # of a clip: more than a talker's stream holds
+
+
+class VoxtralEncoder:
+    """Waveform to ids of codes, uint16 [frames + 1, codebooks]; the last row is the end of the clip.
+
+    Args:
+        encoder: None: the checkpoint has none.
+    """
+
+    def __init__(self, encoder: CodecEncoder | None, config: VoxtralConfig, fingerprint: str) -> None:
+        self._encoder = encoder
+        self._id_limits = config.id_limits
+        self.sample_rate = config.codec.sampling_rate
+        self.fingerprint = fingerprint
+        self.presets = config.presets
+        self.modes: Mapping[str, tuple[str, ...] | str] = {IN_CONTEXT: NO_ENCODER if encoder is None else ()}
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """Ids of the largest codebook; the talker checks each codebook's own limit."""
+        return {CODES: Limit(max(self._id_limits), (2, MOST_FRAMES))}
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The ids of a clip. Without an encoder no clip comes, but on a GPU the warm-up's."""
+        if waveform.size == 0 or self._encoder is None:
+            return {CODES: np.zeros((0, len(self._id_limits)), np.uint16)}
+        return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
+
+
+def load_encoder(given: Settings, call: Call | None = None) -> VoxtralEncoder:
+    """As the settings ask for it."""
+    settings = EncoderSettings.of(given)
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    if not checkpoint.has_encoder:
+        return VoxtralEncoder(None, checkpoint.config, "none")
+    encoder = empty(lambda: CodecEncoder(checkpoint.config.codec))
+    fingerprint = checkpoint.encoder_fingerprint(encoder)
+    loaded = load_encoder_network(settings, encoder, checkpoint, MODEL, CODEC)
+    return VoxtralEncoder(loaded, checkpoint.config, fingerprint)

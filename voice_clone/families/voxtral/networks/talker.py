@@ -1,0 +1,203 @@
+"""The talker: the backbone and the flow head, a `voice_clone.autoregressive.talker.Talker`.
+
+It is made of torch's modules; `use_native_code` replaces them on a CPU. Codes are numbered from 0 on. The backbone
+reads ids, which have two special ones before the codes: clips come as ids, frames as codes.
+
+Shapes: N frames, K codebooks, C hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from voice_clone.autoregressive.native_predictor import Load, layer_loader
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.talker import Prefix, TalkerInput
+from voice_clone.errors import InvalidArgument
+from voice_clone.families.voxtral.checkpoint import padded
+from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
+from voice_clone.families.voxtral.networks.flow_head import FlowHead, FlowLayer, FlowTransformer
+from voice_clone.families.voxtral.prompt import Prompt
+from voice_clone.layers.fused import empty_table
+from voice_clone.layers.graphs import CachedOnGpu, to_device
+from voice_clone.lru_cache import digest
+from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.weights import Array, Packed, Precision, head_precision, pack
+from voice_clone.native.packed_file import NOWHERE, PackedFile, Part
+
+OTHERS = ("semantic_codebook_output", "llm_projection", "input_projection", "acoustic_codebook_output")
+"""The flow head's projections outside its layers, but for that of the time."""
+
+
+class Tables(nn.Module):
+    """Embeddings of tokens, and of the ids of all codebooks one behind the other."""
+
+    def __init__(self, config: VoxtralConfig) -> None:
+        super().__init__()
+        self.tok_embeddings = empty_table(config.vocab_size, config.dim)
+        self.audio_codebook_embeddings = nn.ModuleDict(
+            {"embeddings": empty_table(padded(sum(config.id_limits)), config.dim)}
+        )
+
+    @property
+    def ids(self) -> nn.Embedding:
+        """Of the ids of codebooks."""
+        table = self.audio_codebook_embeddings["embeddings"]
+        assert isinstance(table, nn.Embedding)
+        return table
+
+
+class Talker(nn.Module):
+    """Both networks with their tables.
+
+    Attributes:
+        stack: of torch's layers, or the native one in their place.
+        head: a `FlowHead`.
+        voices: embeddings of the checkpoint's own voices [positions, C], in the order of `VoxtralConfig.presets`.
+    """
+
+    min_frames = 0
+
+    def __init__(self, config: VoxtralConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = DecoderStack(
+            StackConfig(
+                hidden_size=config.dim,
+                intermediate_size=config.hidden_dim,
+                num_hidden_layers=config.n_layers,
+                num_attention_heads=config.n_heads,
+                num_key_value_heads=config.n_kv_heads,
+                head_dim=config.head_dim,
+                rms_norm_eps=config.norm_eps,
+                rope_theta=config.rope_theta,
+                qk_norm=False,
+            )
+        )
+        self.tables = Tables(config)
+        self.flow = FlowTransformer(config)
+        self.head = FlowHead(self.flow, config)
+        self.native_stack: Stack | None = None
+        self.voices: list[Tensor] = []
+        self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the codebooks' tables, each a row
+
+    @property
+    def stack(self) -> Stack:
+        return self.native_stack or self.backbone
+
+    def set_voices(self, voices: Mapping[str, Tensor]) -> None:
+        """Keep the checkpoint's own voices on the device of the stack."""
+        like = self.stack.like
+        self.voices = [voices[name].to(like.device, like.dtype) for name in self.config.presets]
+
+    def check(self, prompt: Prompt) -> None:
+        prompt.check(self.config)
+        if int(prompt.preset[0]) >= len(self.voices):
+            raise InvalidArgument("this checkpoint has no voices of its own")
+
+    def prompt_length(self, prompt: Prompt) -> int:
+        return self._voice_end(prompt) + len(prompt.text_ids)
+
+    def prefix(self, prompt: Prompt) -> Prefix:
+        return Prefix(digest(prompt.before_voice, prompt.preset, prompt.codec_codes), self._voice_end(prompt))
+
+    @torch.inference_mode()
+    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
+        parts = [
+            self._embed_tokens(prompt.before_voice),
+            self._embed_voice(prompt),
+            self._embed_tokens(prompt.text_ids),
+        ]
+        embeds = torch.cat(parts)
+        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+
+    def embed_frames(self, payload: Tensor) -> Tensor:
+        """Codes int64 [N, K] -> [N, C]."""
+        return self._embed_ids(payload + SPECIAL_IDS)
+
+    def _voice_end(self, prompt: Prompt) -> int:
+        """Positions of a prompt up to the end of its voice."""
+        preset = int(prompt.preset[0])
+        voice = prompt.codec_codes if preset < 0 else self.voices[preset]
+        return len(prompt.before_voice) + len(voice)
+
+    def _embed_voice(self, prompt: Prompt) -> Tensor:
+        preset = int(prompt.preset[0])
+        if preset >= 0:
+            return self.voices[preset]
+        ids = torch.from_numpy(prompt.codec_codes.astype(np.int64))
+        return self._embed_ids(to_device(ids, self.stack.like.device))
+
+    def _embed_ids(self, ids: Tensor) -> Tensor:
+        """Ids int64 [N, K] -> the sums of their embeddings [N, C]."""
+        table = self.tables.ids
+        starts = self._starts.get(
+            table.weight, lambda: torch.tensor([0, *accumulate(self.config.id_limits[:-1])]).to(ids.device)
+        )
+        rows: Tensor = table(ids + starts).to(self.stack.like.dtype).sum(1)
+        return rows
+
+    def _embed_tokens(self, ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
+        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
+        table, like = self.tables.tok_embeddings.weight, self.stack.like
+        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
+        return to_device(rows, like.device, like.dtype)
+
+
+def use_native_code(
+    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+) -> Talker:
+    """Replace the layers and projections of a talker by native code; returns it.
+
+    The tables of embeddings stay as they are, for a frame reads a few of their rows.
+
+    Args:
+        talker: in fp32, on the CPU. Its layers are packed one after the other and freed.
+        precision: to which the weights of all layers are rounded; those of the head's other projections not below int8.
+        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
+    """
+    flow = talker.flow
+    flow.times()  # while its projection is there
+    del flow.time_projection
+    talker.native_stack = NativeStack(
+        talker.backbone, precision, layer_loader(load, "backbone"), packed.part("backbone")
+    )
+    for number, layer in enumerate(flow.layers):
+        assert isinstance(layer, FlowLayer)
+        for owner, part, projections in (
+            (layer.self_attn, "self_attn", ("qkv_proj", "o_proj")),
+            (layer.mlp, "mlp", ("gate_up_proj", "down_proj")),
+        ):
+            name = f"flow.layers.{number}.{part}"
+            fill = None if load is None else partial(load, owner, name)
+            _replace(owner, projections, precision, packed.part(name), fill)
+    _replace(flow, OTHERS, head_precision(precision), packed.part("flow"))
+    packed.keep()
+    return talker
+
+
+def _replace(
+    owner: nn.Module, names: Sequence[str], precision: Precision, part: Part, fill: Callable[[], None] | None = None
+) -> None:
+    """Projections of a module by their native forms; `fill` loads the module, and is called if they must be packed."""
+
+    def made() -> list[Array]:
+        if fill is not None:
+            fill()
+        linears = [getattr(owner, name) for name in names]
+        return [array for linear in linears for array in pack(linear.weight.detach(), precision).arrays]
+
+    arrays = part(made)
+    for place, name in enumerate(names):
+        outputs = getattr(owner, name).out_features
+        setattr(owner, name, NativeLinear(Packed(*arrays[2 * place : 2 * place + 2]), outputs))

@@ -1,0 +1,107 @@
+"""Text to token ids by `tekken.json`, a byte-level BPE that merges by the ranks of tokens. Needs no torch.
+
+The first ids are special tokens; a text token's id is its rank behind them. The prompt is that of mistral-common
+1.13.1, `encode_speech_request`: [BOS][BEGIN_AUDIO], the voice, [NEXT_AUDIO_TEXT], the text, [REPEAT_AUDIO_TEXT]
+[BEGIN_AUDIO].
+Special tokens that are spelled out in a text are plain text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import Regex, models, pre_tokenizers
+
+from voice_clone.checkpoint_folder import keep_no_words, read_json
+from voice_clone.errors import CheckpointError
+from voice_clone.families.voxtral.config import VoxtralConfig
+
+TOKENIZER_FILE = "tekken.json"
+BOS, BEGIN_AUDIO, AUDIO = "<s>", "[BEGIN_AUDIO]", "[AUDIO]"
+BEFORE_TEXT, BEHIND_TEXT = "[NEXT_AUDIO_TEXT]", "[REPEAT_AUDIO_TEXT]"
+
+Ids = npt.NDArray[np.int32]
+
+# The letters that stand for bytes in byte-level BPE (GPT-2, Radford et al. 2019): printable bytes of Latin-1 stand for
+# themselves, the others for letters from U+0100 on.
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_LETTERS = {byte: chr(0x100 + place) for place, byte in enumerate(_OTHERS)}
+
+
+class Tokenizer:
+    """The tokenizer of a checkpoint folder.
+
+    Attributes:
+        before_voice: int32 [2], what stands before the voice.
+        audio: the id of a place of the voice.
+        around_text: how many of `text_ids` are not the text's own.
+
+    Raises:
+        CheckpointError: the file is missing or malformed, lacks a token, or does not fit the configuration.
+    """
+
+    def __init__(self, folder: Path, config: VoxtralConfig) -> None:
+        values = read_json(folder, TOKENIZER_FILE)
+        try:
+            settings = values["config"]
+            size, self._special = int(settings["default_vocab_size"]), int(settings["default_num_special_tokens"])
+            special = {token["token_str"]: int(token["rank"]) for token in values["special_tokens"]}
+            self._tokenizer = _tokenizer(values["vocab"], size - self._special, settings["pattern"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise CheckpointError(f"{TOKENIZER_FILE}: not a tokenizer that can be read") from None
+        for name in (BOS, AUDIO, BEGIN_AUDIO, BEFORE_TEXT, BEHIND_TEXT):
+            if not 0 <= special.get(name, -1) < self._special:
+                raise CheckpointError(f"{TOKENIZER_FILE}: lacks the token {name}")
+        if size > config.vocab_size:
+            raise CheckpointError(f"{TOKENIZER_FILE}: has {size} tokens, but vocab_size is {config.vocab_size}")
+        self.before_voice = np.array([special[BOS], special[BEGIN_AUDIO]], np.int32)
+        self.audio = special[AUDIO]
+        self._before, self._behind = special[BEFORE_TEXT], (special[BEHIND_TEXT], special[BEGIN_AUDIO])
+        self.around_text = len(self.text_ids(""))
+
+    def text_ids(self, text: str) -> Ids:
+        """What stands behind the voice: int32 [n]."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return np.array([self._before, *(index + self._special for index in ids), *self._behind], np.int32)
+
+
+def _tokenizer(entries: list[dict[str, Any]], count: int, pattern: str) -> tokenizers.Tokenizer:
+    """Of the first `count` entries of the vocabulary.
+
+    Raises:
+        KeyError, TypeError, ValueError: they are no vocabulary.
+    """
+    try:
+        vocabulary = {_spelled(entry["token_bytes"]): int(entry["rank"]) for entry in entries[:count]}
+    except binascii.Error as error:
+        raise ValueError("not base64") from error
+    if count < 256 or list(vocabulary.values()) != list(range(count)):
+        raise ValueError("the tokens are not in the order of their ranks")
+    # Of all pairs that make a token the one with the lowest rank is merged first: the order of this list.
+    merges = [
+        (token[:place], token[place:])
+        for token in vocabulary
+        for place in range(1, len(token))
+        if token[:place] in vocabulary and token[place:] in vocabulary
+    ]
+    made = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    try:
+        split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    except Exception as error:  # the library raises plain Exception
+        raise ValueError("not a pattern") from error
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.pre_tokenizer = pre_tokenizers.Sequence([split, by_bytes])
+    keep_no_words(made)
+    return made
+
+
+def _spelled(token: str) -> str:
+    """The bytes of a token, in base64, as letters."""
+    return base64.b64decode(token, validate=True).decode("latin-1").translate(_LETTERS)
