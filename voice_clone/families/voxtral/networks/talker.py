@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -139,9 +138,10 @@ class Talker(nn.Module):
 
     def _embed_ids(self, ids: Tensor) -> Tensor:
         """Ids int64 [N, K] -> the sums of their embeddings [N, C]."""
-        table = self.tables.ids
+        table, (semantic, *acoustic) = self.tables.ids, self.config.id_limits
         starts = self._starts.get(
-            table.weight, lambda: torch.tensor([0, *accumulate(self.config.id_limits[:-1])]).to(ids.device)
+            table.weight,
+            lambda: F.pad(torch.arange(len(acoustic), device=ids.device) * acoustic[0] + semantic, (1, 0)),
         )
         rows: Tensor = table(ids + starts).to(self.stack.like.dtype).sum(1)
         return rows
