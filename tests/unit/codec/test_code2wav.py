@@ -317,6 +317,18 @@ def test_references_of_different_shapes_never_meet(decoder: CodecDecoder) -> Non
     assert decode_one(code2wav, CodecChunk("d", 0, codes, np.asfortranarray(context), True)).primed == "hit"
 
 
+def test_references_of_different_voices_never_meet() -> None:
+    """Whatever differs: the frames, a value, or the name of a value."""
+    context, x, y = random_codes(6, 1), np.zeros(3, np.float32), np.ones(3, np.float32)
+    references = [
+        Reference(context),
+        Reference(random_codes(6, 2)),
+        *(Reference(context, voice) for voice in ({"a": x}, {"a": y}, {"b": x}, {"a": x, "b": y}, {"a": y, "b": x})),
+    ]
+    assert len({reference.key for reference in references}) == len(references)
+    assert Reference(context, {"b": y, "a": x}).key == Reference(context, {"a": x, "b": y}).key
+
+
 def test_a_stream_reports_its_time(decoder: CodecDecoder) -> None:
     code2wav, codes = make(decoder), random_codes(9, 0)
     first, second, third = (decode_one(code2wav, chunk) for chunk in chunks_of("s", codes, [1, 3, 5]))

@@ -25,7 +25,7 @@ from tests.support.families.small_codec import (
 from tests.support.same_audio import assert_same_audio
 from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded
-from voice_clone.codec.open_streams import GraphedStreams, Graphs, SeparateStreams
+from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, SeparateStreams
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner, Step
@@ -181,6 +181,31 @@ def test_no_stream_has_moved_when_a_batch_fails(decoder: CodecDecoder, failing: 
     heard += [fixed.decode(streams[:1], [codes[0][5:]]), fixed.decode(streams[1:], [codes[1][5:]])]
     close(np.concatenate([heard[0][0], *heard[1]]), whole(decoder, codes[0]))
     close(np.concatenate([heard[0][1], *heard[2]]), whole(decoder, codes[1]))
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_no_separate_stream_has_moved_when_a_piece_fails(
+    decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    """The second piece of a long chunk: the first one has changed nothing."""
+    separate = SeparateStreams(decoder, FORM)
+    codes = [random_codes(PIECE_FRAMES + 20, seed) for seed in range(together)]
+    streams = [separate.open(decoder.new_state(1)) for _ in codes]
+    before = separate.decode(streams, [each[:5] for each in codes])
+    real, failing = decoder.decode_chunk, iter((False, True))
+
+    def fragile(piece: torch.Tensor, state: StreamState) -> torch.Tensor:
+        if next(failing):
+            raise RuntimeError("lost")
+        return real(piece, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder, "decode_chunk", fragile)
+        with pytest.raises(RuntimeError, match="lost"):
+            separate.decode(streams, [each[5:] for each in codes])
+    after = separate.decode(streams, [each[5:] for each in codes])
+    for heard, each in zip(map(np.concatenate, zip(before, after, strict=True)), codes, strict=True):
+        close(heard, whole(decoder, each))
 
 
 def test_one_step_for_a_batch_of_unequal_chunks(decoder: CodecDecoder) -> None:
