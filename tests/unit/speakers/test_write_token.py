@@ -10,7 +10,7 @@ from voice_clone.errors import PermissionDenied
 from voice_clone.speakers.parsing import OPERATIONS, WriteToken
 
 TOKEN = "correct-horse-battery-staple"
-READS = {"get", "list", "stats", "resolve", "prepare"}
+READS = {"get", "list", "presets", "stats", "resolve", "prepare"}
 
 
 def test_only_operations_that_write_or_export_voices_need_the_token() -> None:

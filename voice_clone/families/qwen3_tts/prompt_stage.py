@@ -115,5 +115,5 @@ def load_prompt(given: Settings) -> Qwen3TTSPrompt:
     """The prompt stage as the settings ask for it."""
     settings = PromptSettings.of(given)
     folder = settings.checkpoint_dir
-    tokenizer = Tokenizer(folder)
-    return Qwen3TTSPrompt(load_config(folder), tokenizer, settings.max_text_tokens, settings.max_chunk_frames)
+    config = load_config(folder)  # first: it says that the folder does not exist
+    return Qwen3TTSPrompt(config, Tokenizer(folder), settings.max_text_tokens, settings.max_chunk_frames)

@@ -50,7 +50,7 @@ class Code2WavModel(Model):
 
     @staticmethod
     @abstractmethod
-    def load_stage(settings: Settings) -> DecoderStage:
+    def load_stage(given: Settings, /) -> DecoderStage:
         """The family's stage, as the settings ask for it."""
 
     def load(self, given: Settings) -> None:

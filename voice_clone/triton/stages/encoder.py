@@ -43,7 +43,7 @@ class EncoderModel(Model):
 
     @staticmethod
     @abstractmethod
-    def load_stage(settings: Settings, call: Call) -> EncoderStage:
+    def load_stage(given: Settings, call: Call, /) -> EncoderStage:
         """The family's stage, as the settings ask for it."""
 
     def load(self, given: Settings) -> None:

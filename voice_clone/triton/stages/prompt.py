@@ -39,7 +39,7 @@ class PromptModel(Model):
 
     @staticmethod
     @abstractmethod
-    def load_stage(settings: Settings) -> PromptStage[Any]:
+    def load_stage(given: Settings, /) -> PromptStage[Any]:
         """The family's stage, as the settings ask for it."""
 
     def load(self, settings: Settings) -> None:

@@ -55,7 +55,7 @@ class TalkerModel(Model):
 
     @staticmethod
     @abstractmethod
-    def load_stage(settings: Settings) -> TalkerStage[Any, Any]:
+    def load_stage(given: Settings, /) -> TalkerStage[Any, Any]:
         """The family's stage, as the settings ask for it."""
 
     def load(self, given: Settings) -> None:
