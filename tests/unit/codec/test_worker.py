@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -96,11 +97,13 @@ def test_first_chunks_go_ahead_but_no_stream_starves(bench: Callable[..., Bench]
 
 def test_the_stream_with_the_least_audio_left_comes_first(bench: Callable[..., Bench]) -> None:
     one = bench(max_batch=1)
+    now = time.monotonic()
+    one.worker._waiting._clock = lambda: now  # else nothing is left of either after 50 ms
     heard(one.submit(CodecChunk("much", 0, random_codes(50, 0), NO_CODES, False)))
     heard(one.submit(CodecChunk("little", 0, random_codes(5, 0), NO_CODES, False)))
     one.hold()
     later = [CodecChunk(name, 1, random_codes(1, 1), NO_CODES, True) for name in ("much", "little")]
-    tickets = one.submit(*later, CodecChunk("new", 0, random_codes(1, 2), NO_CODES, True))
+    tickets = one.submit(*later, CodecChunk("new", 0, random_codes(1, 2), NO_CODES, True, arrived=now))
     one.release()
     heard(tickets)
     assert one.order[3:] == [("new", 0), ("little", 1), ("much", 1)]
