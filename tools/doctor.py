@@ -103,7 +103,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     lines += ["", "Needs"]
     for need in found["needs"]:
         state = "ok" if need["there"] else "MISSING" if need["needed"] else "no"
-        lines.append(f"  {need['name']:18}{state:9}{need['told']}")
+        lines.append(f"  {need['name']:18}{state:9}{need['detail']}")
     if found["speed"]:
         lines += ["", f"Speed{'':26}{'prompt':>13}{'frame':>9}{'decoder':>9}   1 s of speech takes   slowest"]
         for row in found["speed"]:

@@ -15,7 +15,7 @@
     └── Internal            internal            anything else; the detail is in the log only
 
 A message on the wire is `<slug>: <text>`. The slug is the stable part: Triton turns every code into
-INTERNAL over BLS and HTTP cannot tell ALREADY_EXISTS from INVALID_ARG, so the class of an error is read
+INTERNAL over BLS and HTTP cannot distinguish ALREADY_EXISTS from INVALID_ARG, so the class of an error is read
 back from its slug (`from_message`), never from its code.
 """
 

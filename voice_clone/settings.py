@@ -389,7 +389,7 @@ class SpeakerCacheSettings(VoiceSettings):
         False, "true: a voice without consent is refused, at upload and import", choices=_SWITCH_OFF
     )
     extraction_timeout: float = setting(60.0, "seconds that both encoders may take for a clip")
-    voice_store_timeout: float = setting(1.0, "seconds that a request waits for the database to tell what changed")
+    voice_store_timeout: float = setting(1.0, "seconds that a request waits for the database to report what changed")
     voice_stale_seconds: float = setting(
         60.0, "seconds for which voices in memory speak while the database is away; 0: none", least=0.0
     )

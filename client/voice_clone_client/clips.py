@@ -31,7 +31,7 @@ SHORTEST, LONGEST = 1, 30
 """Seconds of a clip that the server takes."""
 _PADDING = 0.1  # seconds: codecs fill up their last frame
 
-_HEAD = 64  # bytes that tell the kind of a file
+_HEAD = 64  # bytes that show the kind of a file
 _MAX_RATE = 192_000  # Hz
 _STEREO_RATE = 48_000  # Hz: two channels of more would make files that the server finds too big
 _MOST_FRAMES = 20_000  # the shortest that a codec of speech has, of 2.5 ms, are fewer in the longest clip

@@ -1,7 +1,7 @@
 """Takes from this process all that computing does not need, before it looks at the files of strangers.
 
 Afterwards it can read and write what is open, and allocate memory. It can open no file and no connection, start no
-process and no thread, and signal nobody. No library for this is well kept on PyPI; the kernel's interface is small:
+process and no thread, and send no signal. No library for this is well kept on PyPI; the kernel's interface is small:
 seccomp(2), with a filter program as in bpf(4), and prctl(2).
 """
 

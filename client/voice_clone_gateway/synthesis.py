@@ -47,7 +47,7 @@ class Speaker(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """What to ask the server for, and what to tell the caller about it."""
+    """What to ask the server for, and what the caller learns about it."""
 
     arguments: dict[str, Any]
     """Of `AsyncClient.speak`."""

@@ -39,7 +39,7 @@ from tools.triton_server import TritonServer
 
 TEXTS = (
     "Good morning.",
-    "The boats lay still on the silver water, and nobody spoke.",
+    "The boats lay still on the silver water, and no one spoke.",
     "Every evening they came home, tired and content, to a house that smelled of bread and of the sea.",
     "Tell me again how the story ends, for I have forgotten it, and the night is long and the fire is warm.",
 )

@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VOICE, FAMILY = "recorded", "qwen3_tts"
 Speech = dict[str, Any]
 
-LONG = "The quick brown fox jumps over the lazy dog, and nobody who saw it will forget the morning on which it did."
+LONG = "The quick brown fox jumps over the lazy dog, and no one who saw it will forget the morning on which it did."
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import soundfile
 DATA = Path(__file__).resolve().parents[2] / "tools" / "data"
 CLIP = DATA / "reference.wav"
 TRANSCRIPT = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
-TEXT = "The boats lay still on the silver water, and nobody said a word until the lamp went out."
+TEXT = "The boats lay still on the silver water, and no one said a word until the lamp went out."
 
 
 def fresh_clip(seed: int, seconds: float | None = None) -> bytes:

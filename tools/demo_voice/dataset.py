@@ -69,7 +69,7 @@ def make_shard(path: Path, seed: int, part: str, index: int, size: int) -> None:
         phones=np.concatenate([each.phones for each in spoken]),
         ends=np.concatenate([each.ends for each in spoken]),
         counts=np.array([len(each.phones) for each in spoken]),
-        told=np.frombuffer(json.dumps(sources).encode(), np.uint8),
+        sources=np.frombuffer(json.dumps(sources).encode(), np.uint8),
     )
 
 
@@ -80,7 +80,7 @@ def read_shard(path: Path) -> list[Record]:
     samples = np.split(arrays["samples"], np.cumsum(arrays["lengths"])[:-1])
     cuts = np.cumsum(arrays["counts"])[:-1]
     phones, ends = np.split(arrays["phones"], cuts), np.split(arrays["ends"], cuts)
-    sources = json.loads(arrays["told"].tobytes())
+    sources = json.loads(arrays["sources"].tobytes())
     return [
         Record(each["speaker"], each["text"], Utterance(wave, *labels))
         for each, wave, *labels in zip(sources, samples, phones, ends, strict=True)

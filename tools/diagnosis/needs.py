@@ -19,12 +19,12 @@ LEAST_SHARED = 256 << 20  # bytes; each model takes 1 MB at once and more with i
 
 @dataclass(frozen=True)
 class Need:
-    """`needed`: a server does not start without it. `told`: what was found, or what to do."""
+    """`needed`: a server does not start without it. `detail`: what was found, or what to do."""
 
     name: str
     there: bool
     needed: bool
-    told: str
+    detail: str
 
 
 def needs(settings: VoiceSettings) -> list[Need]:
@@ -75,5 +75,7 @@ def _cache() -> Need:
 def _clips() -> Need:
     """What turns other formats than WAV, FLAC, OGG and MP3 into WAV."""
     there = importlib.util.find_spec("av") is not None
-    told = "PyAV reads M4A, WebM and others" if there else "PyAV is missing: clips in M4A, WebM and others are refused"
-    return Need("formats of clips", there, False, told)
+    detail = (
+        "PyAV reads M4A, WebM and others" if there else "PyAV is missing: clips in M4A, WebM and others are refused"
+    )
+    return Need("formats of clips", there, False, detail)

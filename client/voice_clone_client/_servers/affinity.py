@@ -1,4 +1,4 @@
-"""Headers that tell a load balancer which calls belong together.
+"""Headers by which a load balancer knows which calls belong together.
 
 A server is faster with a voice that it has in memory. So a call about a voice carries a hash of it, by which a balancer
 chooses a server, as this client does among several. It is for speed alone: every server of a fleet has every voice.

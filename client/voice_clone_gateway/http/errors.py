@@ -152,7 +152,7 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
         message = "the speech server cannot be reached or is not ready; try again later"
     if isinstance(error, PermissionDenied):  # its text is for the operator of the gateway
         log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
-        message = "the gateway lacks the token or key that the speech server requires; tell its operator"
+        message = "the gateway lacks the token or key that the speech server requires; report this to its operator"
     hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
     headers = {"Retry-After": str(retry_after)} if status == 503 else {}
     return HTTPFailure(status, message, code, kind, headers=headers, hint=hint)
