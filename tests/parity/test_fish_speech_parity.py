@@ -23,6 +23,7 @@ from perf.bench.official.fish_speech import (
     s2_transformer,
 )
 from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.speech_like import rms, speech_like
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -55,19 +56,6 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return Checkpoint(make_fish(tmp_path_factory.mktemp("fish") / "checkpoint", shape, seed))
 
 
-def speech(samples: int) -> Tensor:
-    """Something like speech: a voice with overtones, pauses, breath. [samples], RMS near 0.1."""
-    generator = torch.Generator().manual_seed(samples)
-    time = torch.arange(samples) / RATE
-    pitch = 2 * math.pi * (120 * time + 3 * torch.sin(7 * time))
-    voice = sum(torch.sin(n * pitch) / n for n in range(1, 9)) * torch.sin(4 * time).clamp(min=0)
-    return 0.1 * voice + 0.02 * torch.randn(samples, generator=generator)
-
-
-def rms(x: Tensor) -> float:
-    return float(x.square().mean().sqrt())
-
-
 def official_codecs(checkpoint: Checkpoint) -> list[Any]:
     """Those of fish-speech and of vllm-omni with the checkpoint's weights."""
     codecs = [dac_of(checkpoint.codec), omni_dac_of(checkpoint.codec)]
@@ -82,7 +70,7 @@ def test_encoder_finds_the_same_codes(checkpoint: Checkpoint, lengths: tuple[int
     official, omni = official_codecs(checkpoint)
     seen = []
     for samples in lengths:
-        waveform = speech(samples)
+        waveform = speech_like(samples, RATE)
         codes = encoder.encode(waveform)
         assert codes.shape == (math.ceil(samples / 2048), 10)
         for codec in (official, omni) if samples < 3 * RATE else (official,):
@@ -158,7 +146,7 @@ def test_talker_makes_the_same_frames(checkpoint: Checkpoint, native: bool) -> N
 def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
     """The comparisons above are not empty: two seeds differ in all of them."""
     first, second = (Checkpoint(make_fish(tmp_path / str(seed), "tiny", seed)) for seed in SEEDS[:2])
-    waveform = speech(RATE)
+    waveform = speech_like(RATE, RATE)
     (encoder, decoder), (other_encoder, other_decoder) = load_codec(first), load_codec(second)
     codes = encoder.encode(waveform)
     assert (codes != other_encoder.encode(waveform)).float().mean() > 0.9
@@ -176,7 +164,7 @@ def test_released_widths(tmp_path: Path) -> None:
     encoder, decoder = load_codec(checkpoint)
     official = dac_of(checkpoint.codec)
     fill_official_codec(official, checkpoint)
-    waveform = speech(RATE)
+    waveform = speech_like(RATE, RATE)
     with torch.inference_mode():
         expected = official.encode(waveform[None])[0]
         samples = official.decode(expected, torch.tensor([expected.shape[-1]]))[0][:, 0]

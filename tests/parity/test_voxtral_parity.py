@@ -12,6 +12,7 @@ from torch import Tensor
 
 from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
 from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support.families.speech_like import rms, speech_like
 from tests.support.families.voxtral import (
     clip_prompt,
     load_voxtral_codec,
@@ -55,19 +56,6 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return Checkpoint(make_voxtral(tmp_path_factory.mktemp("voxtral") / "checkpoint", shape, seed))
 
 
-def clip(samples: int) -> Tensor:
-    """Something like speech: a voice with overtones, pauses, breath. [samples], RMS near 0.1."""
-    generator = torch.Generator().manual_seed(samples)
-    time = torch.arange(samples) / RATE
-    pitch = 2 * math.pi * (120 * time + 3 * torch.sin(7 * time))
-    voice = sum(torch.sin(n * pitch) / n for n in range(1, 9)) * torch.sin(4 * time).clamp(min=0)
-    return 0.1 * voice + 0.02 * torch.randn(samples, generator=generator)
-
-
-def rms(x: Tensor) -> float:
-    return float(x.square().mean().sqrt())
-
-
 def some_codes(checkpoint: Checkpoint, frames: int) -> Tensor:
     """int64 [1, K, frames]."""
     limits = torch.tensor(checkpoint.config.code_limits)
@@ -86,9 +74,9 @@ def test_encoder_finds_the_same_codes(checkpoint: Checkpoint) -> None:
     official = official_codec(checkpoint)
     seen = []
     for samples in LENGTHS:
-        ids = encoder.encode(clip(samples))
+        ids = encoder.encode(speech_like(samples, RATE))
         assert ids.shape == (math.ceil(samples / 1920) + 1, 37)
-        expected = official_codes(official, clip(samples))
+        expected = official_codes(official, speech_like(samples, RATE))
         assert torch.equal(ids, expected), f"{samples} samples: {int((ids != expected).sum())} ids differ"
         seen.append(ids[:-1])
     books = torch.cat(seen).T
@@ -185,7 +173,9 @@ def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
     first, second = (Checkpoint(make_voxtral(tmp_path / str(seed), "tiny", seed)) for seed in SEEDS)
     (encoder, decoder), (other_encoder, other_decoder) = load_voxtral_codec(first), load_voxtral_codec(second)
     assert encoder is not None and other_encoder is not None
-    assert (encoder.encode(clip(RATE)) != other_encoder.encode(clip(RATE)))[:-1].float().mean() > 0.7
+    assert (encoder.encode(speech_like(RATE, RATE)) != other_encoder.encode(speech_like(RATE, RATE)))[
+        :-1
+    ].float().mean() > 0.7
     codes = some_codes(first, 20)
     assert rms(decoder(codes) - other_decoder(codes)) > 0.02
     frames, others = (our_frames(load_voxtral_talker(each), prompts(first), True) for each in (first, second))
@@ -200,7 +190,7 @@ def test_released_widths(tmp_path: Path) -> None:
     encoder, decoder = load_voxtral_codec(checkpoint)
     assert encoder is not None
     official = official_codec(checkpoint)
-    assert torch.equal(encoder.encode(clip(RATE)), official_codes(official, clip(RATE)))
+    assert torch.equal(encoder.encode(speech_like(RATE, RATE)), official_codes(official, speech_like(RATE, RATE)))
     codes = some_codes(checkpoint, 40)
     with torch.inference_mode():
         expected = official.decode(codes)[:, 0]

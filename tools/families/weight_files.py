@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 Shapes = dict[str, tuple[int, ...]]
@@ -88,3 +89,23 @@ def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
     return torch.randn(shape, generator=generator)
+
+
+def with_zero_row(checkpoint: Path, folder: Path, name: str, tensor: str, row: int) -> Path:
+    """A checkpoint like `checkpoint`, in the new folder `folder`, with zeros in one row of a tensor.
+
+    It links to the files of `checkpoint`, and needs them.
+
+    Args:
+        name: of the weights that hold the tensor, as of `write_weights`.
+    """
+    index = checkpoint / f"{name}.safetensors.index.json"
+    changed = json.loads(index.read_text())["weight_map"][tensor] if index.is_file() else f"{name}.safetensors"
+    folder.mkdir()
+    for file in checkpoint.iterdir():
+        if file.name != changed:
+            (folder / file.name).symlink_to(file.resolve())
+    tensors = load_file(checkpoint / changed)
+    tensors[tensor][row] = 0
+    save_file(tensors, folder / changed, metadata={"format": "pt"})
+    return folder

@@ -91,14 +91,20 @@ def test_greedy_needs_no_seed(client: Client, voice: str) -> None:
     assert is_same_audio(speak(client, voice=voice, **greedy)[0], speak(client, voice=voice, **greedy)[0])
 
 
-@pytest.mark.parametrize("language", ["English", "chinese", "GERMAN", "pt-BR", "Auto", None])
-def test_languages(client: Client, voice: str, language: str | None) -> None:
-    speak(client, voice=voice, language=language)
+@pytest.mark.parametrize(
+    ("language", "same"),
+    [("English", "en"), ("chinese", "zh-CN"), ("GERMAN", "german"), ("pt-BR", "Portuguese"), ("Auto", None)],
+)
+def test_languages(client: Client, voice: str, language: str, same: str | None) -> None:
+    samples, _, _ = speak(client, voice=voice, language=language)
+    assert is_same_audio(speak(client, voice=voice, language=same)[0], samples)
+    assert not is_same_audio(speak(client, voice=voice, language="French")[0], samples)
 
 
 @pytest.mark.parametrize("text", ["a", "你好，世界。", "Zwölf Boxkämpfer 🥊", "  padded \n text\t", "x" * 400])
 def test_texts(client: Client, voice: str, text: str) -> None:
-    speak(client, text, voice=voice)
+    samples, _, _ = speak(client, text, voice=voice)
+    assert not is_same_audio(speak(client, "b", voice=voice)[0], samples)
 
 
 @on_every_engine

@@ -6,12 +6,10 @@ released widths and 2 + 1 layers. Same arguments, same bytes. codec.pth is writt
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tools.families.fish_speech.checkpoint_config import (
@@ -24,7 +22,7 @@ from tools.families.fish_speech.checkpoint_config import (
 )
 from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
 from tools.families.fish_speech.pickle_converter import SOURCE, convert
-from tools.families.weight_files import DTYPES, write_json, write_weights
+from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.fish_speech.checkpoint import MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import HEAD_DIM, FishSpeechConfig, load_config
@@ -75,16 +73,8 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 
     It links to the files of `checkpoint`, and needs them.
     """
-    index = checkpoint / f"{MODEL}.safetensors.index.json"
-    changed = json.loads(index.read_text())["weight_map"][EMBEDDINGS] if index.is_file() else f"{MODEL}.safetensors"
-    folder.mkdir()
-    for file in checkpoint.iterdir():
-        if file.name != changed:
-            (folder / file.name).symlink_to(file.resolve())
-    tensors = load_file(checkpoint / changed)
-    tensors[EMBEDDINGS][Tokenizer(checkpoint, Checkpoint(checkpoint).config).end_token] = 0  # far from the largest
-    save_file(tensors, folder / changed, metadata={"format": "pt"})
-    return folder
+    end = Tokenizer(checkpoint, Checkpoint(checkpoint).config).end_token
+    return with_zero_row(checkpoint, folder, MODEL, EMBEDDINGS, end)  # far from the largest logit
 
 
 def write_configuration(sizes: Shape, folder: Path) -> FishSpeechConfig:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tools.families.qwen3_tts.checkpoint_config import (
@@ -25,7 +24,7 @@ from tools.families.qwen3_tts.checkpoint_config import (
     write_tokenizer,
 )
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes, random_tensor
-from tools.families.weight_files import DTYPES, write_json, write_weights
+from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
@@ -64,14 +63,8 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 
     It links to the files of `checkpoint`, and needs them.
     """
-    folder.mkdir()
-    for file in checkpoint.iterdir():
-        if file.name != "model.safetensors":
-            (folder / file.name).symlink_to(file.resolve())
-    tensors = load_file(checkpoint / "model.safetensors")
-    tensors["talker.codec_head.weight"][load_config(checkpoint).talker.codec_eos_token_id] = 0  # far from the largest
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    end = load_config(checkpoint).talker.codec_eos_token_id
+    return with_zero_row(checkpoint, folder, "model", "talker.codec_head.weight", end)  # far from the largest logit
 
 
 def write_configuration(

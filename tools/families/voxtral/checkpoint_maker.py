@@ -8,18 +8,16 @@ preset voices are written as released, as pickles, and converted.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, model_params
 from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, noise_of, random_tensor
 from tools.families.voxtral.pickle_converter import convert
-from tools.families.weight_files import DTYPES, write_json, write_weights
+from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER
@@ -70,13 +68,4 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 
     It links to the files of `checkpoint`, and needs them.
     """
-    index = checkpoint / f"{MODEL}.safetensors.index.json"
-    changed = json.loads(index.read_text())["weight_map"][HEAD] if index.is_file() else f"{MODEL}.safetensors"
-    folder.mkdir()
-    for file in checkpoint.iterdir():
-        if file.name != changed:
-            (folder / file.name).symlink_to(file.resolve())
-    tensors = load_file(checkpoint / changed)
-    tensors[HEAD][END_ROW] = 0  # far from the largest
-    save_file(tensors, folder / changed, metadata={"format": "pt"})
-    return folder
+    return with_zero_row(checkpoint, folder, MODEL, HEAD, END_ROW)  # far from the largest logit
