@@ -1,4 +1,4 @@
-"""What a family brings along for the tools: modules in tools/families/<family>/, all of them optional.
+"""What a family has for the tools: modules in tools/families/<family>/, all of them optional.
 
     checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
     pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`

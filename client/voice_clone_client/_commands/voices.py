@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
 
     listing = command(commands, "list", _list, "all voices: name, generation, length of the clip, states")
     listing.add_argument("--json", action="store_true", help="all fields of the registered voices, as JSON")
-    presets = command(commands, "presets", _presets, "the voices that models bring along, which need no upload")
+    presets = command(commands, "presets", _presets, "the preset voices of models, which need no upload")
     presets.add_argument("--json", action="store_true", help="as JSON")
     command(commands, "show", _show, "a voice and the report on its clip").add_argument("name")
     command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
@@ -149,7 +149,7 @@ def _presets(client: Client, parsed: argparse.Namespace) -> None:
         instead = "; a registered voice of this name speaks instead" if preset.registered else ""
         print_line(f"{preset.name}: {preset.model_type}{instead}")
     if not presets:
-        complain("no model of this server brings voices along")
+        complain("no model of this server has preset voices")
 
 
 def _show(client: Client, parsed: argparse.Namespace) -> None:

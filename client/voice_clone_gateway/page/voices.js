@@ -74,7 +74,7 @@ export async function refreshVoices(registered = null) {
   return voices;
 }
 
-// The voices that models bring along, as listed ones; a registered voice of the same name speaks in place of one.
+// The preset voices of models, as listed ones; a registered voice of the same name speaks in place of one.
 function presetsOf(answer) {
   const found = {};
   for (const { name, model, registered } of answer.preset_voices ?? []) {
@@ -153,7 +153,7 @@ function stateOf(voice) {
   const family = chosenFamily();
   if (!family) return isPreset(voice) ? { state: "ready" } : { state: voice.cache_status, reason: voice.cache_reason };
   const entries = voice.artifacts.filter((each) => each.model_type === family);
-  const none = isPreset(voice) ? { state: "unsupported", reason: "another model brings it along" } : { state: "pending" };
+  const none = isPreset(voice) ? { state: "unsupported", reason: "a preset of another model" } : { state: "pending" };
   return entries.find((each) => each.mode === "icl") ?? entries[0] ?? none;
 }
 

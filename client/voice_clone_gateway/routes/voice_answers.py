@@ -75,7 +75,7 @@ class VoiceName(BaseModel):
 
 
 class PresetVoice(BaseModel):
-    """A voice that a model brings along. It is spoken by its name, and is never deleted."""
+    """A preset voice of a model. It is spoken by its name, and is never deleted."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     name: str
@@ -93,7 +93,7 @@ class VoiceList(BaseModel):
     """Their names; as objects if the gateway's --voice-list says so. Those of presets follow on the first page."""
     uploaded_voices: list[ListedVoice]
     preset_voices: list[PresetVoice]
-    """The voices that models bring along; on the first page only."""
+    """The preset voices of models; on the first page only."""
     has_more: bool
     """Whether there are voices behind these: ask again, with the last name as `after`."""
     default_voice: str | None = None

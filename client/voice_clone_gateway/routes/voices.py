@@ -81,7 +81,7 @@ async def list_voices(
     limit: Annotated[int, Query(description="At most so many voices", ge=1, le=MOST)] = MOST,
     after: Annotated[str | None, Query(description="The voices behind this name")] = None,
 ) -> VoiceList:
-    """The voices, by name; on the first page those that models bring along, too."""
+    """The voices, by name; the first page has the preset voices of models, too."""
     presets = await request.state.client.presets()
     voices = await request.state.client.list(limit=limit + 1, after=after)
     listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices[:limit]]
