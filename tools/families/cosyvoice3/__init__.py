@@ -1,0 +1,1 @@
+"""CosyVoice3 for the tools."""

@@ -1,0 +1,120 @@
+"""CosyVoice3's configuration: what all checkpoints share, and the talker's sizes. Needs no torch.
+
+A checkpoint folder has the mark `cosyvoice3.yaml`, which is never read: what it says is code here. The sizes of the
+talker's layers are in `CosyVoice-BlankEN/config.json`, the Qwen2 that it was trained from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.errors import CheckpointError
+
+FAMILY = "cosyvoice3"
+MARK = "cosyvoice3.yaml"
+BLANK = "CosyVoice-BlankEN"  # folder of the Qwen2 whose tokenizer and sizes the talker has
+CONFIG_FILE = f"{BLANK}/config.json"
+LLM, FLOW, HIFT = "llm", "flow", "hift"  # weight files, without their endings: .pt as released, .safetensors for us
+
+SAMPLE_RATE = 24000  # Hz
+FRAME_SAMPLES = 960  # of a speech token
+FRAME_RATE = SAMPLE_RATE / FRAME_SAMPLES  # 25 speech tokens a second
+CODES = 6561  # speech tokens: 3 to the power of 8
+SPEECH_IDS = CODES + 200  # ids that the talker embeds and predicts; those from `CODES` on are no sound
+START, TASK = CODES, CODES + 2  # ids before the text, and between text and speech
+BLOCK = 25  # speech tokens that see each other in the flow
+MEL_BANDS, MEL_FRAMES = 80, 2  # bands, and frames a speech token
+MEL_STEPS = 2048  # of the artifact, in a unit of the log-mel spectrogram
+SPEAKER_SIZE = 192
+
+TOKENS, SPEAKER, MEL = "speech_tokens", "speaker", "mel"  # artifacts of the voice encoder
+ZERO_SHOT, CROSS_LINGUAL = "zero_shot", "cross_lingual"  # modes, the best one first
+INSTRUCT = "instruct"  # option
+
+# What the released checkpoint has, and the only thing that the network computes.
+_FIXED: dict[str, Any] = {
+    "model_type": "qwen2",
+    "hidden_act": "silu",
+    "use_sliding_window": False,
+    "rope_scaling": None,
+}
+
+
+@dataclass(frozen=True)
+class TalkerConfig:
+    """Sizes of the talker's layers, a Qwen2, and of the table of text tokens."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    rms_norm_eps: float
+    rope_theta: float
+    vocab_size: int
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+
+def check_mark(folder: Path) -> None:
+    """Check that this is a checkpoint folder of the family.
+
+    Raises:
+        CheckpointError: it does not exist, or has no mark.
+    """
+    if not folder.is_dir():
+        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    if not (folder / MARK).is_file():
+        raise CheckpointError(f"{MARK}: the file is missing from the checkpoint folder")
+
+
+def check_converted(folder: Path, file: str) -> None:
+    """Check that a weight file was converted.
+
+    Raises:
+        CheckpointError: it was not.
+    """
+    if not (folder / f"{file}.safetensors").is_file() and (folder / f"{file}.pt").is_file():
+        raise CheckpointError(f"{file}.pt is not converted yet; run once: tools/convert_pickles CHECKPOINT")
+
+
+def load_config(folder: Path) -> TalkerConfig:
+    """Read and check the talker's sizes in the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: a file is missing or malformed, or this is no checkpoint of CosyVoice3.
+    """
+    check_mark(folder)
+    values = read_json(folder, CONFIG_FILE)
+    for name, right in _FIXED.items():
+        if values.get(name, right) != right:
+            raise CheckpointError(f"{CONFIG_FILE}: {name} is {values[name]!r}; only {right!r} is supported")
+    config = parse(TalkerConfig, values, CONFIG_FILE)
+    for name in TalkerConfig.__dataclass_fields__:
+        if getattr(config, name) <= 0:
+            raise CheckpointError(f"{CONFIG_FILE}: {name} is {getattr(config, name)}; it must be above 0")
+    heads, keys = config.num_attention_heads, config.num_key_value_heads
+    if config.hidden_size % (2 * heads) or heads % keys:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: {heads} heads and {keys} key-value heads do not suit hidden_size {config.hidden_size}"
+        )
+    return config
+
+
+def stream_chunks(reference: int) -> tuple[int, ...]:
+    """Frames of a stream's chunks; the last repeats.
+
+    The flow works in blocks of `BLOCK` tokens that are counted from the reference's first one, and its first layer sees
+    3 tokens ahead. So the first chunk fills the block that the reference began, and half a block would give nothing.
+    The vocoder holds back 4 tokens: a rest below 7 tokens gives hardly any sound, and takes the next block along.
+
+    Args:
+        reference: speech tokens of the voice.
+    """
+    rest = BLOCK - reference % BLOCK
+    return (rest if rest >= 7 else rest + BLOCK) + 3, BLOCK, 2 * BLOCK
