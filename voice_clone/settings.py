@@ -402,7 +402,7 @@ def settings_of(stage: str) -> type[StageSettings]:
     """The settings of a stage's models.
 
     Args:
-        stage: a model's name without its family's.
+        stage: a model's name without its family's; one that no stage of all families has is of the voice encoder.
     """
     stages: dict[str, type[StageSettings]] = {
         "prompt": PromptSettings,
@@ -410,4 +410,4 @@ def settings_of(stage: str) -> type[StageSettings]:
         "code2wav": DecoderSettings,
         "speaker_cache": SpeakerCacheSettings,
     }
-    return stages.get(stage, EncoderSettings if stage.endswith("encoder") else StageSettings)
+    return stages.get(stage, EncoderSettings)

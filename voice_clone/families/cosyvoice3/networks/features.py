@@ -74,7 +74,7 @@ def reference_frames(waveform: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _kaldi_filters() -> Tensor:
-    """Float32 [80, 257]: triangles from 20 Hz to 8 kHz, whose sides are straight in mel; that of 8 kHz hears nothing."""
+    """Float32 [80, 257]: triangles from 20 Hz to 8 kHz, whose sides are straight in mel; none hears 8 kHz itself."""
     low, high = (1127.0 * math.log(1 + hz / 700.0) for hz in (20.0, RATE / 2))
     step = (high - low) / (SPEAKER_BANDS + 1)
     edges = low + step * torch.arange(SPEAKER_BANDS + 2)
