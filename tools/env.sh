@@ -110,9 +110,10 @@ make_environment() { # $1: extras of pyproject.toml to install
             # The official implementation, for the parity tests: without the packages of its web demo.
             pip_install --no-deps qwen-tts==0.1.1
             # That of Fish Speech, and vLLM-Omni's DAC, in a folder of their own: they bring packages `tests` and `tools`.
+            # CosyVoice3's speech tokenizer, and of torchaudio the file of Kaldi's filter banks; the rest is not imported.
             rm -rf .venv/official
             pip_install --no-deps --target .venv/official \
-                fish-speech==0.1.0 descript-audio-codec==1.0.0 vllm-omni==0.30.0
+                fish-speech==0.1.0 descript-audio-codec==1.0.0 vllm-omni==0.30.0 s3tokenizer==0.3.0 torchaudio==2.11.0
             rm -rf .venv/official/{bin,tests,tools}
         fi
         echo "$wanted" >"$stamp"
