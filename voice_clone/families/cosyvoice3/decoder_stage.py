@@ -29,12 +29,13 @@ from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
-from voice_clone.gpu import memory_bounded_by
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.record import ArtifactId
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.known_voices import known_artifacts
 
+CPU_PAGE_BYTES = 4_000_000_000
+GPU_SHARE = 4  # the pages take one in so many bytes that are free
 FORM = CodecFormat(
     PayloadForm(1, np.uint16), FRAME_SAMPLES, SAMPLE_RATE, CODES, look_ahead=LOOK_AHEAD, needs_voice=True
 )
@@ -52,16 +53,16 @@ class FlowDecoderStage:
 
     def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> FlowStreams:
         """Both networks with all their streams. On a CPU each stream has products of its own: sharing gains nothing."""
-        with memory_bounded_by("max_state_bytes"):
-            return FlowStreams(
-                self.flow,
-                self.vocoder,
-                self.form,
-                max_bytes=settings.max_state_bytes,
-                primed_bytes=settings.primed_bytes,
-                primed_seconds=settings.primed_seconds,
-                together=self.flow.device.type == "cuda",
-            )
+        on_gpu = self.flow.device.type == "cuda"
+        default = torch.cuda.mem_get_info()[0] // GPU_SHARE if on_gpu else CPU_PAGE_BYTES
+        return FlowStreams(
+            self.flow,
+            self.vocoder,
+            self.form,
+            page_bytes=settings.page_bytes or default,
+            primed_seconds=settings.primed_seconds,
+            together=on_gpu,
+        )
 
     def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
         """As of `DecoderStage`: tokens and mel are cut to one length, as the prompt stage does it."""

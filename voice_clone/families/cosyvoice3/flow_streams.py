@@ -30,6 +30,7 @@ from voice_clone.families.cosyvoice3.config import BLOCK, MEL, MEL_BANDS, MEL_FR
 from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD, primed_blocks
 from voice_clone.families.cosyvoice3.networks.flow import Block, FlowNetwork, Page, Span
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder, VocoderState
+from voice_clone.gpu import is_out_of_memory
 from voice_clone.lru_cache import CacheUsage, LRUCache
 
 MAX_STREAMS = 256  # that are open; without pages each takes a megabyte
@@ -60,15 +61,18 @@ class PagePool:
         return self._used * self._page_bytes
 
     def take(self) -> Page | None:
-        """An empty page; None if all are in use."""
+        """An empty page; None if all are in use, or the GPU's memory is."""
         with self._lock:
             if self._used == self._most:
                 return None
             self._used += 1
         try:
             page = self._make()
-        except BaseException:
+        except Exception as error:
             self._returned()
+            if is_out_of_memory(error):
+                log.warning("a page finds no memory; set a smaller page_bytes, or free the GPU")
+                return None
             raise
         weakref.finalize(page, self._returned)
         return page
@@ -133,8 +137,9 @@ class FlowStreams:
     """As of `DecoderStreams`.
 
     Args:
-        max_bytes: of the pages of all streams and voices together.
-        primed_bytes, primed_seconds: bounds of the pages of voices that no stream needs at the moment.
+        page_bytes: of the pages of all streams and voices together. At most half of them wait for voices that may not
+            speak again: streams that speak need the others.
+        primed_seconds: a voice's pages are forgotten when unused for so long.
         together: streams share the flow's products; see `FlowNetwork.solve`.
         clock: seconds, monotonic.
     """
@@ -147,17 +152,15 @@ class FlowStreams:
         vocoder: Vocoder,
         form: CodecFormat,
         *,
-        max_bytes: int,
-        primed_bytes: int,
+        page_bytes: int,
         primed_seconds: float,
         together: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flow, self._vocoder, self._form = flow, vocoder, form
         self._together = together
-        self._pool = PagePool(flow.new_page, flow.page_bytes, max_bytes)
-        # At most half of the pages wait for voices that may not speak again: streams that speak need the others.
-        self._primed: LRUCache[_PrimedVoice] = LRUCache(min(primed_bytes, max_bytes // 2), primed_seconds, clock)
+        self._pool = PagePool(flow.new_page, flow.page_bytes, page_bytes)
+        self._primed: LRUCache[_PrimedVoice] = LRUCache(page_bytes // 2, primed_seconds, clock)
         self._open: dict[int, _Stream] = {}
         self._numbers = count()
 
@@ -173,11 +176,6 @@ class FlowStreams:
     def primed_bytes(self) -> int:
         """Memory of the voices' pages."""
         return self._primed.nbytes
-
-    @property
-    def page_bytes(self) -> int:
-        """Memory of all pages."""
-        return self._pool.nbytes
 
     @property
     def supports_ragged_batches(self) -> bool:

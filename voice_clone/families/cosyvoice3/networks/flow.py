@@ -42,7 +42,7 @@ THETA = 10000.0  # of the rotary embedding
 TIME_SCALE = 1000.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Page:
     """What later blocks need of a whole block.
 
