@@ -338,6 +338,11 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
     max_waiting_chunks: int = setting(4096, "chunks that may wait; one more ends its stream")
     max_chunk_frames: int = setting(512, "frames of a chunk")
     max_state_bytes: int = setting(1 << 30, "for open streams")
+    page_bytes: int | None = setting(
+        None,
+        "for keys and values of streams and voices, where a decoder keeps all of them; default: 4 GB on a CPU, a "
+        "quarter of a GPU's free memory",
+    )
     stream_idle_seconds: float = setting(60.0, "a stream without a chunk for so long is dropped")
     primed_bytes: int = setting(256 << 20, "for the states after known references")
     primed_seconds: float = setting(600.0, "such a state is forgotten when unused for so long")

@@ -1,0 +1,10 @@
+"""Speech tokens to audio, chunk by chunk."""
+
+from voice_clone.families.cosyvoice3.decoder_stage import load_decoder
+from voice_clone.triton.stages.code2wav import Code2WavModel
+
+
+class TritonPythonModel(Code2WavModel):
+    """Of CosyVoice3."""
+
+    load_stage = staticmethod(load_decoder)
