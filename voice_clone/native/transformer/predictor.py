@@ -87,7 +87,7 @@ def predict(
             finite[n] &= is_finite(logits[n])
             memory = distances[thread], probabilities[thread]
             if filter_first:
-                code = draw_filter_first(logits[n], knobs[n], uniform[n, book + 1], *memory)
+                code = draw_filter_first(logits[n], knobs[n], uniform[n, book + 1], *memory, False)
             else:
                 code = draw(logits[n], knobs[n], uniform[n, book + 1], *memory)
             codes[n, book + 1] = code
