@@ -15,13 +15,12 @@ from safetensors.torch import load_file, save_file
 from tools.families.cosyvoice3.decoder import make_decoder
 from tools.families.cosyvoice3.encoders import ENCODERS, make_encoders
 from tools.families.cosyvoice3.pickle_converter import convert
-from tools.families.cosyvoice3.talker import make_talker
+from tools.families.cosyvoice3.talker import HEAD, make_talker
 from tools.families.weight_files import DTYPES
 from tools.new_folder import new_folder
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
 
 SHAPES = ENCODERS
-HEAD = "llm_decoder.weight"
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
 
 

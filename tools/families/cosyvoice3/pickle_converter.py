@@ -14,12 +14,12 @@ from torch import Tensor
 
 from tools.families.cosyvoice3.decoder import GENERATOR, flow_shapes, vocoder_shapes
 from tools.families.cosyvoice3.fixed_noise import FLOW_NOISE, SOURCE_NOISE_NAME, fixed_noise
+from tools.families.cosyvoice3.talker import LM_HEAD, llm_shapes
 from tools.families.pickles import check_shapes, load_pickle, save_tensors, tensors_by_name
 from tools.families.weight_files import Shapes
-from voice_clone.families.cosyvoice3.config import FLOW, HIFT, LLM, SPEECH_IDS, TalkerConfig, load_config
+from voice_clone.families.cosyvoice3.config import FLOW, HIFT, LLM, load_config
 from voice_clone.families.cosyvoice3.decoder_config import flow_config, vocoder_config
 
-TIED = "llm.model.lm_head.weight"  # the table of text tokens once more
 ROTARY = "decoder.estimator.rotary_embed.inv_freq"
 
 
@@ -29,9 +29,10 @@ def convert(checkpoint: Path) -> list[Path]:
     Raises:
         CheckpointError: a file is missing or refused, or a new one cannot be written; one line says why.
     """
-    config = load_config(checkpoint)
+    talker_shapes = llm_shapes(load_config(checkpoint))
+    del talker_shapes[LM_HEAD]
     flow_noise, source_noise = fixed_noise()
-    talker = _read(checkpoint, LLM, lambda name: None if name == TIED else name, lambda _: llm_shapes(config))
+    talker = _read(checkpoint, LLM, lambda name: None if name == LM_HEAD else name, lambda _: talker_shapes)
     flow = _read(
         checkpoint,
         FLOW,
@@ -49,29 +50,6 @@ def convert(checkpoint: Path) -> list[Path]:
         save_tensors(checkpoint / f"{file}.safetensors", tensors, checkpoint / f"{file}.pt")
         for file, tensors in made.items()
     ]
-
-
-def llm_shapes(config: TalkerConfig) -> Shapes:
-    """Names and shapes of the tensors in llm.pt, but for the tied one."""
-    dim, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
-    model = "llm.model.model"
-    shapes: Shapes = {
-        f"{model}.embed_tokens.weight": (config.vocab_size, dim),
-        f"{model}.norm.weight": (dim,),
-        "llm_decoder.weight": (SPEECH_IDS, dim),
-        "speech_embedding.weight": (SPEECH_IDS, dim),
-    }
-    heads = {"q": config.num_attention_heads, "k": config.num_key_value_heads, "v": config.num_key_value_heads}
-    for number in range(config.num_hidden_layers):
-        layer = f"{model}.layers.{number}"
-        for part, count in heads.items():
-            shapes[f"{layer}.self_attn.{part}_proj.weight"] = (count * head, dim)
-            shapes[f"{layer}.self_attn.{part}_proj.bias"] = (count * head,)
-        shapes[f"{layer}.self_attn.o_proj.weight"] = (dim, heads["q"] * head)
-        shapes[f"{layer}.mlp.gate_proj.weight"] = shapes[f"{layer}.mlp.up_proj.weight"] = (inner, dim)
-        shapes[f"{layer}.mlp.down_proj.weight"] = (dim, inner)
-        shapes[f"{layer}.input_layernorm.weight"] = shapes[f"{layer}.post_attention_layernorm.weight"] = (dim,)
-    return shapes
 
 
 def _read(
