@@ -159,7 +159,7 @@ class FlowStreams:
     ) -> None:
         self._flow, self._vocoder, self._form = flow, vocoder, form
         self._together = together
-        self._pool = PagePool(flow.new_page, flow.page_bytes, page_bytes)
+        self.pages = PagePool(flow.new_page, flow.page_bytes, page_bytes)
         self._primed: LRUCache[_PrimedVoice] = LRUCache(page_bytes // 2, primed_seconds, clock)
         self._open: dict[int, _Stream] = {}
         self._numbers = count()
@@ -169,7 +169,7 @@ class FlowStreams:
         """Memory of an open stream, on the average: its vocoder's state and its own pages."""
         if not self._open:
             return 0
-        pages = max(0, self._pool.nbytes - self._primed.nbytes)
+        pages = max(0, self.pages.nbytes - self._primed.nbytes)
         return pages // len(self._open) + next(iter(self._open.values())).vocoder.nbytes
 
     @property
@@ -220,6 +220,8 @@ class FlowStreams:
             try:
                 self._form.check(reference.context, "the reference", len(reference.context))
                 voice = self._voice(reference)
+                if not voice.blocks:
+                    continue
                 if self._primed.nbytes + voice.blocks * self._flow.page_bytes > self._primed.max_bytes:
                     break
                 if len(self._prime(reference, voice, used=True, deadline=deadline)) < voice.blocks:
@@ -322,7 +324,7 @@ class FlowStreams:
     def _take(self, most: int) -> list[Page]:
         """So many pages, or fewer."""
         pages: list[Page] = []
-        while len(pages) < most and (page := self._pool.take()) is not None:
+        while len(pages) < most and (page := self.pages.take()) is not None:
             pages.append(page)
         return pages
 
