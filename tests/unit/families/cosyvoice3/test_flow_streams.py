@@ -175,6 +175,18 @@ def test_pages_are_returned(make: Make) -> None:
     assert streams.primed_bytes == streams.pages.nbytes == 0
 
 
+def test_of_a_long_voice_the_first_pages_are_kept(make: Make) -> None:
+    voice, tokens = some_reference(160), some_tokens(30, 1)
+    streams, counted = make()
+    expected = np.concatenate(in_chunks(streams, voice, tokens, [30]))
+    assert counted.blocks == 8
+    streams, counted = make(pages=9)
+    for solved, found in ((8, "miss"), (8 + 4, "hit")):  # four of its six blocks are not solved again
+        assert streams.open(voice)[1] == found
+        np.testing.assert_array_equal(np.concatenate(in_chunks(streams, voice, tokens, [30])), expected)
+        assert counted.blocks == solved and streams.primed_bytes == 4 * counted.page_bytes
+
+
 def test_open_streams_keep_the_pages_of_a_forgotten_voice(make: Make) -> None:
     streams, counted = make()
     voice, tokens = some_reference(REFERENCE, voice="Ada"), some_tokens(40, 1)
