@@ -1,13 +1,12 @@
 """What CosyVoice3's official frontend encodes a clip with, for comparison: s3tokenizer 0.3.0 and torchaudio 2.11.0.
 
-tools/env.sh puts both into `.venv/official` without what they depend on. Of torchaudio only the file with Kaldi's
-filter banks is imported, which is plain torch; its libraries would want another torch.
+tools/env.sh puts both into `.venv/official` without what they depend on, and of torchaudio only the file with Kaldi's
+filter banks, which is plain torch.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 import types
 from functools import cache
@@ -22,34 +21,23 @@ from tools.families.cosyvoice3.encoders import HEAD_DIM, EncoderShape, SpeechTok
 
 
 @cache
-def _s3tokenizer() -> Any:
+def _package(name: str) -> Any:
     with (
         mock.patch.dict(sys.modules, {"torchaudio": types.ModuleType("torchaudio")}),
         mock.patch.object(sys, "path", [*sys.path, str(PACKAGES)]),
     ):
-        return importlib.import_module("s3tokenizer")
-
-
-@cache
-def _kaldi() -> Any:
-    place = PACKAGES / "torchaudio" / "compliance" / "kaldi.py"
-    spec = importlib.util.spec_from_file_location("official_kaldi", place)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with mock.patch.dict(sys.modules, {"torchaudio": types.ModuleType("torchaudio")}):
-        spec.loader.exec_module(module)
-    return module
+        return importlib.import_module(name)
 
 
 def official_tokenizer_frames(waveform: Tensor) -> Tensor:
     """float32 [T] at 16 kHz -> [128, T // 160]."""
-    frames: Tensor = _s3tokenizer().log_mel_spectrogram(waveform)
+    frames: Tensor = _package("s3tokenizer").log_mel_spectrogram(waveform)
     return frames
 
 
 def official_tokens(network: SpeechTokenizer, shape: EncoderShape, waveform: Tensor) -> Tensor:
     """The official network's tokens with the weights of ours: float32 [T] at 16 kHz -> [n]."""
-    package = _s3tokenizer().model_v3
+    package = _package("s3tokenizer").model_v3
     config = package.ModelConfigV3(
         n_audio_state=shape.width, n_audio_head=shape.width // HEAD_DIM, n_audio_layer=shape.layers
     )
@@ -63,5 +51,7 @@ def official_tokens(network: SpeechTokenizer, shape: EncoderShape, waveform: Ten
 
 def official_speaker_frames(waveform: Tensor) -> Tensor:
     """As the official frontend calls it: float32 [T] at 16 kHz -> [n, 80]."""
-    frames: Tensor = _kaldi().fbank(waveform[None], num_mel_bins=80, dither=0, sample_frequency=16000)
+    frames: Tensor = _package("torchaudio_kaldi").fbank(
+        waveform[None], num_mel_bins=80, dither=0, sample_frequency=16000
+    )
     return frames - frames.mean(dim=0, keepdim=True)

@@ -72,6 +72,7 @@ class DecoderCheckpoint:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         check_mark(folder)
         for file in (FLOW, HIFT):
             check_converted(folder, file)

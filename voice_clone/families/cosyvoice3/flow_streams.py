@@ -159,7 +159,7 @@ class FlowStreams:
     ) -> None:
         self._flow, self._vocoder, self._form = flow, vocoder, form
         self._together = together
-        self._pool = PagePool(flow.new_page, flow.page_bytes, page_bytes)
+        self.pages = PagePool(flow.new_page, flow.page_bytes, page_bytes)
         self._primed: LRUCache[_PrimedVoice] = LRUCache(page_bytes // 2, primed_seconds, clock)
         self._open: dict[int, _Stream] = {}
         self._numbers = count()
@@ -169,7 +169,7 @@ class FlowStreams:
         """Memory of an open stream, on the average: its vocoder's state and its own pages."""
         if not self._open:
             return 0
-        pages = max(0, self._pool.nbytes - self._primed.nbytes)
+        pages = max(0, self.pages.nbytes - self._primed.nbytes)
         return pages // len(self._open) + next(iter(self._open.values())).vocoder.nbytes
 
     @property
@@ -208,9 +208,7 @@ class FlowStreams:
     def prepare(self, reference: Reference) -> None:
         """As of `DecoderStreams`."""
         if reference.origin.keep and reference.voice and reference.key not in self._primed:
-            voice = self._voice(reference)
-            if self._room(voice):
-                self._prime(reference, voice, used=False)
+            self._prime(reference, self._voice(reference), used=False)
 
     def restore(self, references: Iterable[Reference], seconds: float) -> int:
         """As of `DecoderStreams`."""
@@ -220,9 +218,12 @@ class FlowStreams:
             try:
                 self._form.check(reference.context, "the reference", len(reference.context))
                 voice = self._voice(reference)
-                if self._primed.nbytes + voice.blocks * self._flow.page_bytes > self._primed.max_bytes:
+                most = self._most(voice)
+                if not most:
+                    continue
+                if self._primed.nbytes + most * self._flow.page_bytes > self._primed.max_bytes:
                     break
-                if len(self._prime(reference, voice, used=True, deadline=deadline)) < voice.blocks:
+                if len(self._prime(reference, voice, used=True, deadline=deadline)) < most:
                     break
                 done.append(reference)
             except InvalidArgument:  # a reference of another checkpoint
@@ -238,7 +239,7 @@ class FlowStreams:
         if not reference.voice:
             raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
         voice = self._voice(reference)
-        if not voice.blocks:
+        if not self._most(voice):
             return self._begin(voice, ()), "none"
         found = self._primed.get(reference.key, reference.origin)
         if found is not None:
@@ -294,35 +295,37 @@ class FlowStreams:
     def _prime(
         self, reference: Reference, voice: _Voice, used: bool, deadline: float | None = None
     ) -> tuple[Page, ...]:
-        """The pages of the blocks that depend on the voice alone, or of as many as there are pages. All of them are
-        cached, if they fit.
+        """The pages of the blocks that depend on the voice alone, as many as are kept for its next streams; fewer, and
+        for one stream, if others need the pages.
 
         Args:
             used: false if the stream for which they are made will still ask for them.
             deadline: on `time.monotonic`; what is not done by then is dropped.
         """
         pages: list[Page] = []
-        while len(pages) < voice.blocks:
+        most = self._most(voice)
+        while len(pages) < most:
             if deadline is not None and time.monotonic() > deadline:
                 return ()
-            fresh = self._take(min(PIECE, voice.blocks - len(pages)))
+            fresh = self._take(min(PIECE, most - len(pages)))
             if not fresh:
                 return tuple(pages)
             blocks = [self._block(voice, voice.tokens, len(pages) + place) for place, _ in enumerate(fresh)]
             self._flow.solve([Span(voice.speaker, pages, blocks, fresh)], self._together)
             pages += fresh
-        size = sum(page.nbytes for page in pages)
-        self._primed.put(reference.key, _PrimedVoice(tuple(pages), used), size, reference.origin)
+        if pages:
+            size = sum(page.nbytes for page in pages)
+            self._primed.put(reference.key, _PrimedVoice(tuple(pages), used), size, reference.origin)
         return tuple(pages)
 
-    def _room(self, voice: _Voice) -> bool:
-        """Whether a voice has pages that can be cached."""
-        return 0 < voice.blocks * self._flow.page_bytes <= self._primed.max_bytes
+    def _most(self, voice: _Voice) -> int:
+        """How many pages of a voice are kept for its next streams: the first ones, if there is no room for all."""
+        return min(voice.blocks, self._primed.max_bytes // self._flow.page_bytes)
 
     def _take(self, most: int) -> list[Page]:
         """So many pages, or fewer."""
         pages: list[Page] = []
-        while len(pages) < most and (page := self._pool.take()) is not None:
+        while len(pages) < most and (page := self.pages.take()) is not None:
             pages.append(page)
         return pages
 
