@@ -20,6 +20,7 @@ from voice_clone.autoregressive.frame_head import Batch, MadeFrames, RowTable
 from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.sampling import (
     GRAPH_VARIANTS,
+    WHOLE,
     CodeSampling,
     Draw,
     FilterFirstSampler,
@@ -66,9 +67,6 @@ Args: logits [B, V], which may be overwritten; bool [B, V], the codes that each 
     samplers must do.
 Returns: int64 [B], and whether all values were finite, bool [B].
 """
-
-RECENT_CODES = 11  # that repetition-aware sampling is given: those of its window, and the one before
-AGAIN_TEMPERATURE, AGAIN_TOP_P = 1.0, 0.9  # of its second draw
 
 
 class TorchFirstCode:
@@ -122,52 +120,89 @@ class NativeFirstCode:
         return torch.from_numpy(codes), torch.from_numpy(finite)
 
 
-class RepetitionAwareFirstCode:
-    """Repetition-aware sampling (RAS: Chen et al. 2024, VALL-E 2) as fish-speech has it, in torch. Reads no value.
+@dataclass(frozen=True)
+class RepetitionRule:
+    """Repetition-aware sampling (RAS: Chen et al. 2024, VALL-E 2): a code that is among the latest ones is drawn again.
 
-    A code that is among the latest `RECENT_CODES - 1` frames' is drawn again, by fixed options and the last random
-    number of the frame. A stream's first frame is not among them. Both draws are a `FilterFirstSampler`'s.
-
-    Args:
-        end: the code of the end of speech; it is never drawn again.
+    Attributes:
+        sampler: of both draws.
+        window: of how many frames the codes are the latest ones.
+        first_frame: whether a stream's first frame may be among them.
+        exclude: whether the second draw is without the code of the first one.
+        temperature, top_k, top_p: of the second draw; None: the stream's own.
     """
 
-    def __init__(self, end: int) -> None:
-        self._end = end
+    sampler: type[FilterFirstSampler]
+    window: int
+    first_frame: bool
+    exclude: bool
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+
+    @property
+    def recent(self) -> int:
+        """How many of the latest codes a draw needs: those of the window, and whether there was one before."""
+        return self.window + (not self.first_frame)
+
+    def again(self, first: Tensor) -> Tensor:
+        """The options of the second draw, fp32 [B, 4], of those of the first one."""
+        options = first.clone()
+        for column, value in enumerate((self.temperature, self.top_k, self.top_p), start=1):
+            if value is not None:
+                options[:, column].fill_(value)
+        return options
+
+
+class RepetitionAwareFirstCode:
+    """By a `RepetitionRule`, in torch. Reads no value. A `FirstCode`.
+
+    The second draw takes the last random number of the frame. Codes from the end of speech on are never drawn again,
+    because a stream ends with them.
+
+    Args:
+        end: the code of the end of speech; the codes behind it mean it, too.
+    """
+
+    def __init__(self, end: int, rule: RepetitionRule) -> None:
+        self._end, self._rule = end, rule
 
     def __call__(self, logits: Tensor, used: Tensor, table: CodeRows, filters: Filters) -> tuple[Tensor, Tensor]:
-        logits = logits.float()
+        rule, logits = self._rule, logits.float()
         finite = finite_rows(logits)
-        logits[:, self._end].masked_fill_(~table.may_stop, -torch.inf)
-        codes = FilterFirstSampler(table.first, filters)(logits, table.uniform[:, 0])
-        if not filters.sampled:
-            return codes, finite
-        again = table.first.clone()
-        again[:, 1].fill_(AGAIN_TEMPERATURE)
-        again[:, 3].fill_(AGAIN_TOP_P)
-        others = FilterFirstSampler(again, filters)(logits, table.uniform[:, -1])
-        repeats = (table.recent[:, 1:] == codes[:, None]) & (table.recent[:, :-1] >= 0)
-        return torch.where(repeats.any(dim=1) & (again[:, 0] != 0), others, codes), finite
+        logits[:, self._end :].masked_fill_(~table.may_stop[:, None], -torch.inf)
+        codes = rule.sampler(table.first, filters)(logits, table.uniform[:, 0])
+        if filters.sampled:
+            repeats = table.recent[:, -rule.window :] == codes[:, None]
+            if not rule.first_frame:
+                repeats &= table.recent[:, :-1] >= 0
+            rest = logits.scatter(1, codes[:, None], -torch.inf) if rule.exclude else logits
+            again = rule.again(table.first)
+            # A draw among all codes needs no sort.
+            second = Sampler(again, WHOLE) if (rule.top_k, rule.top_p) == (0, 1) else rule.sampler(again, filters)
+            others = second(rest, table.uniform[:, -1])
+            codes = torch.where(repeats.any(dim=1) & (again[:, 0] != 0), others, codes)
+        return codes.clamp(max=self._end), finite
 
 
 class NativeRepetitionAwareFirstCode:
     """As `RepetitionAwareFirstCode`, as one call of native code; for logits in fp32 on a CPU."""
 
-    def __init__(self, vocabulary: int, end: int) -> None:
-        self._end = end
+    def __init__(self, vocabulary: int, end: int, rule: RepetitionRule) -> None:
+        self._end, self._rule = end, rule
         self._memory = np.zeros(vocabulary, np.int32), np.zeros(vocabulary, np.float32)
 
     def __call__(self, logits: Tensor, used: Tensor, table: CodeRows, filters: Filters) -> tuple[Tensor, Tensor]:
         """Overwrites `logits`. `filters` is not needed."""
         codes, finite = np.zeros(len(logits), np.int64), np.zeros(len(logits), np.bool_)
-        again = table.first.clone()
-        again[:, 1], again[:, 3] = AGAIN_TEMPERATURE, AGAIN_TOP_P
+        rule = self._rule
         repetition_aware_codes(
             logits.numpy(),
             table.recent.contiguous().numpy(),
+            (rule.first_frame, rule.exclude, rule.sampler.crossing),
             self._end,
             table.may_stop.contiguous().numpy(),
-            (table.first.contiguous().numpy(), again.numpy()),
+            (table.first.contiguous().numpy(), rule.again(table.first).numpy()),
             (table.uniform[:, 0].contiguous().numpy(), table.uniform[:, -1].contiguous().numpy()),
             *self._memory,
             codes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws
 from voice_clone.autoregressive.steps import PromptPiece
-from voice_clone.autoregressive.talker import Prefix, TextFeed
+from voice_clone.autoregressive.talker import Pauses, Prefix, TextFeed
 from voice_clone.lru_cache import Origin
 
 LONGEST_CYCLE = 8  # frames
@@ -60,6 +60,9 @@ class GenerationState:
     origin: Origin
     read: int = 0  # prompt positions prefilled
     endless: bool = False  # only `max_frames` ends it
+    min_frames: int = 0  # it does not end by itself before
+    pauses: Pauses | None = None
+    pause: int = 0  # the latest frames, as far as they are silent
     limit: Finish = "length"  # the finish after `max_frames`
     ending: Finish = "stop"  # the finish where the model says so
     begun: int = 0  # frames that steps were begun for
@@ -91,8 +94,15 @@ class GenerationState:
         """The next positions of its prompt."""
         return PromptPiece(self.place, self.read, self.text.embeds[self.read : self.read + count])
 
-    def row(self, min_frames: int) -> Row:
+    def hears(self, payload: npt.NDArray[Any]) -> bool:
+        """Take the next frame; returns whether it is heard."""
+        if self.pauses is None:
+            return True
+        self.pause = self.pause + 1 if int(payload[0]) in self.pauses.silent else 0
+        return self.pause <= self.pauses.most
+
+    def row(self) -> Row:
         """What a step needs of it."""
         number = self.begun
-        may_stop, text = number >= min_frames and not self.endless, self.text.row(number)
+        may_stop, text = number >= self.min_frames and not self.endless, self.text.row(number)
         return Row(self.place, self.sampling, self.draws.of(number), may_stop, number, self.position, text)

@@ -184,6 +184,7 @@ class Generator(Generic[P]):
         stream = self._start(slot, request.prompt, request.max_frames, request.origin)
         stream.sampling, stream.draws = columns, self.talker.head.new_draws(request.sampling.seed)
         stream.limit, stream.endless = "budget" if request.budgeted else "length", request.endless
+        stream.min_frames, stream.pauses = max(self.talker.min_frames, request.min_frames), request.pauses
         return stream.unread
 
     def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> GenerationState:
@@ -263,8 +264,7 @@ class Generator(Generic[P]):
         if unread := {slot: stream.unread for slot, stream in zip(slots, streams, strict=True) if stream.unread}:
             self.prefill(unread)
         going = [stream for stream in streams if stream.begun < stream.max_frames]
-        least = self.talker.min_frames
-        wait = self._step.begin([stream.row(least) for stream in going]) if going else None
+        wait = self._step.begin([stream.row() for stream in going]) if going else None
         for stream in going:
             stream.begun += 1
 
@@ -328,7 +328,7 @@ class Generator(Generic[P]):
             stream.finish = stream.limit
         elif self._is_runaway(stream, payload):
             stream.finish = "runaway"
-        return Frame(payload, stream.finish)
+        return Frame(payload if stream.hears(payload) else None, stream.finish)
 
     def _is_runaway(self, stream: GenerationState, payload: npt.NDArray[Any]) -> bool:
         """Only of codes: numbers of other kinds never come again exactly."""

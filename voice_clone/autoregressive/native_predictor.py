@@ -113,10 +113,10 @@ class NativePredictor:
         stack, (logits, embeddings), filter_first = self.stack, self._shared, draw.rule is FilterFirstSampler
         thread_pool().run(
             predictor.predict,
-            books * (LAYER_PHASES * len(stack.norms[0]) + predictor.CODEBOOK_PHASES),
+            books * (LAYER_PHASES * len(stack.vectors[0]) + predictor.CODEBOOK_PHASES),
             (books + 1) * count * stack.multiplications,
             stack.weights,
-            stack.norms,
+            stack.vectors,
             stack.eps,
             tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
             self._places,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from voice_clone.errors import InvalidArgument
@@ -123,6 +124,7 @@ class Filters:
         return enough and self.limited <= other.limited
 
 
+WHOLE = Filters(True, 0, False)  # draws among all codes
 USUAL = Filters(True, 64, False, limited=True)
 # The filters that CUDA graphs are recorded for. A step takes the first one that covers all its rows: the most
 # likely code; all rows among their k most likely codes, which is usual; only some of them so; anything, with sorts.
@@ -212,7 +214,7 @@ def _in_order(values: Tensor, order: Tensor) -> Tensor:
 
 
 FILTER_FIRST_VARIANTS = (GRAPH_VARIANTS[0], GRAPH_VARIANTS[-1])
-"""Those of a `FilterFirstSampler`, which always sorts."""
+"""Those of a `FilterFirstSampler`, which always sorts its codes."""
 
 
 class FilterFirstSampler(Sampler):
@@ -220,7 +222,12 @@ class FilterFirstSampler(Sampler):
 
     It drops each code whose rank is `top_k` or more, and each but the first whose probability, added to those of the
     more likely codes, exceeds `top_p`. What is left is drawn from at the temperature (fish-speech, `logits_to_probs`).
+
+    Attributes:
+        crossing: whether the code with which the sum comes to `top_p` stays.
     """
+
+    crossing = False
 
     def __init__(self, options: Tensor, filters: Filters) -> None:
         super().__init__(options, filters)
@@ -233,7 +240,8 @@ class FilterFirstSampler(Sampler):
         highest, most_likely = logits.max(dim=-1, keepdim=True)
         below = logits - highest
         descending, order = below.sort(dim=-1, descending=True, stable=True)
-        removed = descending.softmax(dim=-1).cumsum(dim=-1) > self._limits(logits.shape[1])
+        reached, limits = descending.softmax(dim=-1).cumsum(dim=-1), self._limits(logits.shape[1])
+        removed = F.pad(reached[:, :-1], (1, 0)) >= limits if self.crossing else reached > limits
         scores = (below / self.temperature).masked_fill(_in_order(removed, order), -torch.inf)
         return self._chosen(self._drawn(scores, uniform), most_likely[:, 0], logits.shape[1])
 
@@ -246,6 +254,15 @@ class FilterFirstSampler(Sampler):
             )
             self._limits_of[vocabulary] = limits.masked_fill(ranks == 0, torch.inf)  # the most likely code always stays
         return self._limits_of[vocabulary]
+
+
+class NucleusSampler(FilterFirstSampler):
+    """A `FilterFirstSampler` that keeps the fewest likely codes whose probabilities add up to `top_p`.
+
+    Nucleus sampling as Holtzman et al. 2020 define it; the sum is over all codes, also if top-k drops some.
+    """
+
+    crossing = True
 
 
 class Draw:

@@ -32,6 +32,19 @@ class Seeded(Protocol):
         """64 bits; with the prompt it determines all draws."""
 
 
+@dataclass(frozen=True)
+class Pauses:
+    """How long a pause is heard: of silent frames in a row the first ones alone. The talker reads all of them.
+
+    Attributes:
+        silent: what codebook 0 has in a silent frame.
+        most: frames of a pause that are heard.
+    """
+
+    silent: frozenset[int]
+    most: int
+
+
 @dataclass(frozen=True, eq=False)
 class TalkerRequest(Generic[P]):
     """One stream: what the generator starts it with.
@@ -39,11 +52,13 @@ class TalkerRequest(Generic[P]):
     Attributes:
         prompt: the family's.
         sampling: how its frames are drawn, as the talker's head reads it.
-        max_frames: the stream ends after so many frames.
+        max_frames: the stream ends after so many frames, those of pauses that are not heard among them.
         budgeted: they are what the family grants the text. A stream that uses them up has missed its end; one that
             has all frames that its caller asked for has not.
         origin: the voice of the prompt.
         endless: neither the model's end nor a repetition ends it before max_frames: for warm-ups and measurements.
+        min_frames: it cannot end by itself before so many frames, nor before the talker's `min_frames`.
+        pauses: how long they are heard, of a talker of codes; None: all frames are.
     """
 
     prompt: P
@@ -52,6 +67,8 @@ class TalkerRequest(Generic[P]):
     budgeted: bool = False
     origin: Origin = field(default_factory=Origin.unknown)
     endless: bool = False
+    min_frames: int = 0
+    pauses: Pauses | None = None
 
 
 @dataclass(frozen=True, eq=False)

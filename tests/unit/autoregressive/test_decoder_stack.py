@@ -14,6 +14,7 @@ from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, m
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.native.matrix.weights import Precision, pack, unpack
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -125,7 +126,13 @@ def test_positions_of_a_call_see_each_other_without_causality(window: int | None
         assert not torch.allclose(changed, stack.prefill(stack.new_cache(1, LENGTH), 0, embeds))
 
 
-NATIVE: list[dict[str, Any]] = [{}, {"qk_norm": False}, {"rope_dtype": torch.bfloat16}]
+NATIVE: list[dict[str, Any]] = [
+    {},
+    {"qk_norm": False},
+    {"rope_dtype": torch.bfloat16},
+    {"qkv_bias": True},
+    {"qk_norm": False, "qkv_bias": True},
+]
 
 
 @pytest.mark.parametrize("options", [each for each in OPTIONS if each not in NATIVE], ids=str)
@@ -144,3 +151,21 @@ def test_native_code_follows_the_formula(options: dict[str, Any]) -> None:
     torch.testing.assert_close(native.prefill(cache, 1, embeds[:9]), expected[8])
     for step in range(9, LENGTH):
         torch.testing.assert_close(native.decode(cache, [1], [step], embeds[step : step + 1])[0], expected[step])
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
+def test_biases_stay_exact_at_any_precision(precision: Precision) -> None:
+    """As large as they are here they would show: queries, keys and values are those of the rounded projection alone."""
+    config = replace(PLAIN, qk_norm=False, qkv_bias=True, num_hidden_layers=1)
+    stack, rounded = make(config), make(config)
+    for each in (stack, rounded):
+        each.layers[0].self_attn.qkv_proj.bias.mul_(100)
+    for layer in rounded.layers.modules():
+        if isinstance(layer, torch.nn.Linear):
+            weight = layer.weight
+            weight.copy_(unpack(pack(weight, precision), *weight.shape))
+    embeds = inputs()
+    native = NativeStack(stack, precision)
+    found = native.prefill(native.new_cache(1, LENGTH), 0, embeds)
+    wanted = rounded.prefill(rounded.new_cache(1, LENGTH), 0, embeds)
+    torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.02)  # activations are rounded, too

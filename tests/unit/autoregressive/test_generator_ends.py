@@ -20,7 +20,7 @@ from tests.support.families.talkers import (
     make_talker,
 )
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.autoregressive.talker import Pauses, TalkerRequest
 from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input, prefill_length
@@ -159,6 +159,39 @@ def test_stop_comes_after_two_frames_at_least(config: Qwen3TTSConfig) -> None:
         assert all(frame.finish is None and frame.payload is not None for frame in frames)
         lengths.append(len(frames))
     assert min(lengths) == 2 and max(lengths) > 2
+
+
+@pytest.mark.parametrize("least", [1, 2, 9])
+def test_a_request_may_ask_for_more_frames_before_the_end(config: Qwen3TTSConfig, least: int) -> None:
+    talker = make_talker(config, 0)
+    with torch.no_grad():  # the end is always the likeliest code
+        bias = torch.zeros(config.talker.vocab_size)
+        bias[EOS] = 1e6
+        talker.codec_head.bias = torch.nn.Parameter(bias)
+    generator = Generator(talker, 1, MAX_LENGTH)
+    generator.start(0, TalkerRequest(make_prompt(config, 0), GREEDY, 40, min_frames=least))
+    *frames, last = frames_of(generator, 0)
+    assert last.finish == "stop" and len(frames) == max(least, talker.min_frames)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_long_pauses_are_read_and_not_heard(config: Qwen3TTSConfig, most: int) -> None:
+    """The frames that are heard are those of a stream that hears all, without the rest of each pause."""
+    talker, prompt, how = make_talker(config, 0), make_prompt(config, 0), SamplingParameters(seed=3)
+    codes = solo(talker, config, prompt, how, 40)
+    silent = frozenset(int(code) for code in codes[[*range(5, 10), 20, 21, *range(36, 40)], 0])
+    heard, pause = [], 0
+    for frame in codes:
+        pause = pause + 1 if frame[0] in silent else 0
+        heard.append(pause <= most)
+    assert 0 < sum(heard) < 40 and not heard[-1]
+    generator = Generator(talker, 1, MAX_LENGTH)
+    generator.start(0, TalkerRequest(prompt, how, 40, pauses=Pauses(silent, most)))
+    frames = list(frames_of(generator, 0))
+    assert [frame.payload is not None for frame in frames] == heard
+    assert [frame.finish for frame in frames] == [None] * 39 + ["length"]
+    made = [frame.payload for frame in frames if frame.payload is not None]
+    np.testing.assert_array_equal(made, codes[heard])
 
 
 def test_an_endless_stream_has_all_its_frames(config: Qwen3TTSConfig) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Array, Packed, Precision, empty, pack, zeros
 from voice_clone.native.packed_file import Part, made
@@ -53,10 +54,10 @@ class NativeStack:
         precision: of the projections.
         load: fills a layer, given its number, just before it is packed, if it is on the meta device still: so that no
             more than one layer is in memory unpacked. None: all layers are loaded.
-        part: finds the packed projections and the norms; what is found is not loaded.
+        part: finds the packed projections, the norms and the biases; what is found is not loaded.
 
     Attributes:
-        weights, norms, eps: as `decoder_stack` takes them.
+        weights, vectors, eps: as `decoder_stack` takes them.
         work: memory that it computes frames with.
         multiplications: of a row.
 
@@ -71,16 +72,17 @@ class NativeStack:
         self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None, part: Part = made
     ) -> None:
         config, norm = stack.config, stack.norm
-        known = replace(config, qkv_bias=False, rope="half", window=None, causal=True)
+        known = replace(config, rope="half", window=None, causal=True)
         if config != known:
-            raise ValueError("native code knows stacks without biases, with half-split RoPE and full causal attention")
+            raise ValueError("native code knows stacks with half-split RoPE and full causal attention")
         self.config = config
         layers = [layer for layer in stack.layers if isinstance(layer, DecoderLayer)]
-        arrays = part(partial(_pack, layers, precision, load, config.qk_norm))
+        arrays = part(partial(_pack, layers, precision, load, config))
         stacked = [Packed(*arrays[place : place + 2]) for place in range(0, 2 * PROJECTIONS, 2)]
         self.multiplications = sum(packed.values.size for packed in stacked)  # of a row
         self.weights = tuple(packed.arrays for packed in stacked)
-        self.norms = (*arrays[2 * PROJECTIONS :], _rows([norm.weight])[0])
+        *norms, biases = arrays[2 * PROJECTIONS :]
+        self.vectors = (*norms, _rows([norm.weight])[0], biases)
         self.eps = np.float32(norm.eps)
         attention, inner = layers[0].self_attn, layers[0].mlp.inner
         queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
@@ -156,10 +158,10 @@ class NativeStack:
         out = empty(tuple(x.shape), np.float32)
         thread_pool().run(
             decoder_stack,
-            LAYER_PHASES * len(self.norms[0]),
+            LAYER_PHASES * len(self.vectors[0]),
             len(x) * self.multiplications,
             self.weights,
-            self.norms,
+            self.vectors,
             self.eps,
             tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
             (slots.numpy(), positions.numpy()),
@@ -177,8 +179,8 @@ def _places(batch: int, start: int, end: int) -> tuple[Tensor, Tensor]:
     return torch.arange(batch).repeat_interleave(end - start), torch.arange(start, end).repeat(batch)
 
 
-def _pack(layers: list[DecoderLayer], precision: Precision, load: LoadLayer | None, qk_norm: bool) -> list[Array]:
-    """The projections of all layers, values and groups of each kind, and the layers' norms."""
+def _pack(layers: list[DecoderLayer], precision: Precision, load: LoadLayer | None, config: StackConfig) -> list[Array]:
+    """The projections of all layers, values and groups of each kind, the layers' norms, and their biases."""
     kinds: list[Packed] = []
     for index, layer in enumerate(layers):
         if load is not None:
@@ -197,7 +199,7 @@ def _pack(layers: list[DecoderLayer], precision: Precision, load: LoadLayer | No
             [layer.post_attention_layernorm for layer in layers],
         )
     ]
-    return [*projections, *before, *_head_norms(layers, qk_norm)]
+    return [*projections, *before, *_head_norms(layers, config.qk_norm), _biases(layers, config.qkv_bias)]
 
 
 def _take_weight(linear: nn.Linear) -> Tensor:
@@ -214,6 +216,13 @@ def _head_norms(layers: list[DecoderLayer], qk_norm: bool) -> tuple[Array, Array
         return none, none
     queries, keys = ([getattr(layer.self_attn, name).weight for layer in layers] for name in ("q_norm", "k_norm"))
     return _rows(queries), _rows(keys)
+
+
+def _biases(layers: list[DecoderLayer], qkv_bias: bool) -> Array:
+    """Those of queries, keys and values, in the order of the projection's outputs [L, O]; [L, 0] if there are none."""
+    if not qkv_bias:
+        return np.zeros((len(layers), 0), np.float32)
+    return _rows([layer.self_attn.qkv_proj.bias for layer in layers])
 
 
 def _rows(weights: list[Tensor]) -> Array:

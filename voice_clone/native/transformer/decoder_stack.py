@@ -84,14 +84,22 @@ def _normalise_and_rotate(head, weight, eps, cos, sin):
 
 
 @compiled
-def decoder_layers(thread, threads, counters, phase, weights, norms, eps, cache, where, per_thread, shared, x):
+def _add_bias(head, bias, first):
+    """Add the biases from `first` on to one head [D], in place. A bias [0]: there is none."""
+    if bias.shape[0] > 0:
+        for i in range(head.shape[0]):
+            head[i] += bias[first + i]
+
+
+@compiled
+def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cache, where, per_thread, shared, x):
     """All decoder layers on N new positions of any streams, in place: x [N, C] becomes the input of the last norm.
 
     It takes LAYER_PHASES phases for each layer, from `phase` on. The other arguments are those of `decoder_stack`;
     their memory may be for more rows than x has.
     """
     (qkv, qkv_groups), (o, o_groups), (gate_up, gate_up_groups), (down, down_groups) = weights
-    attention_norm, mlp_norm, query_norm, key_norm, _ = norms
+    attention_norm, mlp_norm, query_norm, key_norm, _, bias = vectors
     keys, values, cos, sin = cache
     slots, positions = where
     count = x.shape[0]
@@ -112,15 +120,18 @@ def decoder_layers(thread, threads, counters, phase, weights, norms, eps, cache,
             k_start, v_start = (query_heads + g) * dim, (query_heads + kv_heads + g) * dim
             for n in range(count):
                 slot, position = slots[n], positions[n]
-                key = heads[n, k_start : k_start + dim]
+                key, value = heads[n, k_start : k_start + dim], heads[n, v_start : v_start + dim]
+                _add_bias(key, bias[layer], k_start)
+                _add_bias(value, bias[layer], v_start)
                 _normalise_and_rotate(key, key_norm[layer], eps, cos[position], sin[position])
                 for i in range(dim):
                     keys[layer, slot, g, position, i] = key[i]
-                    values[layer, slot, g, position, i] = heads[n, v_start + i]
+                    values[layer, slot, g, position, i] = value[i]
             for n in range(count):
                 slot, position = slots[n], positions[n]
                 for h in range(g * ratio, (g + 1) * ratio):
                     query = heads[n, h * dim : (h + 1) * dim]
+                    _add_bias(query, bias[layer], h * dim)
                     _normalise_and_rotate(query, query_norm[layer], eps, cos[position], sin[position])
                     result = attended[n, h * dim : (h + 1) * dim]
                     attend(query, keys[layer, slot, g], values[layer, slot, g], position + 1, scores, result)
@@ -138,7 +149,7 @@ def decoder_layers(thread, threads, counters, phase, weights, norms, eps, cache,
 
 
 @compiled
-def decoder_stack(thread, threads, counters, weights, norms, eps, cache, where, per_thread, shared, x, out):
+def decoder_stack(thread, threads, counters, weights, vectors, eps, cache, where, per_thread, shared, x, out):
     """All decoder layers and the last norm on N new positions of any streams. A function for `ThreadPool.run`.
 
     Args:
@@ -146,8 +157,8 @@ def decoder_stack(thread, threads, counters, weights, norms, eps, cache, where, 
         counters: int64 [2 * LAYER_PHASES * L], zeros.
         weights: of the four projections: qkv, o, gate and up, down. Each is a pair: the weights of all layers
             [L, O, I], and the scales of their groups.
-        norms: float32: before attention and before the feed-forward part [L, C], of queries and of keys [L, D]
-            or, if there are none, [L, 0], the last norm [C].
+        vectors: float32: the norms before attention and before the feed-forward part [L, C], of queries and of keys
+            [L, D], or [L, 0] if there are none, and the last norm [C]; the biases of qkv [L, O], or [L, 0].
         eps: float32, of all norms.
         cache: float32: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
         where: the slot and the position of each row, int64 [N] each. A row attends to its slot's positions up to its
@@ -159,6 +170,6 @@ def decoder_stack(thread, threads, counters, weights, norms, eps, cache, where, 
         x: float32 [N, C]; overwritten.
         out: float32 [N, C], to be filled: the normed hidden states.
     """
-    decoder_layers(thread, threads, counters, 0, weights, norms, eps, cache, where, per_thread, shared, x)
+    decoder_layers(thread, threads, counters, 0, weights, vectors, eps, cache, where, per_thread, shared, x)
     if thread == 0:
-        rms_norm(x, norms[4], eps, out)
+        rms_norm(x, vectors[4], eps, out)

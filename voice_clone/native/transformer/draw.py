@@ -116,8 +116,11 @@ def draw(logits, knobs, uniform, distances, weights):
 
 
 @compiled
-def draw_filter_first(logits, knobs, uniform, distances, weights):
-    """As `draw`, by the rule of `FilterFirstSampler`; codes that are equally likely are kept or dropped together."""
+def draw_filter_first(logits, knobs, uniform, distances, weights, crossing):
+    """As `draw`, by the rule of `FilterFirstSampler`; codes that are equally likely are kept or dropped together.
+
+    crossing: bool, as there.
+    """
     best, largest = _most_likely(logits)
     if knobs[0] == 0:
         return best
@@ -125,13 +128,17 @@ def draw_filter_first(logits, knobs, uniform, distances, weights):
         weights[i] = abs(logits[i] - largest)
         distances[i] = float_bits(weights[i])
     limit = _limit_of_k(distances, _INFINITY_BITS, int64(knobs[2]))
-    if knobs[3] < 1:  # find the largest limit such that codes beyond it weigh all that top-p drops
+    if knobs[3] < 1:  # find the largest limit such that codes beyond it, or from it on, weigh all that top-p drops
         _exponentiate(distances, _INFINITY_BITS, weights)
         rest = (float32(1) - knobs[3]) * total(weights)
         least, beyond = int32(0), int32(limit + 1)
         while beyond - least > 1:
             middle = int32(least + (beyond - least) // 2)
-            if total_from(weights, distances, int32(middle + 1)) >= rest:
+            if crossing:
+                kept = total_from(weights, distances, middle) > rest
+            else:
+                kept = total_from(weights, distances, int32(middle + 1)) >= rest
+            if kept:
                 least = middle
             else:
                 beyond = middle
@@ -173,30 +180,36 @@ def first_codes(logits, used, penalty, suppressed, end, may_stop, knobs, uniform
 
 
 @compiled
-def _among(code, recent):
-    """Whether a code is among the latest ones [R]. The first of them and the first one of a stream do not count."""
+def _among(code, recent, first_frame):
+    """Whether a code is among the latest ones [R]; without `first_frame`, all but the first of them and of a stream."""
     found = False
-    for i in range(1, recent.shape[0]):
-        found |= recent[i] == code and recent[i - 1] >= 0
+    for i in range(0 if first_frame else 1, recent.shape[0]):
+        found |= recent[i] == code and (first_frame or recent[i - 1] >= 0)
     return found
 
 
 @compiled
-def repetition_aware_codes(logits, recent, end, may_stop, knobs, uniform, distances, weights, codes, finite):
+def repetition_aware_codes(logits, recent, rule, end, may_stop, knobs, uniform, distances, weights, codes, finite):
     """Codebook 0 of N frames from logits of V codes by repetition-aware sampling; see `RepetitionAwareFirstCode`.
 
     Args:
         logits: float32 [N, V]; overwritten.
         recent: int64 [N, R], the latest codes, the newest last; -1 where there was none.
-        end, may_stop, distances, weights, codes, finite: as of `first_codes`.
+        rule: `first_frame` and `exclude` of the rule, and `crossing` of its sampler.
+        end: it and the codes behind it end speech.
+        may_stop: bool [N], whether they may be drawn.
+        distances, weights, codes, finite: as of `first_codes`.
         knobs, uniform: of the first and of the second draw, float32 [N, 4] and float64 [N] each.
     """
+    first_frame, exclude, crossing = rule
     for n in range(logits.shape[0]):
         row = logits[n]
         finite[n] = is_finite(row)
         if not may_stop[n]:
-            row[end] = float32(-np.inf)
-        code = draw_filter_first(row, knobs[0][n], uniform[0][n], distances, weights)
-        if knobs[0][n, 0] != 0 and _among(code, recent[n]):
-            code = draw_filter_first(row, knobs[1][n], uniform[1][n], distances, weights)
-        codes[n] = code
+            row[end:] = float32(-np.inf)
+        code = draw_filter_first(row, knobs[0][n], uniform[0][n], distances, weights, crossing)
+        if knobs[0][n, 0] != 0 and _among(code, recent[n], first_frame):
+            if exclude:
+                row[code] = float32(-np.inf)
+            code = draw_filter_first(row, knobs[1][n], uniform[1][n], distances, weights, crossing)
+        codes[n] = min(code, end)

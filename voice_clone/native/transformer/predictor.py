@@ -26,7 +26,7 @@ def predict(
     threads,
     counters,
     weights,
-    norms,
+    vectors,
     eps,
     cache,
     places,
@@ -43,7 +43,7 @@ def predict(
     """Codebooks 1 to K - 1 of N frames.
 
     Args:
-        thread, threads, weights, norms, eps, cache: as of `decoder_stack`.
+        thread, threads, weights, vectors, eps, cache: as of `decoder_stack`.
         per_thread, shared: as of `decoder_stack`, for 2 N rows.
         counters: int64 [2 * (K - 1) * (LAYER_PHASES * L + CODEBOOK_PHASES)], zeros.
         places: for each codebook the slots and the positions of its rows, int64 [K - 1, 2, 2 N].
@@ -65,7 +65,7 @@ def predict(
     count = codes.shape[0]
     projects = project.shape[0] > 0
     normed = per_thread[2][thread]
-    inner = LAYER_PHASES * norms[0].shape[0]
+    inner = LAYER_PHASES * vectors[0].shape[0]
     chunks = CHUNKS_PER_THREAD * threads
     books = places.shape[0]
     for book in range(books):
@@ -73,11 +73,11 @@ def predict(
         each = 2 if book == 0 else 1  # rows of a stream
         rows = x[: each * count]
         where = places[book, 0, : each * count], places[book, 1, : each * count]
-        decoder_layers(thread, threads, counters, phase, weights, norms, eps, cache, where, per_thread, shared, rows)
+        decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cache, where, per_thread, shared, rows)
         phase += inner
         for n in range(count):
             last = each * n + each - 1
-            rms_norm(rows[last : last + 1], norms[4], eps, normed[n : n + 1])
+            rms_norm(rows[last : last + 1], vectors[4], eps, normed[n : n + 1])
         mine = head_rows[thread], head_scales[thread]
         own = book % head.shape[0]
         product_phase(thread, counters, phase, chunks, head[own], head_groups[own], normed[:count], mine, logits)
@@ -87,7 +87,7 @@ def predict(
             finite[n] &= is_finite(logits[n])
             memory = distances[thread], probabilities[thread]
             if filter_first:
-                code = draw_filter_first(logits[n], knobs[n], uniform[n, book + 1], *memory)
+                code = draw_filter_first(logits[n], knobs[n], uniform[n, book + 1], *memory, False)
             else:
                 code = draw(logits[n], knobs[n], uniform[n, book + 1], *memory)
             codes[n, book + 1] = code

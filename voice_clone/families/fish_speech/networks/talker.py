@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.code_head import (
-    RECENT_CODES,
     CodeHead,
     NativeRepetitionAwareFirstCode,
     PredictorByStep,
     RepetitionAwareFirstCode,
+    RepetitionRule,
 )
 from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
 from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FilterFirstSampler
@@ -40,6 +40,11 @@ from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.transformer import decoder_stack
+
+# As fish-speech draws codebook 0.
+REPETITION = RepetitionRule(
+    FilterFirstSampler, window=10, first_frame=False, exclude=False, temperature=1.0, top_k=None, top_p=0.9
+)
 
 
 def _stack(sizes: TransformerConfig, common: TransformerConfig) -> StackConfig:
@@ -128,13 +133,13 @@ class Talker(nn.Module):
             end_code=config.semantic_codes,
             vocabulary=config.semantic_codes + 1,
             logits=self._logits,
-            first=RepetitionAwareFirstCode(config.semantic_codes),
+            first=RepetitionAwareFirstCode(config.semantic_codes, REPETITION),
             predictor=self.fast,
             embed=self.embed_first,
             codebooks=config.codebooks,
             rule=FilterFirstSampler,
             graph_variants=FILTER_FIRST_VARIANTS,
-            recent=RECENT_CODES,
+            recent=REPETITION.recent,
             draws=config.codebooks + 1,  # one for the second draw of codebook 0
         )
 
@@ -235,7 +240,7 @@ def use_native_code(
     )
     del fast.output  # it is packed
     packed.keep()
-    head.first = NativeRepetitionAwareFirstCode(head.vocabulary, head.end_code)
+    head.first = NativeRepetitionAwareFirstCode(head.vocabulary, head.end_code, REPETITION)
 
     def embed_frames(codes: Tensor) -> Tensor:
         repeated = torch.cat([codes[:, :1], codes], dim=1).contiguous()  # the token, then each codebook's code

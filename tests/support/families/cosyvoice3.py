@@ -1,0 +1,69 @@
+"""A small talker of CosyVoice3 in a folder of its own, converted, and voices for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+
+from tools.families.cosyvoice3.talker import HEAD, LM_HEAD, make_talker
+from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.families.cosyvoice3.config import (
+    CODES,
+    LLM,
+    MARK,
+    MEL,
+    MEL_BANDS,
+    SPEAKER,
+    SPEAKER_SIZE,
+    TOKENS,
+    load_config,
+)
+from voice_clone.families.cosyvoice3.networks.talker import Talker, use_native_code
+from voice_clone.families.cosyvoice3.talker_stage import PARTS
+from voice_clone.speech import ResolvedVoice
+
+
+def make_cosyvoice3_talker(folder: Path, shape: str = "tiny", seed: int = 0, ends: bool = False) -> Path:
+    """The files of the talker alone, in a new folder; with `ends` speech ends after some ten frames."""
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    make_talker(shape, seed, folder)
+    tensors = torch.load(folder / f"{LLM}.pt", weights_only=True)
+    if ends:
+        tensors[HEAD][CODES:] *= 2
+        torch.save(tensors, folder / f"{LLM}.pt")
+    del tensors[LM_HEAD]
+    save_file(tensors, folder / f"{LLM}.safetensors")
+    return folder
+
+
+def load_cosyvoice3_talker(folder: Path, native: bool = False) -> Talker:
+    """Our talker in fp32, on the CPU."""
+    with torch.device("meta"):
+        talker = Talker(load_config(folder))
+    for part in PARTS:
+        module = talker.get_submodule(part.place.rstrip("."))
+        CheckpointFiles(folder).load(module, LLM, part.prefix, torch.float32, "cpu")
+    talker.eval().requires_grad_(False)
+    return use_native_code(talker, "fp32") if native else talker
+
+
+def some_clip(tokens: int, mel: int, seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Artifacts of a clip: so many speech tokens, and so many frames of its mel spectrogram."""
+    random = np.random.default_rng(seed)
+    return {
+        TOKENS: random.integers(0, CODES, tokens).astype(np.uint16),
+        MEL: random.integers(-20000, 4000, (mel, MEL_BANDS)).astype(np.int16),
+        SPEAKER: random.standard_normal(SPEAKER_SIZE).astype(np.float32),
+    }
+
+
+def some_voice(transcript: str | None, tokens: int = 30, seed: int = 0) -> ResolvedVoice:
+    """A voice of such a clip."""
+    mode = "cross_lingual" if transcript is None else "zero_shot"
+    return ResolvedVoice(some_clip(tokens, 2 * tokens, seed), transcript, mode)

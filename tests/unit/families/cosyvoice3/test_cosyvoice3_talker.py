@@ -1,0 +1,283 @@
+"""The prompt and talker stages of CosyVoice3: modes, what is refused, how streams end, and what the decoder gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.support.families.cosyvoice3 import make_cosyvoice3_talker, some_clip, some_voice
+from voice_clone import compute
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
+from voice_clone.families.cosyvoice3.config import CODES, MEL, SPEAKER, TOKENS, load_config, stream_chunks
+from voice_clone.families.cosyvoice3.prompt import Prompt
+from voice_clone.families.cosyvoice3.prompt_stage import CosyVoice3Prompt, load_prompt
+from voice_clone.families.cosyvoice3.talker_stage import PAUSES, CosyVoice3Talker, load_talker
+from voice_clone.families.cosyvoice3.text import Tokenizer
+from voice_clone.native import packed_file
+from voice_clone.settings import Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.protocols import Arrays, StreamPlan
+
+FRAMES = 12
+TRANSCRIPT = "It's late, we're tired."
+
+
+def settings(folder: Path, **more: str) -> Settings:
+    given = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "MAX_LENGTH": "512", "MAX_STREAMS": "3", **more}
+    return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()}, "cosyvoice3")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_cosyvoice3_talker(tmp_path_factory.mktemp("cosyvoice3") / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def prompt(folder: Path) -> CosyVoice3Prompt:
+    return load_prompt(settings(folder, MAX_CHUNK_FRAMES="750"))
+
+
+@pytest.fixture(scope="module")
+def talker(folder: Path) -> CosyVoice3Talker:
+    return load_talker(settings(folder))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer(folder, load_config(folder))
+
+
+def tensors(prompt: CosyVoice3Prompt, voice: ResolvedVoice | None = None, **asked: Any) -> Arrays:
+    speech = SpeechRequest(**{"text": "Good morning.", "voice": "Ada", **asked})
+    return prompt.prepare(speech, prompt.draft(speech), voice or some_voice(TRANSCRIPT)).tensors
+
+
+def plan(talker: CosyVoice3Talker, given: Arrays, **knobs: Any) -> StreamPlan[TalkerRequest[Prompt]]:
+    return talker.plan(given, {"seed": 1, "max_frames": FRAMES, **knobs}, {})
+
+
+def spoken(generator: Generator[Prompt], *requests: TalkerRequest[Prompt]) -> list[NDArray[Any]]:
+    """The frames that are heard of streams side by side."""
+    for slot, request in enumerate(requests):
+        generator.start(slot, request)
+    live, made = [*range(len(requests))], [list[NDArray[Any]]() for _ in requests]
+    while live:
+        for slot, frame in zip(live[:], generator.step(live), strict=True):
+            if frame.payload is not None:
+                made[slot].append(frame.payload)
+            if frame.finish:
+                live.remove(slot)
+    for slot in range(len(requests)):
+        generator.free(slot)
+    return [np.array(frames).reshape(-1, 1) for frames in made]
+
+
+def test_the_mode_says_what_the_talker_hears(prompt: CosyVoice3Prompt, tokenizer: Tokenizer) -> None:
+    voice, speech = some_voice(TRANSCRIPT), SpeechRequest("Good morning.", voice="Ada")
+    found = prompt.prepare(speech, prompt.draft(speech), voice)
+    assert found.info == {"mode": "zero_shot", "text_tokens": 6, "reference_tokens": 25, "reference_frames": 30}
+    np.testing.assert_array_equal(found.tensors["heard_tokens"], voice.artifacts[TOKENS])
+    np.testing.assert_array_equal(found.tensors["prefix_ids"], tokenizer.prefix_ids(TRANSCRIPT))
+    for silent, asked in ((some_voice(None), {}), (voice, {"x_vector_only": True})):
+        speech = SpeechRequest("Good morning.", voice="Ada", **asked)
+        alone = prompt.prepare(speech, prompt.draft(speech), silent)
+        assert alone.info["mode"] == "cross_lingual" and not len(alone.tensors["heard_tokens"])
+        np.testing.assert_array_equal(alone.tensors["prefix_ids"], tokenizer.prefix_ids())
+        np.testing.assert_array_equal(alone.tensors[TOKENS], voice.artifacts[TOKENS])
+
+
+def test_an_instruction_takes_the_place_of_the_clip(prompt: CosyVoice3Prompt, tokenizer: Tokenizer) -> None:
+    for voice in (some_voice(TRANSCRIPT), some_voice(None)):
+        speech = SpeechRequest("Good morning.", voice="Ada", options={"instruct": "Whisper."})
+        found = prompt.prepare(speech, prompt.draft(speech), voice)
+        assert found.info["mode"] == "instruct" and not len(found.tensors["heard_tokens"])
+        np.testing.assert_array_equal(found.tensors["prefix_ids"], tokenizer.instruction_ids("Whisper."))
+
+
+@pytest.mark.parametrize(("tokens", "mel", "kept"), [(30, 61, 30), (30, 59, 29), (101, 200, 100), (1, 2, 1)])
+def test_tokens_and_mel_are_cut_to_one_length(
+    prompt: CosyVoice3Prompt, talker: CosyVoice3Talker, tokens: int, mel: int, kept: int
+) -> None:
+    clip = some_clip(tokens, mel)
+    given = tensors(prompt, ResolvedVoice(clip, TRANSCRIPT, "zero_shot"))
+    made = plan(talker, given)
+    assert made.context.dtype == np.uint16 and given["heard_tokens"].shape == (kept,)
+    np.testing.assert_array_equal(made.context, clip[TOKENS][:kept, None])
+    np.testing.assert_array_equal(made.voice[MEL], clip[MEL][: 2 * kept])
+    np.testing.assert_array_equal(made.voice[SPEAKER], clip[SPEAKER])
+
+
+def test_chunks_end_where_a_block_does() -> None:
+    """Blocks of 25 are counted from the reference's first token on; the flow sees 3 tokens ahead."""
+    for reference in range(1, 80):
+        first, *others = stream_chunks(reference)
+        assert (reference + first - 3) % 25 == 0 and 10 <= first < 35
+        assert all(each % 25 == 0 for each in others)
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "error", "message"),
+    [
+        (some_clip(0, 9), InvalidArgument, "too short; give some seconds"),
+        (some_clip(3, 1), InvalidArgument, "too short; give some seconds"),
+        (some_clip(751, 1502), InvalidArgument, "has 751 frames, and this server takes at most 750"),
+        ({**some_clip(3, 6), SPEAKER: np.zeros(191, np.float32)}, Internal, "belong to another checkpoint"),
+        ({**some_clip(3, 6), MEL: np.zeros((6, 128), np.int16)}, Internal, "belong to another checkpoint"),
+    ],
+)
+def test_voices_that_are_refused(
+    prompt: CosyVoice3Prompt, artifacts: Arrays, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        tensors(prompt, ResolvedVoice(artifacts, TRANSCRIPT, "zero_shot"))
+
+
+CLIP: dict[str, Any] = {"voice": None, "reference_audio": b"..."}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"language": "English"}, "takes no language"),
+        ({"speaker_embedding": np.zeros(192, np.float32), "voice": None}, "more of a voice than an embedding"),
+        ({"options": {"speed": 2.0}}, "'speed' is unknown; this model has instruct"),
+        ({"options": {"instruct": 3}}, "instruct is 3; it must be of type str"),
+        ({"options": {"instruct": " ..."}}, "instruct is blank; say how to speak"),
+        ({"options": {"instruct": "Whisper.<|endofprompt|>"}}, "option instruct holds '<|endofprompt|>'"),
+        ({"options": {"instruct": "Whisper."}, "x_vector_only": False}, "not cloned in context"),
+        ({"options": {"instruct": "a " * 2000}}, "option instruct has .* at most 1024 are allowed"),
+        ({"text": "Good <|endofprompt|> morning"}, "text holds '<|endofprompt|>', a control token"),
+        ({"text": "a " * 2000}, "text has .* at most 1024 are allowed, split it"),
+        ({**CLIP, "reference_text": "a <|im_end|>"}, "transcript holds '<|im_end|>', a control token"),
+        ({**CLIP, "reference_text": "a " * 2000}, "reference_text has .* at most 1024 are allowed"),
+    ],
+)
+def test_speeches_that_are_refused(prompt: CosyVoice3Prompt, asked: dict[str, Any], message: str) -> None:
+    speech = SpeechRequest(**{"text": "Good morning.", "voice": "Ada", **asked})
+    with pytest.raises((InvalidArgument, Unsupported), match=message.replace("|", r"\|")):
+        prompt.draft(speech)
+
+
+@pytest.mark.parametrize(
+    ("knob", "message"),
+    [
+        ({"repetition_penalty": 1.1}, "has no repetition_penalty"),
+        ({"non_streaming_mode": False}, "reads the whole text first"),
+        ({"temperature": 0.0}, "temperature must be a number above 0"),
+        ({"top_p": 1.5}, "top_p must be above 0"),
+        ({"max_frames": 0}, "max_frames is 0; it must be at least 1"),
+    ],
+)
+def test_knobs_that_are_refused(
+    talker: CosyVoice3Talker, prompt: CosyVoice3Prompt, knob: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((InvalidArgument, Unsupported), match=message):
+        plan(talker, tensors(prompt), **knob)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("text_ids", np.array([1280], np.int32), "text_ids must lie in 0..1279"),
+        ("text_ids", np.zeros(0, np.int32), "text_ids must be INT32 of 1 dimension and not empty"),
+        ("prefix_ids", np.array([-1], np.int32), "prefix_ids must lie in 0..1279"),
+        ("heard_tokens", np.array([CODES], np.uint16), "heard_tokens must lie in 0..6560"),
+        ("heard_tokens", np.zeros(3, np.int32), "heard_tokens must be UINT16 of 1 dimension$"),
+        (TOKENS, np.full(30, CODES, np.uint16), "speech_tokens must be UINT16 .* lie in 0..6560"),
+        (MEL, np.zeros((59, 80), np.int16), r"mel must be INT16 \[60, 80\]"),
+        (SPEAKER, np.zeros(192, np.float64), r"speaker must be FP32 \[192\]"),
+        (SPEAKER, None, "prompt lacks speaker; the prompt stage makes it"),
+    ],
+)
+def test_prompts_that_are_refused(
+    talker: CosyVoice3Talker, prompt: CosyVoice3Prompt, name: str, value: NDArray[Any] | None, message: str
+) -> None:
+    given = {key: each for key, each in {**tensors(prompt), name: value}.items() if each is not None}
+    with pytest.raises(InvalidArgument, match=message):
+        talker.source.start(0, plan(talker, given).request)
+
+
+def test_speech_is_neither_too_short_nor_too_long(tmp_path: Path, prompt: CosyVoice3Prompt) -> None:
+    """Two frames a token of the text at least, where the model would end at once; and as many as the budget has."""
+    folder = make_cosyvoice3_talker(tmp_path / "checkpoint", ends=True)
+    ends = load_talker(settings(folder, MAX_LENGTH="1024"))
+    given = tensors(prompt, text="Good morning. We read the same short story.")
+    lengths = []
+    for seed in range(8):
+        request = ends.plan(given, {"seed": seed}, {}).request
+        assert request.min_frames == 2 * len(given["text_ids"]) and request.budgeted
+        assert request.max_frames == 375
+        lengths.append(len(spoken(ends.source, request)[0]))
+    assert min(lengths) >= request.min_frames and max(lengths) < 375
+
+
+def test_long_silence_is_not_heard(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
+    request = plan(talker, tensors(prompt)).request
+    assert request.pauses == PAUSES and PAUSES.most == 5 and max(PAUSES.silent) < CODES
+
+
+def test_a_seed_determines_a_speech(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
+    given = tensors(prompt)
+    first, again, other = (spoken(talker.source, plan(talker, given, seed=seed).request)[0] for seed in (7, 7, 8))
+    np.testing.assert_array_equal(first, again)
+    assert first.shape == (FRAMES, 1) and (first != other).mean() > 0.3
+
+
+def test_company_changes_no_speech(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
+    one, two = plan(talker, tensors(prompt)).request, plan(talker, tensors(prompt, some_voice(None))).request
+    [alone] = spoken(talker.source, one)
+    beside, _, _ = spoken(talker.source, one, two, one)
+    np.testing.assert_array_equal(alone, beside)
+
+
+def test_voices_with_one_transcript_stay_apart(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
+    """What was read of the transcript is used again, and what was read of the clip never is."""
+    uncached: Generator[Prompt] = Generator(talker.source.talker, slots=1, max_length=512)
+    made = []
+    for seed in (0, 1, 0):
+        request = plan(talker, tensors(prompt, some_voice(TRANSCRIPT, seed=seed))).request
+        [got] = spoken(talker.source, request)
+        [expected] = spoken(uncached, request)
+        np.testing.assert_array_equal(got, expected)
+        made.append(got)
+    assert (made[0] != made[1]).any()
+    length = talker.source.talker.prefix(request.prompt).length
+    assert talker.source.start(0, request) == talker.source.talker.prompt_length(request.prompt) - length
+    talker.source.free(0)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
+def test_packed_weights_speak_as_those_that_were_just_packed(
+    folder: Path, prompt: CosyVoice3Prompt, precision: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next start maps them (`int8`, `int4`); the speech is not that of fp32, but a speech."""
+    monkeypatch.setattr(packed_file, "WORTH", 0)
+    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
+    made = []
+    for _ in range(2):
+        talker = load_talker(settings(folder, PRECISION=precision))
+        made += spoken(talker.source, plan(talker, tensors(prompt)).request)
+    np.testing.assert_array_equal(*made)
+    assert len(list(tmp_path.glob("*.packed"))) == (precision != "bf16")
+    assert len(np.unique(made[0])) > FRAMES / 2
+
+
+def test_the_warm_up_fits_a_stream(talker: CosyVoice3Talker) -> None:
+    talker.source.warm_up(talker.example, 32, 60.0)
+    assert not talker.source.live
+
+
+def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+    folder = make_cosyvoice3_talker(tmp_path / "checkpoint")
+    (folder / "llm.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"llm\.pt is not converted yet; run once: tools/convert_pickles"):
+        load_talker(settings(folder))
+    (folder / "llm.pt").unlink()
+    with pytest.raises(CheckpointError, match=r"llm\.safetensors: the file is missing"):
+        load_talker(settings(folder))

@@ -1,0 +1,141 @@
+"""The talker of random checkpoints in the official format: llm.pt, and the Qwen2 folder beside it without weights."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tools.families.byte_level_bpe import byte_alphabet, train_merges
+from tools.families.weight_files import Shapes, noise_of, write_json
+from voice_clone.families.cosyvoice3.config import BLANK, CODES, CONFIG_FILE, LLM, SPEECH_IDS, TalkerConfig
+from voice_clone.families.cosyvoice3.networks.talker import Talker
+from voice_clone.families.cosyvoice3.talker_stage import PARTS
+from voice_clone.families.cosyvoice3.text import MERGES_FILE, VOCABULARY_FILE, added_tokens
+
+RELEASED_WORDS = 151643  # tokens of Qwen2's vocabulary, without the added ones
+LM_HEAD = "llm.model.lm_head.weight"  # Qwen2's own, which nothing uses: the table of text tokens once more
+HEAD = "llm_decoder.weight"
+LOGITS = 3.0  # spread of the logits of speech tokens
+
+_RELEASED = TalkerConfig(
+    hidden_size=896,
+    intermediate_size=4864,
+    num_hidden_layers=24,
+    num_attention_heads=14,
+    num_key_value_heads=2,
+    rms_norm_eps=1e-6,
+    rope_theta=1e6,
+    vocab_size=151936,
+)
+TALKERS = {
+    "tiny": replace(
+        _RELEASED,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        vocab_size=1280,
+    ),
+    "0.5b-2": replace(_RELEASED, num_hidden_layers=2),
+    "0.5b": _RELEASED,
+}
+
+
+def make_talker(shape: str, seed: int, folder: Path) -> None:
+    """Write llm.pt, fp32, and in the folder of the Qwen2 its configuration and its tokenizer.
+
+    Args:
+        shape: a key of `TALKERS`.
+        seed: of all weights.
+        folder: it exists.
+    """
+    config = TALKERS[shape]
+    (folder / BLANK).mkdir()
+    write_json(folder / CONFIG_FILE, {**_QWEN2, **asdict(config)})
+    _write_tokenizer(folder, RELEASED_WORDS if config.vocab_size == _RELEASED.vocab_size else None)
+    tensors = {name: _tensor(name, size, seed) for name, size in llm_shapes(config).items() if name != LM_HEAD}
+    tensors[LM_HEAD] = tensors["llm.model.model.embed_tokens.weight"]
+    torch.save(tensors, folder / f"{LLM}.pt")
+
+
+def llm_shapes(config: TalkerConfig) -> Shapes:
+    """Names and shapes of all tensors in llm.pt."""
+    with torch.device("meta"):
+        talker = Talker(config)
+    found: Shapes = {LM_HEAD: (config.vocab_size, config.hidden_size)}
+    for part in PARTS:
+        for name, tensor in talker.get_submodule(part.place.rstrip(".")).state_dict().items():
+            found[part.prefix + name] = tuple(tensor.shape)
+    return found
+
+
+# What the released config.json says besides the sizes.
+_QWEN2 = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151645,
+    "hidden_act": "silu",
+    "initializer_range": 0.02,
+    "max_position_embeddings": 32768,
+    "model_type": "qwen2",
+    "sliding_window": 32768,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "use_sliding_window": False,
+}
+
+
+def _write_tokenizer(folder: Path, words: int | None) -> None:
+    """vocab.json, merges.txt and tokenizer_config.json.
+
+    Args:
+        words: tokens of the vocabulary; those that the merges leave over are tokens that no text makes. None: no
+            filling.
+    """
+    merges = train_merges()
+    tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
+    if words is not None:
+        tokens += [f"[unused {index}]" for index in range(len(tokens), words)]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    (folder / VOCABULARY_FILE).write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges), ""]
+    (folder / MERGES_FILE).write_text("\n".join(lines), encoding="utf-8")
+    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    own = enumerate(added_tokens()[:3], start=len(tokens))
+    settings = {
+        "add_prefix_space": False,
+        "added_tokens_decoder": {str(index): {"content": token, **flags} for index, token in own},
+        "bos_token": None,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": "<|im_end|>",
+        "errors": "replace",
+        "pad_token": "<|endoftext|>",
+        "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer",
+        "unk_token": None,
+    }
+    write_json(folder / BLANK / "tokenizer_config.json", settings)
+
+
+def _tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Signals neither vanish nor explode; speech ends about once in some thousand frames."""
+    noise = noise_of(name, shape, seed)
+    if name == HEAD:
+        made = noise * (LOGITS / math.sqrt(shape[1]))
+        made[CODES:SPEECH_IDS] *= 0.6  # so many ids end speech
+        return made
+    if "embed" in name:
+        return 0.5 * noise
+    if name.endswith(".bias"):
+        return 0.3 * noise
+    if len(shape) == 1:  # norms
+        return 1 + 0.1 * noise
+    branch = 0.3 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+    return noise * (branch / math.sqrt(shape[1]))

@@ -1,0 +1,149 @@
+"""The talker: Qwen2's layers between a table of speech tokens and their head, an `autoregressive.talker.Talker`.
+
+Source: CosyVoice, commit ace7c47, `llm.py` (`CosyVoice3LM`) and `common.py` (`ras_sampling`). It is made of torch's
+modules; `use_native_code` replaces them on a CPU.
+
+Shapes: N frames, C hidden size, V ids of speech tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voice_clone.autoregressive.code_head import (
+    CodeHead,
+    NativeRepetitionAwareFirstCode,
+    RepetitionAwareFirstCode,
+    RepetitionRule,
+)
+from voice_clone.autoregressive.native_predictor import Load, layer_loader
+from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, NucleusSampler
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.talker import Prefix, TalkerInput
+from voice_clone.families.cosyvoice3.config import CODES, SPEECH_IDS, START, TASK, TalkerConfig
+from voice_clone.families.cosyvoice3.prompt import Prompt
+from voice_clone.layers.fused import empty_table
+from voice_clone.layers.graphs import to_device
+from voice_clone.lru_cache import digest
+from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.weights import Precision, head_precision, pack
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+
+REPETITION = RepetitionRule(
+    NucleusSampler, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0
+)
+"""A code among the latest ten is drawn again among all others."""
+
+
+class Qwen2(DecoderStack):
+    """Qwen2's layers with the table of text tokens."""
+
+    def __init__(self, config: TalkerConfig) -> None:
+        super().__init__(StackConfig.of(config, qk_norm=False, qkv_bias=True))
+        self.embed_tokens = empty_table(config.vocab_size, config.hidden_size)
+
+
+class Speech(nn.Module):
+    """The table of speech tokens, and their head."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.speech_embedding = empty_table(SPEECH_IDS, size)
+        self.llm_decoder = nn.Linear(size, SPEECH_IDS, bias=False)
+
+
+class Talker(nn.Module):
+    """Layers, tables and head.
+
+    Attributes:
+        stack: of torch's layers, or the native one in their place.
+        head: a `CodeHead`. Each id from `CODES` on ends speech.
+    """
+
+    min_frames = 0
+
+    def __init__(self, config: TalkerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Qwen2(config)
+        self.speech = Speech(config.hidden_size)
+        self.native_stack: Stack | None = None
+        self.head = CodeHead(
+            end_code=CODES,
+            vocabulary=SPEECH_IDS,
+            logits=self._logits,
+            first=RepetitionAwareFirstCode(CODES, REPETITION),
+            graph_variants=FILTER_FIRST_VARIANTS,
+            recent=REPETITION.recent,
+            draws=2,  # one for the second draw
+        )
+
+    @property
+    def stack(self) -> Stack:
+        return self.native_stack or self.model
+
+    def check(self, prompt: Prompt) -> None:
+        prompt.check(self.config)
+
+    def prompt_length(self, prompt: Prompt) -> int:
+        return self._prefix_length(prompt) + len(prompt.text_ids) + 1 + len(prompt.heard_tokens)
+
+    def prefix(self, prompt: Prompt) -> Prefix:
+        return Prefix(digest(prompt.prefix_ids), self._prefix_length(prompt))
+
+    @torch.inference_mode()
+    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
+        words = np.concatenate([prompt.prefix_ids, prompt.text_ids])
+        speech = np.concatenate([[TASK], prompt.heard_tokens]).astype(np.int32)
+        parts = [
+            self._rows(self.speech.speech_embedding, np.array([START], np.int32)),
+            self._rows(self.model.embed_tokens, words),
+            self._rows(self.speech.speech_embedding, speech),
+        ]
+        embeds = torch.cat(parts)
+        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+
+    def embed_frames(self, payload: Tensor) -> Tensor:
+        """Codes int64 [N, 1] -> [N, C]."""
+        return F.embedding(payload[:, 0], self.speech.speech_embedding.weight).to(self.stack.like.dtype)
+
+    def _prefix_length(self, prompt: Prompt) -> int:
+        return 1 + len(prompt.prefix_ids)
+
+    def _rows(self, table: nn.Embedding, ids: npt.NDArray[np.int32]) -> Tensor:
+        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
+        weight, like = table.weight, self.stack.like
+        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), weight.device), weight)
+        return to_device(rows, like.device, like.dtype)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        found: Tensor = self.speech.llm_decoder(hidden)
+        return found
+
+
+def use_native_code(
+    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+) -> Talker:
+    """Replace the layers, the head and the sampler of a talker by native code; returns it.
+
+    The tables of embeddings stay as they are, for a frame reads one of their rows.
+
+    Args:
+        talker: in fp32, on the CPU. Its layers are packed one after the other and freed.
+        precision: to which the weights of all layers are rounded; those of the head not below int8.
+        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
+    """
+    head = talker.head
+    head.logits = NativeLinear(pack(talker.speech.llm_decoder.weight.detach(), head_precision(precision)), SPEECH_IDS)
+    del talker.speech.llm_decoder  # it is packed
+    talker.native_stack = NativeStack(talker.model, precision, layer_loader(load, "model"), packed.part("model"))
+    packed.keep()
+    head.first = NativeRepetitionAwareFirstCode(SPEECH_IDS, CODES, REPETITION)
+    return talker
